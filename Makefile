@@ -1,0 +1,31 @@
+# `make demo` and `make test` work on a fresh clone: each prepares .venv first, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench clean
+
+demo: $(READY)
+	$(BIN)/greedy-ensembles two-moons --out demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	@set -e; for script in benchmarks/*.py; do $(BIN)/python $$script; done
+
+clean:
+	rm -rf $(VENV) demo
+
+# The stamp is written last, so that a set-up that broke off is done again.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)

@@ -1,0 +1,36 @@
+"""Ensembles whose members cover the posterior, and know when not to trust a prediction.
+
+>>> import torch
+>>> import greedy_ensembles as ge
+>>> x, y = torch.randn(200, 2), torch.arange(200) % 2
+>>> recipe = ge.Recipe(epochs=1)
+>>> ensemble = ge.fit(lambda: ge.models.MLP(2), (x, y), size=2, strength=1.0, recipe=recipe, progress=False)
+>>> probs = ensemble.predict_proba(x)
+>>> probs.shape, ge.metrics.mutual_information(probs).shape
+(torch.Size([2, 200, 2]), torch.Size([200]))
+"""
+
+from greedy_ensembles import metrics, models
+from greedy_ensembles.ensemble import Ensemble, Uncertainty
+from greedy_ensembles.method import diversity_term, frozen_batchnorm, weighting
+from greedy_ensembles.storage import FolderError
+from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, fit, load_run
+from greedy_ensembles.version import __version__
+
+__all__ = [
+    "Ensemble",
+    "Epoch",
+    "FolderError",
+    "NonFiniteLossError",
+    "Recipe",
+    "Run",
+    "Uncertainty",
+    "__version__",
+    "diversity_term",
+    "fit",
+    "frozen_batchnorm",
+    "load_run",
+    "metrics",
+    "models",
+    "weighting",
+]

@@ -1,0 +1,22 @@
+"""Messages for bad input: each names the argument, what was given and what would do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raise ValueError unless value is one of the choices, suggesting the nearest for a near miss."""
+    choices = list(choices)
+    if value in choices:
+        return
+    nearest = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}{hint}")
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise unless value is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -1,0 +1,65 @@
+"""The command line: ``greedy-ensembles``, or ``python -m greedy_ensembles``."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from greedy_ensembles.version import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Deep ensembles trained greedily to cover the posterior.",
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"greedy-ensembles {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("two-moons")
+def two_moons(
+    out: Annotated[Path, typer.Option(help="Folder for the picture, the figures and the runs.")],
+    seed: Annotated[int, typer.Option(help="Where all random numbers come from.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
+    from greedy_ensembles.experiments import two_moons as study  # training takes seconds to import; --help should not
+
+    results = study.run(out, seed, progress=not quiet)
+    table = Table("method", "lambda_M", "accuracy", "MI at the data", "MI far away")
+    for result in results:
+        strength = "" if result.strength is None else f"{result.strength:g}"
+        values = (f"{result.accuracy:.1%}", f"{result.mi_data:.3f}", f"{result.mi_far:.3f}")
+        table.add_row(result.method, strength, *values)
+    console = Console()
+    console.print(table)
+    console.print(f"Wrote {out / 'two-moons.png'} and {out / 'two-moons.json'}", soft_wrap=True, highlight=False)
+
+
+def main() -> None:
+    """Run the command line; what a user can mend ends in one line instead of a traceback."""
+    try:
+        app(standalone_mode=True)
+    except KeyboardInterrupt as interruption:
+        print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
+        sys.exit(130)
+    except (ValueError, TypeError, OSError, ArithmeticError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,173 @@
+"""The ensemble: what training returns. It predicts, says how sure it is, and can be saved and loaded."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from greedy_ensembles import metrics, storage
+from greedy_ensembles.inputs import Normalize, as_normalize, device_of, dtype_of, to_model
+from greedy_ensembles.storage import FolderError
+
+ModelFactory = Callable[[], nn.Module]
+
+
+class Uncertainty(NamedTuple):
+    """Uncertainty of n predictions in nats, each of shape (n,): total = epistemic + aleatoric."""
+
+    epistemic: Tensor  #: mutual information: members disagree; high far from the training data
+    aleatoric: Tensor  #: expected entropy: members agree that the label is noisy
+    total: Tensor  #: predictive entropy
+
+
+class Ensemble:
+    """Classifiers whose predictions are averaged and compared.
+
+    ``len(e)`` members; ``e[k]`` is one of them, an ``nn.Module`` in eval mode that takes inputs as the model saw them
+    in training (after `normalize`); ``e[:3]`` is an ensemble of the first three.
+    """
+
+    def __init__(
+        self, members: Iterable[nn.Module], normalize: Sequence[float | Sequence[float]] | None = None
+    ) -> None:
+        self._members = [member.eval() for member in members]
+        self.normalize: Normalize | None = as_normalize(normalize)
+        if not self._members:
+            raise ValueError("an ensemble needs at least one member")
+
+    @classmethod
+    def from_members(
+        cls, modules: Iterable[nn.Module], normalize: Sequence[float | Sequence[float]] | None = None
+    ) -> "Ensemble":
+        """Make an ensemble of models that you already have; they are put into eval mode, not copied."""
+        return cls(modules, normalize)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @overload
+    def __getitem__(self, index: int) -> nn.Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Ensemble": ...
+    def __getitem__(self, index: int | slice) -> "nn.Module | Ensemble":
+        if isinstance(index, slice):
+            return Ensemble(self._members[index], self.normalize)
+        return self._members[index]
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter(self._members)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(sorted({type(member).__name__ for member in self}))
+        return f"Ensemble({len(self)} x {kinds} on {device_of(self[0])})"
+
+    def to(self, device: torch.device | str) -> "Ensemble":
+        """Move all members to a device, and return the ensemble."""
+        for member in self:
+            member.to(device)
+        return self
+
+    def predict_proba(self, x: Any, batch_size: int = 1024) -> Tensor:
+        """Return every member's class probabilities, (members, n, classes).
+
+        Args:
+            x: a tensor or array of inputs, a Dataset or a DataLoader (of inputs, or of tuples that begin with them).
+            batch_size: how many inputs a member sees at once; a DataLoader has its own.
+
+        The result lies on the device of x where x is a tensor, otherwise on the CPU.
+        """
+        target = x.device if isinstance(x, Tensor) else torch.device("cpu")
+        with torch.no_grad():
+            batches = [
+                torch.stack([self._probabilities(m, b) for m in self]).to(target) for b in _batches(x, batch_size)
+            ]
+        return torch.cat(batches, dim=1)
+
+    def _probabilities(self, member: nn.Module, batch: Tensor) -> Tensor:
+        inputs = to_model(batch.to(device_of(member)), self.normalize, dtype_of(member))
+        logits: Tensor = member(inputs)
+        return logits.float().softmax(dim=1) if logits.dtype != torch.float64 else logits.softmax(dim=1)
+
+    def uncertainty(self, x: Any, batch_size: int = 1024) -> Uncertainty:
+        """Return how uncertain the ensemble is about each of n inputs, and why."""
+        probs = self.predict_proba(x, batch_size)
+        return Uncertainty(
+            metrics.mutual_information(probs), metrics.expected_entropy(probs), metrics.predictive_entropy(probs)
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Write the ensemble to a new folder: all of it, or nothing."""
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise FolderError(f"{folder} exists and is not an empty folder; nothing was written. Name another one")
+        unfinished = folder.with_name(f"{folder.name}.tmp")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        seals = []
+        for number, member in enumerate(self, start=1):
+            weights = weights_file(unfinished, number)
+            weights.parent.mkdir(parents=True)
+            seals.append(storage.write_tensors(weights, member.state_dict()))
+        content = {"format": storage.FORMAT, "members": seals, "normalize": self.normalize}
+        storage.write_json(unfinished / "ensemble.json", content)
+        unfinished.replace(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":
+        """Read an ensemble that `save` wrote. The folder holds numbers only: nothing in it is executed."""
+        folder = Path(folder)
+        if not (folder / "ensemble.json").exists():
+            hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
+            raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
+        content = storage.read_json(folder / "ensemble.json")
+        check_format(folder / "ensemble.json", content)
+        members = [
+            load_member(weights_file(folder, number), seal, make_model, device)
+            for number, seal in enumerate(content["members"], start=1)
+        ]
+        return cls(members, content["normalize"])
+
+
+def weights_file(folder: Path, number: int) -> Path:
+    """Return where member `number`, counted from 1, has its weights in a saved ensemble or a run folder."""
+    return folder / "members" / f"{number:02d}" / "weights.safetensors"
+
+
+def check_format(path: Path, content: Mapping[str, Any]) -> None:
+    """Refuse a folder that a later version of this package wrote."""
+    if content.get("format") != storage.FORMAT:
+        raise FolderError(f"{path} has format {content.get('format')}; this version reads format {storage.FORMAT}")
+
+
+def load_member(path: Path, seal: str, make_model: ModelFactory, device: torch.device | str = "cpu") -> nn.Module:
+    """Build a model and give it the weights of a file, which must have this checksum."""
+    weights, _ = storage.read_tensors(path, device, seal)
+    model = make_model().to(device)
+    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in weights.items()}
+    if expected != found:
+        name = next(n for n in (*expected, *found) if expected.get(n) != found.get(n))
+        raise ValueError(
+            f"make_model does not fit {path}: {name!r} has shape {expected.get(name, 'none')} in the model "
+            f"and {found.get(name, 'none')} in the file"
+        )
+    # Taking the mapped tensors over, rather than copying them, leaves members on disk until they are used;
+    # parameters that share storage must go on sharing it, and are copied into.
+    tied = len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))
+    model.load_state_dict(weights, assign=not tied)
+    return model.eval()
+
+
+def _batches(x: Any, batch_size: int) -> Iterator[Tensor]:
+    if isinstance(x, DataLoader):
+        yield from (torch.as_tensor(batch[0] if isinstance(batch, list | tuple) else batch) for batch in x)
+    elif isinstance(x, Dataset):
+        yield from _batches(DataLoader(x, batch_size=batch_size), batch_size)
+    elif isinstance(x, Tensor | np.ndarray):
+        yield from torch.as_tensor(x).split(batch_size)
+    else:
+        raise TypeError(f"x must be a tensor, an array, a Dataset or a DataLoader, got {type(x).__name__}")

@@ -1,0 +1,21 @@
+"""What a method is: how a member's outputs on samples of p* meet those of the earlier members.
+
+Members touch each other through nothing else, so a new method is one file with one subclass of `Coupling` and one
+line in `greedy_ensembles.method.METHODS`; schedules and engines need not change.
+"""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+
+class Coupling(ABC):
+    """A term added to a member's loss, computed from its own and the others' outputs on the same samples of p*."""
+
+    def __init__(self, strength: float, size: int) -> None:
+        self.strength = strength
+        self.size = size
+
+    @abstractmethod
+    def term(self, outputs: Tensor, others: Tensor) -> Tensor:
+        """Return the scalar to add to the loss, given (n, classes) own outputs and (others, n, classes), detached."""

@@ -1,0 +1,51 @@
+"""The paper's coupling: earlier members in a log-sum-exp (Section 4.1, the term of Algorithm 2's line 10).
+
+Member k of M adds to its loss
+
+    log sum_{j<k} exp(-(lambda_M / M) * E_{x ~ p*} ||s(z_k(x)) - s(z_j(x))||^2),
+
+the negative marginal gain, under reverse KL, of adding a kernel at z_k to the mixture of the kernels at z_j. It is
+largest, log(k - 1), where member k repeats all earlier ones, and falls as member k moves away from the nearest of them.
+"""
+
+import torch
+from torch import Tensor
+
+from greedy_ensembles.method.coupling import Coupling
+
+
+def diversity_term(outputs: Tensor, earlier: Tensor, strength: float, size: int) -> Tensor:
+    """Return ``log sum_j exp(-(strength / size) * mean_n ||outputs - earlier_j||^2)``; 0 without earlier members.
+
+    Args:
+        outputs: (n, classes), the member's probabilities on n samples of p*; gradients flow through these.
+        earlier: (k - 1, n, classes), the earlier members' probabilities on the same samples.
+        strength: lambda_M of the paper.
+        size: M, the size that the ensemble will have.
+
+    >>> one = torch.tensor([[1.0, 0.0]])
+    >>> other = torch.tensor([[[0.0, 1.0]]])
+    >>> diversity_term(one, other, strength=3.0, size=2).item()  # -(3/2) * ((1-0)^2 + (0-1)^2)
+    -3.0
+    """
+    if outputs.ndim != 2 or earlier.ndim != 3 or earlier.shape[1:] != outputs.shape:
+        raise ValueError(
+            "diversity_term needs outputs of shape (n, classes) and earlier of shape (k - 1, n, classes) "
+            f"with the same n and classes; got {tuple(outputs.shape)} and {tuple(earlier.shape)}"
+        )
+    if size < 1:
+        raise ValueError(f"size must be at least 1, got {size}")
+    if len(earlier) == 0:
+        return outputs.new_zeros(())
+    if outputs.dtype in (torch.float16, torch.bfloat16):
+        outputs, earlier = outputs.float(), earlier.float()
+    squared_distances = (outputs - earlier).square().sum(dim=2).mean(dim=1)
+    return torch.logsumexp(-(strength / size) * squared_distances, dim=0)
+
+
+class Greedy(Coupling):
+    """Member k is repelled from the kernel mixture of members 1..k-1."""
+
+    def term(self, outputs: Tensor, others: Tensor) -> Tensor:
+        """Return the diversity term of a member with these outputs on p* against those of the earlier members."""
+        return diversity_term(outputs, others, self.strength, self.size)

@@ -1,0 +1,9 @@
+"""Training: the recipe of a member, when members train, and the folder that a run survives in."""
+
+from greedy_ensembles.training.events import Epoch
+from greedy_ensembles.training.fit import fit
+from greedy_ensembles.training.load import Run, load_run
+from greedy_ensembles.training.recipe import Recipe
+from greedy_ensembles.training.sequential import NonFiniteLossError
+
+__all__ = ["Epoch", "NonFiniteLossError", "Recipe", "Run", "fit", "load_run"]

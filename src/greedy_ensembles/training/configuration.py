@@ -1,0 +1,101 @@
+"""What a run was asked to do, as JSON: `run.json` shows it to people and holds later calls to it."""
+
+import dataclasses
+import functools
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from greedy_ensembles.storage import digest_of_tensor
+from greedy_ensembles.training.seeds import generator
+from greedy_ensembles.version import __version__
+
+
+def describe(value: Any) -> Any:
+    """Return JSON that is the same for two values exactly when training would be, as far as can be told.
+
+    Arrays become their hash, dataclasses their fields, functions their name. Two lambdas of one module look alike:
+    name the function where the difference matters.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(np.array(value))
+    if isinstance(value, Tensor):
+        small = value.numel() <= 4
+        return value.tolist() if small else {"shape": list(value.shape), "sha256": digest_of_tensor(value)}
+    if isinstance(value, Mapping):
+        return {str(key): describe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [describe(item) for item in value]
+    if isinstance(value, functools.partial):
+        return {"partial": describe(value.func), "args": describe(value.args), "keywords": describe(value.keywords)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"class": type(value).__name__, **items}
+    if isinstance(value, nn.Module):
+        return {"class": type(value).__name__, "state": describe(value.state_dict())}
+    name = getattr(value, "__qualname__", None) or type(value).__qualname__
+    return f"{getattr(value, '__module__', type(value).__module__)}.{name}"
+
+
+def describe_weighting(weighting: Any) -> Any:
+    """Return JSON for a weighting distribution; one that says nothing of itself is known by a few of its samples."""
+    if weighting is None or dataclasses.is_dataclass(weighting):
+        return describe(weighting)
+    return {"class": describe(weighting), "samples": describe(weighting.sample(16, generator(0)))}
+
+
+def describe_model(model: nn.Module) -> dict[str, list[int]]:
+    """Return names and shapes of a model's parameters."""
+    return {name: list(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """Return (where, ours, theirs) for every place at which two descriptions differ."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = [*ours, *(key for key in theirs if key not in ours)]
+        return [
+            d for key in keys for d in differences(ours.get(key), theirs.get(key), f"{path}.{key}" if path else key)
+        ]
+    return [] if ours == theirs else [(path, ours, theirs)]
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Return when, where and with what the run was started."""
+    machine = (
+        torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    )
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "device": f"{device} ({machine}, {torch.get_num_threads()} threads)",
+        "versions": {
+            "greedy_ensembles": __version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "git_commit": git_commit(),
+    }
+
+
+def git_commit() -> str | None:
+    """Return the commit of this package's source, where it is run from a checkout that tracks it."""
+    here = Path(__file__)
+    try:
+        for arguments in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "HEAD"]):
+            done = subprocess.run(
+                ["git", *arguments], cwd=here.parent, capture_output=True, text=True, check=True, timeout=10
+            )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

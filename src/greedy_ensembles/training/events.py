@@ -1,0 +1,25 @@
+"""What training tells those who watch it: callbacks and the progress bar."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One member finished one epoch; numbers count from 1."""
+
+    member: int
+    size: int
+    epoch: int
+    epochs: int
+    learning_rate: float  #: at the end of the epoch
+    loss: float  #: mean over the training examples, without the diversity term
+    diversity: float | None  #: mean of the diversity term over the steps; None where there is none
+    validation_accuracy: float | None  #: None without a validation split
+    seconds: float
+    model: nn.Module  #: the model itself, as it is after this epoch
+
+
+Callback = Callable[[Epoch], object]

@@ -1,0 +1,79 @@
+"""Reading a run folder: what was asked, what happened, and the ensemble that came of it."""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greedy_ensembles import models
+from greedy_ensembles.ensemble import Ensemble, ModelFactory, weights_file
+from greedy_ensembles.storage import FolderError
+from greedy_ensembles.training.run_folder import read_ensemble, read_history, read_members, read_run
+from greedy_ensembles.training.store import History
+
+
+@dataclass
+class Run:
+    """A run as its folder holds it."""
+
+    folder: Path
+    information: dict[str, Any]  #: run.json: size, configuration, versions, command, machine, commit
+    members: list[dict[str, Any]]  #: of each finished member: number, seed, best epoch, validation accuracy
+    histories: list[History]  #: of each finished member: one record an epoch
+    make_model: ModelFactory | None
+    device: torch.device | str
+
+    @property
+    def size(self) -> int:
+        """How many members the run was asked for."""
+        return int(self.information["size"])
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """All arguments that training depends on."""
+        return dict(self.information["configuration"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether all members are there."""
+        return len(self.members) == self.size
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """The members that are finished."""
+        make_model = self.make_model or _known_model(self.information["model"])
+        if make_model is None:
+            raise ValueError(
+                f"{self.folder} was trained with a model of your own ({self.information['model']}); "
+                "pass its factory, as in ge.load_run(folder, make_model)"
+            )
+        return read_ensemble(self.folder, make_model, self.configuration["recipe"]["normalize"], self.device)
+
+
+def load_run(folder: str | Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
+    """Read a run's configuration, histories and ensemble.
+
+    `make_model` may be left out where the run was trained with ``functools.partial`` of one of `ge.models`.
+    """
+    folder = Path(folder)
+    if not (folder / "run.json").exists():
+        raise FolderError(f"{folder} holds no run (there is no run.json in it)")
+    members = read_members(folder)
+    histories = [
+        read_history(weights_file(folder, number).with_name("history.jsonl"), facts["files"]["history"])
+        for number, facts in enumerate(members, start=1)
+    ]
+    return Run(folder, read_run(folder), members, histories, make_model, device)
+
+
+def _known_model(description: Any) -> ModelFactory | None:
+    """Return the factory of one of our own models from its description in run.json, a name and plain values."""
+    if not isinstance(description, dict) or "partial" not in description:
+        return None
+    for name in models.__all__:
+        model = getattr(models, name)
+        if description["partial"] == f"{model.__module__}.{model.__qualname__}":
+            return partial(model, *description["args"], **description["keywords"])
+    return None

@@ -1,0 +1,84 @@
+"""One member under way: its model, optimizer, history and best epoch so far, and all of that as one saved state."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from greedy_ensembles.training.problem import Problem
+from greedy_ensembles.training.recipe import make_optimizer
+from greedy_ensembles.training.seeds import global_state, restore_global_state, seed_global_generators
+from greedy_ensembles.training.store import Finished, History
+
+
+class Member:
+    """Member `number`, counted from 1, at its initialisation; `restore` brings it to where it was."""
+
+    def __init__(self, problem: Problem, number: int) -> None:
+        self.number = number
+        self.seed = problem.seed + number - 1
+        self._device = problem.device
+        seed_global_generators(self.seed)
+        self.model: nn.Module = problem.make_model().to(problem.device)
+        self.optimizer = make_optimizer(problem.recipe, self.model)
+        self.epoch = 0  #: epochs finished
+        self.history: History = []
+        self._best: dict[str, Any] | None = None
+
+    def end_epoch(self, record: dict[str, Any], correct: int | None) -> None:
+        """Note a finished epoch; keep its weights if none before had as many correct, or always without validation."""
+        self.epoch += 1
+        self.history.append(record)
+        if correct is None:
+            self._best = {"epoch": self.epoch, "correct": None, "weights": None}
+        elif self._best is None or correct > self._best["correct"]:
+            self._best = {"epoch": self.epoch, "correct": correct, "weights": _copy(self.model.state_dict())}
+
+    def select_best(self) -> None:
+        """Give the model the weights of its best epoch, for good."""
+        assert self._best is not None
+        if self._best["weights"] is not None:
+            self.model.load_state_dict(self._best["weights"])
+        self.model.eval()
+
+    def finished(self, size: int, row: Tensor | None) -> Finished:
+        """Return the member as it is kept, for an ensemble of this size."""
+        assert self._best is not None
+        accuracy = self.history[self._best["epoch"] - 1]["validation_accuracy"]
+        facts = {
+            "number": self.number,
+            "seed": self.seed,
+            "size": size,
+            "selected_epoch": self._best["epoch"],
+            "validation_accuracy": accuracy,
+            "seconds": round(sum(record["seconds"] for record in self.history), 3),
+        }
+        return Finished(self.number, self.model, facts, self.history, row)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the rest of the training depends on."""
+        return {
+            "number": self.number,
+            "epoch": self.epoch,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generators": global_state(self._device),
+            "best": self._best,
+            "history": self.history,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go back to a saved state."""
+        self.epoch, self.history, self._best = state["epoch"], state["history"], state["best"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        restore_global_state(state["generators"], self._device)
+
+    def is_finite(self) -> bool:
+        """Return whether all weights and statistics of the model are finite."""
+        floats = [value for value in self.model.state_dict().values() if value.is_floating_point()]
+        return bool(torch.stack([torch.isfinite(value).all() for value in floats]).all())
+
+
+def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in weights.items()}

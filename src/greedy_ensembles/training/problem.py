@@ -1,0 +1,276 @@
+"""From the arguments of `ge.fit` to a problem that is known to be well posed, before any training starts."""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parameter import UninitializedParameter
+
+from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.inputs import Normalize, dtype_of, to_model
+from greedy_ensembles.method import METHODS, Coupling
+from greedy_ensembles.method.weighting import Gaussian, Weighting, moments
+from greedy_ensembles.training.configuration import describe, describe_model, describe_weighting
+from greedy_ensembles.training.examples import Examples, as_examples
+from greedy_ensembles.training.recipe import Loss, Recipe, make_optimizer
+from greedy_ensembles.training.seeds import generator, preserved_generators, seed_global_generators
+
+#: How the distance between members sees their logits. The paper's figures belong to probabilities.
+DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "probabilities": lambda logits: logits.softmax(dim=1),
+    "logits": lambda logits: logits,
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be trained, checked and ready."""
+
+    make_model: ModelFactory
+    size: int
+    examples: Examples
+    train: Tensor  #: indices of the examples to learn from, on the examples' device
+    validation: Tensor  #: indices of those held out; empty where none are
+    classes: int
+    coupling: Coupling | None
+    weighting: Weighting | None
+    outputs: Callable[[Tensor], Tensor]  #: from logits to what distances are measured between
+    recipe: Recipe
+    seed: int
+    earlier: Ensemble | None
+    device: torch.device
+    configuration: dict[str, Any]
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of a batch."""
+        return self.recipe.loss or cross_entropy
+
+    @property
+    def normalize(self) -> Normalize | None:
+        """What is taken out of the inputs."""
+        return self.recipe.normalize  # type: ignore[return-value]  # Recipe brings it into this form
+
+    def inputs(self, batch: Tensor, model: nn.Module) -> Tensor:
+        """Return a batch as the model takes it."""
+        return to_model(batch.to(self.device), self.normalize, dtype_of(model))
+
+
+def pose(
+    make_model: ModelFactory,
+    data: Any,
+    *,
+    size: int,
+    method: str,
+    strength: float | None,
+    weighting: Weighting | None,
+    distance: str,
+    recipe: Recipe | None,
+    seed: int,
+    validation: float,
+    earlier: Ensemble | None,
+    schedule: str,
+    device: torch.device | str | None,
+) -> Problem:
+    """Check all arguments and put them together."""
+    check_count("size", size, least=1)
+    coupling = _coupling(method, strength, size)
+    check_choice("distance", distance, DISTANCES)
+    recipe = recipe if recipe is not None else Recipe()
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
+    check_count("seed", seed, least=0)
+    if seed + size > 2**32:
+        raise ValueError(f"seed must be below 2**32 - size, got {seed}")
+    device = as_device(device)
+    _check_earlier(earlier, size, recipe)
+    with preserved_generators(device):
+        seed_global_generators(seed)  # so that a Dataset with random transforms has the same hash at every start
+        examples = as_examples(data)
+        train, held_out = split(examples.labels, validation, seed)
+        model = _checked_model(make_model, examples, recipe, device)
+        classes = _check_outputs(model, examples, recipe, device)
+        weighting = _checked_weighting(weighting, examples) if coupling is not None else None
+        configuration = {
+            "method": method,
+            "strength": None if strength is None else float(strength),
+            "weighting": describe_weighting(weighting),
+            "distance": distance,
+            "recipe": describe(recipe),
+            "seed": seed,
+            "validation": float(validation),
+            "earlier": None if earlier is None else describe(list(earlier)),
+            "schedule": schedule,
+            "data": examples.digest(),
+            "model": describe_model(model),
+        }
+    examples = examples.to(device)
+    return Problem(
+        make_model=make_model,
+        size=size,
+        examples=examples,
+        train=train.to(examples.device),
+        validation=held_out.to(examples.device),
+        classes=classes,
+        coupling=coupling,
+        weighting=weighting,
+        outputs=DISTANCES[distance],
+        recipe=recipe,
+        seed=seed,
+        earlier=earlier,
+        device=device,
+        configuration=configuration,
+    )
+
+
+def as_device(device: torch.device | str | None) -> torch.device:
+    """Return the device to train on; None: CUDA where there is one, otherwise the CPU."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = str(device)
+    check_choice("device", name.partition(":")[0], ["cpu", "cuda", "mps"])
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return torch.device(name)
+
+
+def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the indices to learn from and those held out, a share of every class, drawn from the seed alone."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        raise ValueError(f"validation must be a share of the data, at least 0 and below 1; got {share!r}")
+    everything = np.arange(len(labels))
+    if share == 0:
+        return torch.from_numpy(everything), torch.empty(0, dtype=torch.long)
+    kinds, counts = np.unique(labels.numpy(), return_counts=True)
+    remedy = "use validation=0 to train on everything and keep each member's last epoch"
+    if counts.min() < 2:
+        raise ValueError(
+            f"class {kinds[counts.argmin()]} has one example, and a stratified validation split needs two of each; "
+            f"add examples, or {remedy}"
+        )
+    held_out = math.ceil(share * len(labels))
+    if min(held_out, len(labels) - held_out) < len(kinds):
+        raise ValueError(
+            f"validation={share} holds out {held_out} of {len(labels)} examples, and both parts need at least one of "
+            f"each of {len(kinds)} classes; change validation, or {remedy}"
+        )
+    train, held = train_test_split(everything, test_size=share, stratify=labels.numpy(), random_state=seed)
+    return torch.from_numpy(train), torch.from_numpy(held)
+
+
+def _coupling(method: str, strength: float | None, size: int) -> Coupling | None:
+    check_choice("method", method, METHODS)
+    kind = METHODS[method]
+    if kind is None:
+        if strength is not None:
+            raise ValueError(f"method {method!r} has no strength (lambda_M); got {strength!r}, leave it out")
+        return None
+    if strength is None:
+        raise ValueError(f"method {method!r} needs strength (lambda_M), for example strength=1.0")
+    if isinstance(strength, bool) or not isinstance(strength, int | float):
+        raise TypeError(f"strength (lambda_M) must be a number, got {strength!r}")
+    if not (math.isfinite(strength) and strength >= 0):
+        raise ValueError(f"strength (lambda_M) must be finite and at least 0, got {strength}")
+    return kind(float(strength), size)
+
+
+def _check_earlier(earlier: Ensemble | None, size: int, recipe: Recipe) -> None:
+    if earlier is None:
+        return
+    if not isinstance(earlier, Ensemble):
+        raise TypeError(f"earlier must be a ge.Ensemble (see Ensemble.from_members), got {type(earlier).__name__}")
+    if size <= len(earlier):
+        raise ValueError(f"size counts the {len(earlier)} earlier members and must be larger, got {size}")
+    if earlier.normalize != recipe.normalize:
+        raise ValueError(
+            f"earlier was made with normalize={earlier.normalize} and recipe has normalize={recipe.normalize}; "
+            "one ensemble needs one of them"
+        )
+
+
+def _checked_model(make_model: ModelFactory, examples: Examples, recipe: Recipe, device: torch.device) -> nn.Module:
+    """Return a model to examine, after making sure that the factory makes a new one at every call."""
+    if isinstance(make_model, nn.Module) or not callable(make_model):
+        raise TypeError("make_model must be a callable without arguments that builds a new nn.Module at every call")
+    model, second = make_model(), make_model()
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"make_model must return an nn.Module, got {type(model).__name__}")
+    if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+        raise ValueError("make_model returns a model with lazy layers; run an input through it before returning it")
+    learning = {id(p) for p in model.parameters() if p.requires_grad}
+    if not learning:
+        raise ValueError("make_model returns a model without a parameter to train (requires_grad is False for all)")
+    if model is second or learning & {id(p) for p in second.parameters()}:
+        raise ValueError("make_model must build a new model at every call; two calls returned the same parameters")
+    odd = next((name for name, value in model.state_dict().items() if not isinstance(value, Tensor)), None)
+    if odd is not None:
+        raise TypeError(f"the model's state_dict must hold tensors alone; {odd!r} is none")
+    make_optimizer(recipe, model)
+    return model.to(device).eval()
+
+
+def _check_outputs(model: nn.Module, examples: Examples, recipe: Recipe, device: torch.device) -> int:
+    """Return the number of classes, after one pass of a few examples through model and loss."""
+    few = torch.arange(min(2, len(examples)))
+    inputs = to_model(examples.inputs(few).to(device), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    logits = model(inputs)
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"the model must return a tensor of logits (n, classes), got {type(logits).__name__}")
+    if logits.ndim != 2 or len(logits) != len(few) or logits.shape[1] < 2:
+        raise ValueError(
+            f"the model must return logits of shape (n, classes) with at least two classes; "
+            f"{len(few)} inputs of shape {tuple(examples.shape)} gave {tuple(logits.shape)}"
+        )
+    classes, largest = logits.shape[1], int(examples.labels.max())
+    if largest >= classes:
+        raise ValueError(f"labels go up to {largest}, but the model has {classes} outputs (labels 0 to {classes - 1})")
+    loss = (recipe.loss or cross_entropy)(logits, examples.labels[few].to(device))
+    if not isinstance(loss, Tensor) or loss.ndim != 0 or not loss.requires_grad:
+        found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ValueError(f"loss must return a scalar tensor that depends on the logits, got {found}")
+    return classes
+
+
+def _checked_weighting(weighting: Weighting | None, examples: Examples) -> Weighting:
+    if weighting is None:
+        weighting = _default_weighting(examples)
+    if not callable(getattr(weighting, "sample", None)):
+        raise TypeError(f"weighting must have sample(n, generator), as those of ge.weighting; got {weighting!r}")
+    samples = weighting.sample(2, generator(0))
+    if not isinstance(samples, Tensor) or samples.shape[1:] != examples.shape or len(samples) != 2:
+        found = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
+        raise ValueError(f"two samples of weighting should have shape {(2, *examples.shape)} as the data, got {found}")
+    bytes_for_floats = samples.dtype == torch.uint8 and examples.dtype != torch.uint8
+    if bytes_for_floats or samples.is_floating_point() < (examples.dtype.is_floating_point):
+        raise ValueError(
+            f"samples of weighting are {samples.dtype} while x is {examples.dtype}; use one space for both"
+        )
+    return weighting
+
+
+def _default_weighting(examples: Examples) -> Gaussian:
+    """Return the paper's p*: a Gaussian at five standard deviations of the data."""
+    as_bytes = examples.dtype == torch.uint8
+    if not (as_bytes or examples.dtype.is_floating_point):
+        raise ValueError(
+            f"x holds {examples.dtype}, for which there is no default p*; pass weighting, see ge.weighting"
+        )
+    if not as_bytes and len(examples.shape) == 3:
+        warnings.warn(
+            "x looks like images of floating-point type, so p* is an unclipped Gaussian. The published image results "
+            "come from samples wrapped to 8 bits and are not reached without: pass uint8 images, or "
+            "weighting=ge.weighting.Gaussian.from_data(x, overflow='wrap', low=0, high=1) for a range of [0, 1]",
+            stacklevel=5,
+        )
+    mean, std = moments(examples.chunks())
+    return Gaussian(mean, std, overflow="wrap", low=0, high=255) if as_bytes else Gaussian(mean, std)

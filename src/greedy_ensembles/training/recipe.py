@@ -1,0 +1,180 @@
+"""The recipe: how one member is trained, whatever the method (Appendix C.1)."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.inputs import as_normalize
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Loss = Callable[[Tensor, Tensor], Tensor]
+Augmentation = Callable[[Tensor], Tensor]
+OptimizerName = Literal["sgd", "adamw"]
+Schedule = Literal["anneal", "milestones", "constant"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Epochs, batches, optimizer, learning rate, loss and inputs of a member; the defaults suit a small table.
+
+    Attributes:
+        epochs: passes over the training examples.
+        batch_size: examples a step.
+        weighting_batch_size: samples of p* a step; None: the batch size.
+        weighting_samples: size of the p* set that steps choose from; None: as many as there are training examples.
+        optimizer: "sgd", "adamw", or a callable from parameters to a ``torch.optim.Optimizer``, which then has its own
+            learning rate, momentum and weight decay.
+        lr: the learning rate that `schedule` multiplies.
+        momentum: of SGD.
+        nesterov: whether SGD's momentum is Nesterov's.
+        weight_decay: as PyTorch's optimizers define it.
+        schedule: "anneal" (constant to 50 % of the epochs, linear to ``lr * lr_scale`` at 90 %, constant after),
+            "milestones" (times `gamma` from each of `milestones` on) or "constant".
+        lr_scale: where "anneal" ends.
+        warmup_epochs: the first epochs, over which the learning rate grows linearly from a tenth to all of it.
+        milestones: epochs, counted from 0, from which on the learning rate is multiplied by `gamma` once more.
+        gamma: the factor of a milestone.
+        loss: a callable from (logits, targets) to a scalar; None: cross-entropy.
+        augment: "flip_crop" (flip, reflect-pad 4, crop back), or a callable on a batch of inputs as the model gets
+            them; applied to training examples alone.
+        normalize: (mean, std), numbers or one number a channel, taken out of the inputs of training, p* and prediction
+            alike, after uint8 inputs were scaled to [0, 1].
+    """
+
+    epochs: int = 100
+    batch_size: int = 128
+    weighting_batch_size: int | None = None
+    weighting_samples: int | None = None
+    optimizer: OptimizerName | OptimizerFactory = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 1e-4
+    schedule: Schedule = "anneal"
+    lr_scale: float = 0.01
+    warmup_epochs: int = 0
+    milestones: Sequence[int] = ()
+    gamma: float = 0.5
+    loss: Loss | None = None
+    augment: Literal["flip_crop"] | Augmentation | None = None
+    normalize: Sequence[float | Sequence[float]] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            check_count(name, getattr(self, name), least=1)
+        for name in ("weighting_batch_size", "weighting_samples"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=1)
+        check_count("warmup_epochs", self.warmup_epochs, least=0)
+        if self.warmup_epochs > self.epochs:
+            raise ValueError(f"warmup_epochs is {self.warmup_epochs}, more than the {self.epochs} epochs")
+        for name, least in (("lr", 0.0), ("lr_scale", 0.0), ("gamma", 0.0)):
+            _check_number(name, getattr(self, name), above=least)
+        for name in ("momentum", "weight_decay"):
+            _check_number(name, getattr(self, name), least=0.0)
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs a momentum above 0")
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        if not callable(self.optimizer):
+            check_choice("optimizer", self.optimizer, get_args(OptimizerName))
+        if self.loss is not None and not callable(self.loss):
+            raise TypeError(f"loss must be a callable of logits and targets, got {self.loss!r}")
+        if self.augment is not None and not callable(self.augment):
+            check_choice("augment", self.augment, ["flip_crop"])
+        object.__setattr__(self, "normalize", as_normalize(self.normalize))
+        object.__setattr__(self, "milestones", tuple(self.milestones))
+        for milestone in self.milestones:
+            check_count("milestones", milestone, least=0)
+
+    @classmethod
+    def paper(cls, dataset: str, model: str, **changes: Any) -> "Recipe":
+        """Return the paper's training of a model on a data set, with fields changed as asked.
+
+        >>> Recipe.paper("cifar10", "VGG16BN").lr
+        0.05
+        >>> Recipe.paper("mnist", "PreResNet8", epochs=2).batch_size
+        256
+        """
+        check_choice("dataset", dataset, ["mnist", "cifar10", "cifar100", "svhn"])
+        if dataset == "mnist":
+            check_choice("model", model, ["PreResNet8"])
+            row = _MNIST
+        else:
+            check_choice("model", model, _CIFAR_MODELS)
+            row = {**_CIFAR, **_CIFAR_MODELS[model]}
+        known = {field.name for field in fields(cls)}
+        for name in changes:
+            check_choice("a field of Recipe", name, known)
+        return cls(**{**row, **changes})
+
+
+# Table 8 and the text around it. Images go in as [0, 1]; MNIST alone has its mean and standard deviation taken out.
+_CIFAR: dict[str, Any] = {"warmup_epochs": 5, "augment": "flip_crop"}
+_CIFAR_MODELS: dict[str, dict[str, Any]] = {
+    "PreResNet164": {"lr": 0.1, "nesterov": True, "weight_decay": 1e-4, "lr_scale": 0.01},
+    "VGG16BN": {"lr": 0.05, "weight_decay": 5e-4, "lr_scale": 0.01},
+    "WideResNet28x10": {"lr": 0.1, "weight_decay": 5e-4, "lr_scale": 0.001},
+}
+_CIFAR_MODELS["PreResNet20"] = _CIFAR_MODELS["PreResNet164"]
+_MNIST: dict[str, Any] = {
+    "epochs": 20,
+    "batch_size": 256,
+    "weight_decay": 1e-5,
+    "lr_scale": 1e-4,
+    "normalize": (0.1307, 0.3081),
+}
+
+
+def learning_rate_factor(recipe: Recipe, epoch: float) -> float:
+    """Return what the learning rate is multiplied by when `epoch` epochs, a fraction included, have passed.
+
+    >>> [learning_rate_factor(Recipe(warmup_epochs=5), t) for t in (0, 5, 50, 90, 100)]
+    [0.1, 1.0, 1.0, 0.01, 0.01]
+    """
+    factor = 1.0
+    if recipe.schedule == "anneal":
+        decline = (epoch / recipe.epochs - 0.5) / (0.9 - 0.5)
+        decline = min(max(decline, 0.0), 1.0)
+        factor = (1 - decline) + decline * recipe.lr_scale
+    elif recipe.schedule == "milestones":
+        factor = recipe.gamma ** sum(epoch >= milestone for milestone in recipe.milestones)
+    if epoch < recipe.warmup_epochs:
+        factor *= 0.1 + 0.9 * epoch / recipe.warmup_epochs
+    return factor
+
+
+def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    """Return the recipe's optimizer over the parameters that learn, its learning rates noted as the schedule's base."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if callable(recipe.optimizer):
+        optimizer = recipe.optimizer(parameters)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(f"the recipe's optimizer must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    elif recipe.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(parameters, recipe.lr, weight_decay=recipe.weight_decay)
+    else:
+        optimizer = torch.optim.SGD(
+            parameters, recipe.lr, recipe.momentum, nesterov=recipe.nesterov, weight_decay=recipe.weight_decay
+        )
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Multiply the learning rates that the optimizer was made with by `factor`."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+
+
+def _check_number(name: str, value: object, *, above: float = -math.inf, least: float = -math.inf) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not (math.isfinite(value) and value > above and value >= least):
+        bound = f"above {above:g}" if above > -math.inf else f"at least {least:g}"
+        raise ValueError(f"{name} must be finite and {bound}, got {value}")

@@ -1,0 +1,213 @@
+"""The run folder: everything a run needs to go on after a kill, and a person to read what happened.
+
+    run.json                   configuration, size, versions, command, commit
+    members/NN/                weights.safetensors (selected epoch), history.jsonl, member.json (written last)
+    bank/NN.safetensors        the member's outputs on the p* set
+    checkpoint.safetensors     the member under way after its last finished epoch: model, optimizer, generators, history
+    lock                       held by the process that trains here, and released by the system when it ends
+
+Every file is replaced as a whole (`greedy_ensembles.storage`). A member counts once its member.json exists; a kill
+before that leaves its last checkpoint, from which the same files are written again.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from greedy_ensembles import storage
+from greedy_ensembles.ensemble import Ensemble, ModelFactory, check_format, load_member, weights_file
+from greedy_ensembles.inputs import Normalize
+from greedy_ensembles.storage import FolderError, damaged
+from greedy_ensembles.training.configuration import differences
+from greedy_ensembles.training.store import Finished, History
+from greedy_ensembles.training.tree import flatten, unflatten
+
+_OWN_NAMES = {"lock", "run.json", "run.json.tmp"}  # what a start that was killed may have left
+
+
+class RunFolder:
+    """A store on disk, open for training; make one with `open_run_folder`."""
+
+    def __init__(self, path: Path, make_model: ModelFactory, device: torch.device) -> None:
+        self.path, self._make_model, self._device = path, make_model, device
+        self._checkpoint = path / "checkpoint.safetensors"
+        self.finished = len(read_members(path))
+
+    def rows(self) -> list[Tensor]:
+        """Return the bank rows of the finished members."""
+        members = read_members(self.path)
+        return [
+            storage.read_tensors(bank_file(self.path, number), self._device, facts["files"]["bank"])[0]["outputs"]
+            for number, facts in enumerate(members, start=1)
+        ]
+
+    def checkpoint(self) -> dict[str, Any] | None:
+        """Return the state of the member under way, if one was saved."""
+        if not self._checkpoint.exists():
+            return None
+        remedy = f"Delete it to train member {self.finished + 1} again from its first epoch"
+        tensors, metadata = storage.read_tensors(self._checkpoint, remedy=remedy)
+        # Cloned, since what was read is mapped from a file that the next epoch replaces.
+        tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+        state: dict[str, Any] = unflatten(json.loads(metadata["state"]), tensors)
+        # A kill between the end of a member and the removal of its checkpoint leaves one that is of no use.
+        return state if state["number"] == self.finished + 1 else None
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Replace the state of the member under way."""
+        tensors: dict[str, Tensor] = {}
+        skeleton = flatten(state, tensors)
+        storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton)})
+
+    def add(self, member: Finished) -> None:
+        """Write a finished member, and drop the checkpoint that it came from."""
+        weights = weights_file(self.path, member.number)
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        lines = "".join(json.dumps(line) + "\n" for line in member.history).encode()
+        files = {"weights": storage.write_tensors(weights, member.model.state_dict()), "history": _sha256(lines)}
+        storage.write_bytes(weights.with_name("history.jsonl"), [lines])
+        if member.row is not None:
+            bank = bank_file(self.path, member.number)
+            bank.parent.mkdir(exist_ok=True)
+            files["bank"] = storage.write_tensors(bank, {"outputs": member.row})
+        storage.write_json(weights.with_name("member.json"), {**member.facts, "files": files})
+        self._checkpoint.unlink(missing_ok=True)
+        self.finished = member.number
+
+    def ensemble(self, normalize: Normalize | None) -> Ensemble:
+        """Return all finished members; their weights stay on disk until they are used."""
+        return read_ensemble(self.path, self._make_model, normalize, self._device)
+
+
+@contextmanager
+def open_run_folder(
+    path: Path,
+    configuration: dict[str, Any],
+    information: dict[str, Any],
+    size: int,
+    make_model: ModelFactory,
+    device: torch.device,
+) -> Iterator[RunFolder]:
+    """Begin, resume or extend a run in a folder, which is locked meanwhile, or refuse it and change nothing."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"run_dir must be a folder, but {path} is a file")
+    if path.is_dir() and not (path / "run.json").exists():
+        foreign = sorted(item.name for item in path.iterdir() if item.name not in _OWN_NAMES)
+        if foreign:
+            raise FolderError(f"run_dir {path} holds {foreign[0]!r} and no run; name a new or an empty folder")
+    path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FolderError(
+            f"{path} is in use: another process is training there. Wait until it ends, or name another run_dir"
+        ) from None
+    try:
+        _begin_or_go_on(path, configuration, information, size)
+        folder = RunFolder(path, make_model, device)
+        verify_members(path)
+        yield folder
+    finally:
+        lock.release()
+
+
+def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict[str, Any], size: int) -> None:
+    """Write run.json for a new run or a larger size, after holding the request against what is there."""
+    file = path / "run.json"
+    if not file.exists():
+        content = {"format": storage.FORMAT, "size": size, "configuration": configuration, **information}
+        storage.write_json(file, content)
+        return
+    run = read_run(path)
+    differ = differences(run["configuration"], configuration)
+    if differ:
+        listed = "; ".join(
+            f"{where} is {_short(there)} there and {_short(asked)} here" for where, there, asked in differ
+        )
+        raise FolderError(
+            f"{file} is of another configuration: {listed}. Name another run_dir, or ask for what was asked then; "
+            "nothing was changed"
+        )
+    done, planned = len(read_members(path)), run["size"]
+    if size == planned:
+        return
+    if done < planned:
+        raise FolderError(
+            f"{path} is a run of size {planned} with {done} members done; finish it first with size={planned}, "
+            f"then ask for size={size}"
+        )
+    if size < planned:
+        raise FolderError(
+            f"{path} is a finished run of size {planned}; it cannot become one of size {size}. Take "
+            f"ge.load_run(...).ensemble[:{size}], or train in another run_dir"
+        )
+    storage.write_json(file, {**run, "size": size, "extended_from": [*run.get("extended_from", []), planned]})
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Return what run.json says."""
+    run = storage.read_json(path / "run.json")
+    check_format(path / "run.json", run)
+    return run
+
+
+def read_members(path: Path) -> list[dict[str, Any]]:
+    """Return what the member.json files of the finished members say, in order."""
+    members: list[dict[str, Any]] = []
+    while (file := weights_file(path, len(members) + 1).with_name("member.json")).exists():
+        members.append(storage.read_json(file))
+    later = sorted((path / "members").glob("*/member.json"))[len(members) :]
+    if later:
+        raise damaged(file, f"it is missing while {later[0]} exists")
+    return members
+
+
+def verify_members(path: Path) -> None:
+    """Check every file of the finished members against its checksum."""
+    for number, facts in enumerate(read_members(path), start=1):
+        weights = weights_file(path, number)
+        storage.read_tensors(weights, seal=facts["files"]["weights"])
+        read_history(weights.with_name("history.jsonl"), facts["files"]["history"])
+        if "bank" in facts["files"]:
+            storage.read_tensors(bank_file(path, number), seal=facts["files"]["bank"])
+
+
+def read_history(file: Path, checksum: str) -> History:
+    """Return the epochs of a finished member."""
+    lines = file.read_bytes() if file.exists() else b""
+    if _sha256(lines) != checksum:
+        raise damaged(file, "its content does not match its checksum" if file.exists() else "it is missing")
+    return [json.loads(line) for line in lines.splitlines()]
+
+
+def read_ensemble(
+    path: Path, make_model: ModelFactory, normalize: Normalize | None, device: torch.device | str
+) -> Ensemble:
+    """Return the finished members of a run."""
+    members = [
+        load_member(weights_file(path, number), facts["files"]["weights"], make_model, device)
+        for number, facts in enumerate(read_members(path), start=1)
+    ]
+    return Ensemble(members, normalize)
+
+
+def bank_file(path: Path, number: int) -> Path:
+    """Return where member `number`, counted from 1, has its outputs on the p* set."""
+    return path / "bank" / f"{number:02d}.safetensors"
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

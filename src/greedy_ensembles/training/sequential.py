@@ -1,0 +1,95 @@
+"""The paper's schedule: one member after another, each against a frozen bank of those before it (Algorithm 2)."""
+
+import time
+from collections.abc import Callable
+
+from greedy_ensembles.inputs import device_of
+from greedy_ensembles.method import Bank
+from greedy_ensembles.training.eager import count_correct, outputs_on_set, train_epoch
+from greedy_ensembles.training.events import Epoch
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.problem import Problem
+from greedy_ensembles.training.store import Finished, Store
+from greedy_ensembles.training.weighting_set import WeightingSet, make_bank
+
+
+class NonFiniteLossError(ArithmeticError):
+    """Training left the range of numbers; the state before that epoch is kept."""
+
+
+def train_sequentially(problem: Problem, store: Store, notify: Callable[[Epoch], None]) -> None:
+    """Train the members that the store does not have yet."""
+    if store.finished >= problem.size:
+        return
+    weighting = WeightingSet(problem) if problem.coupling is not None else None
+    bank = make_bank(problem) if weighting is not None else None
+    if bank is not None:
+        for kept in store.rows():
+            bank.append(kept)
+    _take_over_earlier(problem, store, weighting, bank)
+    for number in range(store.finished + 1, problem.size + 1):
+        member = Member(problem, number)
+        if (state := store.checkpoint()) is not None:
+            member.restore(state)
+        while member.epoch < problem.recipe.epochs:
+            notify(_train_one_epoch(member, problem, store, weighting, bank))
+        member.select_best()
+        row = outputs_on_set(member.model, problem, weighting) if weighting is not None else None
+        store.add(member.finished(problem.size, row))
+        if bank is not None and row is not None:
+            bank.append(row)
+
+
+def _train_one_epoch(
+    member: Member, problem: Problem, store: Store, weighting: WeightingSet | None, bank: Bank | None
+) -> Epoch:
+    start = time.perf_counter()
+    losses = train_epoch(member, problem, weighting, bank)
+    if not (_finite(losses.loss, losses.diversity) and member.is_finite()):
+        raise NonFiniteLossError(_explain(member, problem, losses.loss))
+    correct = count_correct(member.model, problem)
+    record = {
+        "epoch": member.epoch + 1,
+        "learning_rate": float(member.optimizer.param_groups[0]["lr"]),
+        "loss": losses.loss,
+        "diversity": losses.diversity,
+        "validation_accuracy": None if correct is None else correct / len(problem.validation),
+        "seconds": round(time.perf_counter() - start, 6),
+    }
+    member.end_epoch(record, correct)
+    store.save_checkpoint(member.state())
+    return Epoch(
+        member=member.number,
+        size=problem.size,
+        epochs=problem.recipe.epochs,
+        model=member.model,
+        **record,  # type: ignore[arg-type]
+    )
+
+
+def _take_over_earlier(problem: Problem, store: Store, weighting: WeightingSet | None, bank: Bank | None) -> None:
+    """Put members that came from elsewhere into the store and the bank, as if they had been trained here."""
+    for number, model in enumerate(problem.earlier or (), start=1):
+        if number <= store.finished:
+            continue
+        home = device_of(model)
+        model.to(problem.device)
+        row = outputs_on_set(model, problem, weighting) if weighting is not None else None
+        model.to(home)
+        store.add(Finished(number, model, {"number": number, "origin": "earlier"}, [], row))
+        if bank is not None and row is not None:
+            bank.append(row)
+
+
+def _finite(*values: float | None) -> bool:
+    return all(value is None or abs(value) < float("inf") for value in values)
+
+
+def _explain(member: Member, problem: Problem, loss: float) -> str:
+    strength = problem.configuration["strength"]
+    of_strength = "" if strength is None else f" at lambda_M = {strength:g}"
+    remedies = ["a smaller lr", "warmup_epochs"] + ([] if strength in (None, 0) else ["a smaller strength (lambda_M)"])
+    return (
+        f"training left the range of numbers in member {member.number} of {problem.size}, epoch {member.epoch + 1}"
+        f"{of_strength} (mean loss {loss}). Try {', or '.join(remedies)}. What was saved before this epoch is kept"
+    )

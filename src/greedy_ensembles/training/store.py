@@ -1,0 +1,82 @@
+"""Where finished members and the epoch under way are kept: in memory here, in a folder in `run_folder`."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from greedy_ensembles.ensemble import Ensemble
+from greedy_ensembles.inputs import Normalize
+
+History = list[dict[str, Any]]
+
+
+@dataclass
+class Finished:
+    """A member that is done: its model with the selected weights, what became of it, and its row of the bank."""
+
+    number: int  #: from 1
+    model: nn.Module
+    facts: dict[str, Any]
+    history: History
+    row: Tensor | None
+
+
+class Store(Protocol):
+    """What a schedule needs of the place where a run is kept."""
+
+    @property
+    def finished(self) -> int:
+        """How many members are done."""
+        ...
+
+    def rows(self) -> list[Tensor]:
+        """Return the bank rows of the finished members."""
+        ...
+
+    def checkpoint(self) -> dict[str, Any] | None:
+        """Return the state of the member under way, if one was saved."""
+        ...
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Keep the state of the member under way."""
+        ...
+
+    def add(self, member: Finished) -> None:
+        """Keep a finished member."""
+        ...
+
+    def ensemble(self, normalize: Normalize | None) -> Ensemble:
+        """Return all finished members."""
+        ...
+
+
+class MemoryStore:
+    """A run that is kept nowhere else: an interruption loses it."""
+
+    def __init__(self) -> None:
+        self._members: list[nn.Module] = []
+
+    @property
+    def finished(self) -> int:
+        """How many members are done."""
+        return len(self._members)
+
+    def rows(self) -> list[Tensor]:
+        """Return nothing: a run in memory starts without members."""
+        return []
+
+    def checkpoint(self) -> dict[str, Any] | None:
+        """Return nothing: there is never anything to go on from."""
+        return None
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def add(self, member: Finished) -> None:
+        """Keep the model of a finished member."""
+        self._members.append(member.model)
+
+    def ensemble(self, normalize: Normalize | None) -> Ensemble:
+        """Return all finished members."""
+        return Ensemble(self._members, normalize)
