@@ -44,21 +44,10 @@ def write_bytes(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         message = f"could not write {path}: {error.strerror}. What was saved before is intact; make room and run again"
         raise OSError(error.errno, message) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut, where the system allows it."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

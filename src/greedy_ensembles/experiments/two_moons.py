@@ -17,7 +17,9 @@ from sklearn.datasets import make_moons
 from torch import Tensor
 
 import greedy_ensembles as ge
+from greedy_ensembles.experiments.processes import run_all
 from greedy_ensembles.report.plane import Panel, draw_planes
+from greedy_ensembles.training.events import Callback
 
 SIZE = 11
 STRENGTHS = (None, 0.1, 1.0, 10.0)  # None: Deep Ensembles
@@ -44,7 +46,10 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     """Train the four ensembles in ``out/runs``, and write ``two-moons.png`` and ``two-moons.json``."""
     points, labels = make_moons(300, noise=0.3, random_state=seed)
     x, y = torch.from_numpy(points.astype(np.float32)), torch.from_numpy(labels)
-    ensembles = [_train(strength, (x, y), out / "runs", seed, progress) for strength in STRENGTHS]
+    folders = [out / "runs" / _name(strength) for strength in STRENGTHS]
+    jobs = {folder.name: _Training(s, x, y, folder, seed) for s, folder in zip(STRENGTHS, folders, strict=True)}
+    run_all(jobs, progress)
+    ensembles = [ge.load_run(folder).ensemble for folder in folders]
     results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(STRENGTHS, ensembles, strict=True)]
     _draw(ensembles, results, x, y, out / "two-moons.png")
     text = json.dumps([asdict(result) for result in results], indent=2)
@@ -52,22 +57,38 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     return results
 
 
-def _train(strength: float | None, data: tuple[Tensor, Tensor], folder: Path, seed: int, progress: bool) -> ge.Ensemble:
-    method = "deep" if strength is None else "greedy"
-    name = method if strength is None else f"{method}-{strength:g}"
-    model = partial(ge.models.MLP, 2, hidden=(128, 128), classes=2)
-    return ge.fit(
-        model,
-        data,
-        size=SIZE,
-        method=method,
-        strength=strength,
-        recipe=RECIPE,
-        seed=seed,
-        run_dir=folder / name,
-        device="cpu",
-        progress=progress,
-    )
+@dataclass(frozen=True)
+class _Training:
+    """The training of one panel's ensemble, to be run in a process of its own."""
+
+    strength: float | None
+    x: Tensor
+    y: Tensor
+    folder: Path
+    seed: int
+
+    def __call__(self, callback: Callback) -> None:
+        ge.fit(
+            partial(ge.models.MLP, 2, hidden=(128, 128), classes=2),
+            (self.x, self.y),
+            size=SIZE,
+            method=_method(self.strength),
+            strength=self.strength,
+            recipe=RECIPE,
+            seed=self.seed,
+            run_dir=self.folder,
+            device="cpu",
+            progress=False,
+            callbacks=[callback],
+        )
+
+
+def _method(strength: float | None) -> str:
+    return "deep" if strength is None else "greedy"
+
+
+def _name(strength: float | None) -> str:
+    return _method(strength) if strength is None else f"{_method(strength)}-{strength:g}"
 
 
 def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor) -> Result:
@@ -75,7 +96,7 @@ def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor
     ring = x.mean(dim=0) + _RING_RADIUS * torch.stack([angles.cos(), angles.sin()], dim=1)
     predicted = ensemble.predict_proba(x).mean(dim=0).argmax(dim=1)
     return Result(
-        method="deep" if strength is None else "greedy",
+        method=_method(strength),
         strength=strength,
         accuracy=float((predicted == y).float().mean()),
         mi_data=float(ensemble.uncertainty(x).epistemic.mean()),
@@ -88,7 +109,7 @@ def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Ten
     horizontal, vertical = (
         np.linspace(c - _HALF_WIDTH, c + _HALF_WIDTH, _RESOLUTION, dtype=np.float32) for c in middle
     )
-    plane = np.stack(np.meshgrid(horizontal, vertical), axis=-1)
+    plane = np.stack(np.meshgrid(horizontal, vertical), axis=-1).astype(np.float32)
     panels = []
     for ensemble, result in zip(ensembles, results, strict=True):
         uncertainty = ensemble.uncertainty(plane.reshape(-1, 2)).epistemic.reshape(plane.shape[:2])

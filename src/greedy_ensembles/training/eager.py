@@ -37,7 +37,7 @@ def train_epoch(member: Member, problem: Problem, weighting: WeightingSet | None
     for number, indices in enumerate(batches):
         step = member.epoch * len(batches) + number
         set_learning_rate(optimizer, learning_rate_factor(recipe, step / len(batches)))
-        inputs = problem.inputs(problem.examples.inputs(indices), model)
+        inputs = problem.inputs(problem.examples.inputs(indices))
         targets = problem.examples.labels[indices].to(problem.device)
         optimizer.zero_grad()
         loss = problem.loss(model(inputs if augment is None else augment(inputs)), targets)
@@ -61,7 +61,7 @@ def coupling_term(
     assert bank is not None
     indices = weighting.indices(step)
     with frozen_batchnorm(model):
-        outputs = problem.outputs(model(problem.inputs(weighting.samples[indices], model)))
+        outputs = problem.outputs(model(problem.inputs(weighting.samples[indices])))
     return problem.coupling.term(outputs, bank.at(indices))
 
 
@@ -86,7 +86,7 @@ def count_correct(model: nn.Module, problem: Problem) -> int | None:
     model.eval()
     correct = torch.zeros((), dtype=torch.long, device=problem.device)
     for indices in problem.validation.split(_EVALUATION_BATCH):
-        predicted = model(problem.inputs(problem.examples.inputs(indices), model)).argmax(dim=1)
+        predicted = model(problem.inputs(problem.examples.inputs(indices))).argmax(dim=1)
         correct += (predicted == problem.examples.labels[indices].to(problem.device)).sum()
     return int(correct)
 
@@ -96,7 +96,6 @@ def outputs_on_set(model: nn.Module, problem: Problem, weighting: WeightingSet) 
     """Return a finished member's row of the bank: its outputs on the whole p* set in eval mode, in single precision."""
     model.eval()
     rows = [
-        problem.outputs(model(problem.inputs(batch, model))).float()
-        for batch in weighting.samples.split(_EVALUATION_BATCH)
+        problem.outputs(model(problem.inputs(batch))).float() for batch in weighting.samples.split(_EVALUATION_BATCH)
     ]
     return torch.cat(rows)

@@ -19,7 +19,7 @@ class Epoch:
     diversity: float | None  #: mean of the diversity term over the steps; None where there is none
     validation_accuracy: float | None  #: None without a validation split
     seconds: float
-    model: nn.Module  #: the model itself, as it is after this epoch
+    model: nn.Module | None  #: the model itself, as it is now; None if the event came from another process
 
 
 Callback = Callable[[Epoch], object]

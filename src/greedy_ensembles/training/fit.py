@@ -13,7 +13,7 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.configuration import describe, provenance
 from greedy_ensembles.training.events import Callback, Epoch
 from greedy_ensembles.training.problem import Problem, pose
-from greedy_ensembles.training.progress import ProgressBar
+from greedy_ensembles.training.progress import ProgressBars
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.run_folder import open_run_folder
 from greedy_ensembles.training.seeds import preserved_generators
@@ -96,11 +96,13 @@ def fit(
         store = stack.enter_context(_store(problem, run_dir))
         watchers: list[Callback] = list(callbacks)
         if progress:
-            watchers.append(stack.enter_context(ProgressBar()))
+            watchers.append(stack.enter_context(ProgressBars()).show)
         last: list[Epoch] = []
 
         def notify(event: Epoch) -> None:
             last[:] = [event]
+            if not watchers:
+                return
             with preserved_generators(problem.device):  # what watchers draw must not change what is trained
                 for watcher in watchers:
                     watcher(event)

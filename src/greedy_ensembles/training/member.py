@@ -1,5 +1,6 @@
 """One member under way: its model, optimizer, history and best epoch so far, and all of that as one saved state."""
 
+import json
 from typing import Any
 
 import torch
@@ -64,12 +65,12 @@ class Member:
             "optimizer": self.optimizer.state_dict(),
             "generators": global_state(self._device),
             "best": self._best,
-            "history": self.history,
+            "history": json.dumps(self.history),  # text: it grows, and is rewritten after every epoch
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go back to a saved state."""
-        self.epoch, self.history, self._best = state["epoch"], state["history"], state["best"]
+        self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         restore_global_state(state["generators"], self._device)

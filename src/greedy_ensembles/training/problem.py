@@ -40,6 +40,7 @@ class Problem:
     train: Tensor  #: indices of the examples to learn from, on the examples' device
     validation: Tensor  #: indices of those held out; empty where none are
     classes: int
+    dtype: torch.dtype  #: of the models' parameters
     coupling: Coupling | None
     weighting: Weighting | None
     outputs: Callable[[Tensor], Tensor]  #: from logits to what distances are measured between
@@ -59,9 +60,9 @@ class Problem:
         """What is taken out of the inputs."""
         return self.recipe.normalize  # type: ignore[return-value]  # Recipe brings it into this form
 
-    def inputs(self, batch: Tensor, model: nn.Module) -> Tensor:
-        """Return a batch as the model takes it."""
-        return to_model(batch.to(self.device), self.normalize, dtype_of(model))
+    def inputs(self, batch: Tensor) -> Tensor:
+        """Return a batch as the models take it."""
+        return to_model(batch.to(self.device), self.normalize, self.dtype)
 
 
 def pose(
@@ -120,6 +121,7 @@ def pose(
         train=train.to(examples.device),
         validation=held_out.to(examples.device),
         classes=classes,
+        dtype=dtype_of(model),
         coupling=coupling,
         weighting=weighting,
         outputs=DISTANCES[distance],

@@ -1,4 +1,4 @@
-"""A progress bar that shows member, epoch, loss and time left."""
+"""Progress bars that show member, epoch, loss and time left."""
 
 from types import TracebackType
 
@@ -8,35 +8,35 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from greedy_ensembles.training.events import Epoch
 
 
-class ProgressBar:
-    """A bar over all epochs of all members, on standard error; a callback of `ge.fit`."""
+class ProgressBars:
+    """One bar a run, over all epochs of all its members, on standard error."""
 
-    def __init__(self, label: str = "training") -> None:
-        self._label = label
-        self._bar = Progress(
+    def __init__(self) -> None:
+        self._bars = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=20),
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=Console(stderr=True),
             refresh_per_second=4,
         )
-        self._task: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
 
-    def __call__(self, event: Epoch) -> None:
-        """Show an epoch that has ended."""
+    def show(self, event: Epoch, run: str = "training") -> None:
+        """Show an epoch of a run that has ended."""
+        total = event.size * event.epochs
         done = (event.member - 1) * event.epochs + event.epoch
-        if self._task is None:
-            # The time left is estimated from what this process does, so what was done before is not counted in.
-            self._task = self._bar.add_task(self._label, total=event.size * event.epochs, completed=done - 1, state="")
+        if run not in self._tasks:
+            # A run that goes on starts its bar where it is, so that the time left follows from what is done now.
+            self._tasks[run] = self._bars.add_task(run, total=total, completed=done - 1, state="")
         state = f"member {event.member}/{event.size}  epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}"
-        self._bar.update(self._task, completed=done, state=state)
+        self._bars.update(self._tasks[run], completed=done, state=state)
 
-    def __enter__(self) -> "ProgressBar":
-        self._bar.start()
+    def __enter__(self) -> "ProgressBars":
+        self._bars.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self._bars.stop()

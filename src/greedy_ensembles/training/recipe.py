@@ -156,14 +156,26 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"the recipe's optimizer must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
     elif recipe.optimizer == "adamw":
-        optimizer = torch.optim.AdamW(parameters, recipe.lr, weight_decay=recipe.weight_decay)
+        optimizer = torch.optim.AdamW(
+            parameters, recipe.lr, weight_decay=recipe.weight_decay, fused=_fusable(parameters)
+        )
     else:
         optimizer = torch.optim.SGD(
-            parameters, recipe.lr, recipe.momentum, nesterov=recipe.nesterov, weight_decay=recipe.weight_decay
+            parameters,
+            recipe.lr,
+            recipe.momentum,
+            nesterov=recipe.nesterov,
+            weight_decay=recipe.weight_decay,
+            fused=_fusable(parameters),
         )
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
+
+
+def _fusable(parameters: list[nn.Parameter]) -> bool:
+    """Return whether one kernel can update all parameters, which is the fastest way where it exists."""
+    return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:

@@ -36,10 +36,11 @@ def seed_global_generators(seed: int) -> None:
 def global_state(device: torch.device) -> dict[str, Any]:
     """Return the states of the global generators as tensors, numbers and lists."""
     kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
+    version, internal, gauss = random.getstate()
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
-        "numpy": [str(kind), torch.from_numpy(np.array(keys, np.int64)), int(position), int(has_gauss), float(cached)],
-        "python": _listed(random.getstate()),
+        "numpy": [str(kind), _as_tensor(keys), int(position), int(has_gauss), float(cached)],
+        "python": [version, _as_tensor(internal), gauss],
     }
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -52,7 +53,7 @@ def restore_global_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
     version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
+    random.setstate((version, tuple(internal.tolist()), gauss))
     if "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
 
@@ -67,5 +68,5 @@ def preserved_generators(device: torch.device) -> Iterator[None]:
         restore_global_state(state, device)
 
 
-def _listed(value: Any) -> Any:
-    return [_listed(v) for v in value] if isinstance(value, tuple) else value
+def _as_tensor(words: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(words, np.int64))  # 32-bit words without a sign, which fit
