@@ -9,8 +9,9 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     choices = list(choices)
     if value in choices:
         return
-    nearest = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.5)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    spelled = {choice.lower(): choice for choice in choices}
+    nearest = difflib.get_close_matches(str(value).lower(), spelled, n=1, cutoff=0.5)
+    hint = f"; did you mean {spelled[nearest[0]]!r}?" if nearest else ""
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}{hint}")
 
 

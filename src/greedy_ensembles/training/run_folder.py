@@ -57,8 +57,10 @@ class RunFolder:
         # Cloned, since what was read is mapped from a file that the next epoch replaces.
         tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         state: dict[str, Any] = unflatten(json.loads(metadata["state"]), tensors)
-        # A kill between the end of a member and the removal of its checkpoint leaves one that is of no use.
-        return state if state["number"] == self.finished + 1 else None
+        if state["number"] <= self.finished:  # a kill came between the end of a member and this
+            self._checkpoint.unlink()
+            return None
+        return state
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Replace the state of the member under way."""
@@ -114,6 +116,7 @@ def open_run_folder(
         _begin_or_go_on(path, configuration, information, size)
         folder = RunFolder(path, make_model, device)
         verify_members(path)
+        folder.checkpoint()  # refuses a damaged one now rather than later, and removes one that outlived its member
         yield folder
     finally:
         lock.release()

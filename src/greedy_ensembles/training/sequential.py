@@ -88,7 +88,11 @@ def _finite(*values: float | None) -> bool:
 def _explain(member: Member, problem: Problem, loss: float) -> str:
     strength = problem.configuration["strength"]
     of_strength = "" if strength is None else f" at lambda_M = {strength:g}"
-    remedies = ["a smaller lr", "warmup_epochs"] + ([] if strength in (None, 0) else ["a smaller strength (lambda_M)"])
+    remedies = ["a smaller lr", "warmup_epochs"]
+    if strength:
+        remedies.append("a smaller strength (lambda_M)")
+    if strength and problem.configuration["distance"] == "logits":
+        remedies.append("distance='probabilities', since the distance of logits has no bound")
     return (
         f"training left the range of numbers in member {member.number} of {problem.size}, epoch {member.epoch + 1}"
         f"{of_strength} (mean loss {loss}). Try {', or '.join(remedies)}. What was saved before this epoch is kept"

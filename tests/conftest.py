@@ -1,0 +1,44 @@
+import hypothesis
+import pytest
+import torch
+
+import greedy_ensembles as ge
+
+hypothesis.settings.register_profile(
+    "default",
+    deadline=None,  # machines differ, and a slow one is no failure
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    max_examples=50,
+    derandomize=True,
+)
+hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """Bit-for-bit claims are for one thread count, and tests of tiny models are fastest with one."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def blobs():
+    """A small two-class problem: two clouds that overlap a little."""
+    generator = torch.Generator().manual_seed(7)
+    y = torch.arange(60) % 2
+    x = torch.randn(60, 2, generator=generator) + 2.0 * y[:, None]
+    return x, y
+
+
+@pytest.fixture
+def quick():
+    """Options of a fit that takes a fraction of a second."""
+    return {"recipe": ge.Recipe(epochs=3, batch_size=16), "progress": False, "device": "cpu"}
+
+
+def small_mlp():
+    return ge.models.MLP(2, hidden=(8,))
+
+
+@pytest.fixture
+def make_model():
+    return small_mlp

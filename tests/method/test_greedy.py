@@ -1,0 +1,130 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import greedy_ensembles as ge
+
+
+def probabilities(generator, *shape):
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).softmax(dim=-1)
+
+
+def by_loops(outputs, earlier, strength, size):
+    """The definition, spelled out number by number."""
+    total = 0.0
+    for member in earlier.tolist():
+        distance = 0.0
+        for mine, theirs in zip(outputs.tolist(), member, strict=True):
+            distance += sum((a - b) ** 2 for a, b in zip(mine, theirs, strict=True))
+        total += math.exp(-(strength / size) * distance / len(outputs))
+    return math.log(total)
+
+
+def gradient_by_loops(outputs, earlier, strength, size):
+    """d/d outputs[i, c] of the term: the softmax-weighted mean of -(strength / size) * 2 (outputs - earlier_j) / n."""
+    n, classes = outputs.shape
+    distances = [sum(((outputs[i] - e[i]) ** 2).sum().item() for i in range(n)) / n for e in earlier]
+    weights = [math.exp(-(strength / size) * d) for d in distances]
+    gradient = torch.zeros_like(outputs)
+    for i in range(n):
+        for c in range(classes):
+            for weight, member in zip(weights, earlier, strict=True):
+                slope = -(strength / size) * 2 * (outputs[i, c] - member[i, c]) / n
+                gradient[i, c] += weight / sum(weights) * slope
+    return gradient
+
+
+problems = st.tuples(
+    st.integers(0, 10_000),  # seed
+    st.integers(1, 5),  # n
+    st.integers(2, 4),  # classes
+    st.integers(1, 4),  # earlier members
+    st.floats(0, 50),  # strength
+    st.integers(1, 12),  # size
+)
+
+
+@given(problems)
+def test_term_and_gradient_agree_with_loops(problem):
+    seed, n, classes, count, strength, size = problem
+    generator = torch.Generator().manual_seed(seed)
+    outputs = probabilities(generator, n, classes).requires_grad_()
+    earlier = probabilities(generator, count, n, classes)
+    term = ge.diversity_term(outputs, earlier, strength, size)
+    term.backward()
+    assert term.item() == pytest.approx(by_loops(outputs.detach(), earlier, strength, size), rel=1e-12, abs=1e-12)
+    expected = gradient_by_loops(outputs.detach(), earlier, strength, size)
+    torch.testing.assert_close(outputs.grad, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", ["mean over classes", "sum over samples", "no division by M", "mean of kernels"])
+def test_plausible_wrong_versions_differ(wrong):
+    generator = torch.Generator().manual_seed(1)
+    outputs, earlier = probabilities(generator, 4, 3), probabilities(generator, 2, 4, 3)
+    squares = (outputs - earlier) ** 2
+    exponents = {
+        "mean over classes": -(3 / 5) * squares.mean(dim=(1, 2)),
+        "sum over samples": -(3 / 5) * squares.sum(dim=(1, 2)),
+        "no division by M": -3 * squares.sum(dim=2).mean(dim=1),
+        "mean of kernels": -(3 / 5) * squares.sum(dim=2).mean(dim=1) - math.log(2),
+    }
+    assert ge.diversity_term(outputs, earlier, 3.0, 5).item() != pytest.approx(exponents[wrong].logsumexp(0).item())
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0, 1e6])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_identical_members_give_log_of_their_number(strength, count):
+    outputs = probabilities(torch.Generator().manual_seed(0), 5, 3)
+    term = ge.diversity_term(outputs, outputs.expand(count, 5, 3), strength, count + 1)
+    assert term.item() == pytest.approx(math.log(count))
+
+
+def test_strength_zero_ignores_where_members_are():
+    generator = torch.Generator().manual_seed(0)
+    outputs, earlier = probabilities(generator, 5, 3).requires_grad_(), probabilities(generator, 4, 5, 3)
+    term = ge.diversity_term(outputs, earlier, 0.0, 5)
+    term.backward()
+    assert term.item() == pytest.approx(math.log(4))
+    assert outputs.grad.eq(0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_overflow_at_any_strength(dtype):
+    outputs = torch.tensor([[1.0, 0.0]] * 3, dtype=dtype, requires_grad=True)
+    earlier = torch.tensor([[[0.0, 1.0]] * 3, [[0.5, 0.5]] * 3], dtype=dtype)
+    term = ge.diversity_term(outputs, earlier, 1e6, 2)
+    term.backward()
+    assert term.item() == pytest.approx(-1e6 / 2 * 0.5)  # the nearer one decides
+    assert torch.isfinite(outputs.grad).all()
+
+
+def test_half_precision_is_computed_in_single():
+    generator = torch.Generator().manual_seed(0)
+    outputs, earlier = probabilities(generator, 64, 10).half(), probabilities(generator, 3, 64, 10).half()
+    term = ge.diversity_term(outputs, earlier, 5.0, 4)
+    assert term.dtype == torch.float32
+    torch.testing.assert_close(term, ge.diversity_term(outputs.double(), earlier.double(), 5.0, 4).float())
+
+
+def test_without_earlier_members_it_is_zero():
+    assert ge.diversity_term(torch.ones(3, 2), torch.empty(0, 3, 2), 1.0, 5).item() == 0
+
+
+def test_moving_away_lowers_the_term():
+    earlier = torch.tensor([[[0.9, 0.1]]], dtype=torch.float64)
+    terms = [
+        ge.diversity_term(torch.tensor([[p, 1 - p]]).double(), earlier, 3.0, 3).item() for p in (0.9, 0.6, 0.3, 0.0)
+    ]
+    assert terms == sorted(terms, reverse=True)
+    assert terms[0] > terms[-1]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "earlier"), [((3, 2), (3, 2)), ((3, 2), (1, 4, 2)), ((3,), (1, 3)), ((3, 2), (1, 3, 4))]
+)
+def test_shapes_that_do_not_fit_are_refused(outputs, earlier):
+    with pytest.raises(ValueError, match="diversity_term needs outputs of shape"):
+        ge.diversity_term(torch.zeros(outputs), torch.zeros(earlier), 1.0, 2)

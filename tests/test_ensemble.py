@@ -1,0 +1,179 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import greedy_ensembles as ge
+from greedy_ensembles.storage import FolderError
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 4))
+
+
+@pytest.fixture
+def ensemble():
+    torch.manual_seed(0)
+    members = [network() for _ in range(3)]
+    for member in members:
+        member(torch.randn(16, 3))  # move BatchNorm's statistics
+    return ge.Ensemble.from_members(members)
+
+
+@pytest.fixture
+def x():
+    return torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
+
+
+def test_predictions_are_the_members_own(ensemble, x):
+    probs = ensemble.predict_proba(x)
+    assert probs.shape == (3, 50, 4)
+    with torch.no_grad():
+        for k, member in enumerate(ensemble):
+            assert not member.training
+            torch.testing.assert_close(probs[k], member(x).softmax(dim=1))
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 1024])
+def test_the_batch_size_does_not_matter(ensemble, x, batch_size):
+    torch.testing.assert_close(ensemble.predict_proba(x, batch_size=batch_size), ensemble.predict_proba(x))
+
+
+def test_every_kind_of_input_gives_the_same(ensemble, x):
+    expected = ensemble.predict_proba(x)
+    labels = torch.zeros(50)
+    for kind in (
+        x.numpy(),
+        x.double(),
+        TensorDataset(x, labels),
+        TensorDataset(x),
+        DataLoader(TensorDataset(x, labels), 8),
+    ):
+        torch.testing.assert_close(ensemble.predict_proba(kind), expected)
+    plain = DataLoader(x, batch_size=8)  # batches that are tensors, not tuples
+    torch.testing.assert_close(ensemble.predict_proba(plain), expected)
+    assert ensemble.predict_proba(x[:0]).shape == (3, 0, 4)
+    with pytest.raises(TypeError, match="x must be a tensor, an array, a Dataset or a DataLoader, got list"):
+        ensemble.predict_proba([[1.0, 2.0, 3.0]])
+
+
+def test_a_shuffling_loader_is_read_once_so_that_members_see_the_same_order(ensemble, x):
+    loader = DataLoader(TensorDataset(x), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(3))
+    probs = ensemble.predict_proba(loader)
+    expected = ensemble.predict_proba(x)
+    order = [(expected[0] - row).abs().sum(dim=1).argmin().item() for row in probs[0]]
+    assert sorted(order) == list(range(50))
+    torch.testing.assert_close(probs, expected[:, order])
+
+
+def test_normalisation_is_part_of_prediction(ensemble):
+    images = torch.randint(0, 256, (20, 3), dtype=torch.uint8)
+    normalised = ge.Ensemble.from_members(list(ensemble), normalize=(0.5, 0.25))
+    expected = ensemble.predict_proba((images.float() / 255 - 0.5) / 0.25)
+    torch.testing.assert_close(normalised.predict_proba(images), expected)
+
+
+def test_indexing(ensemble, x):
+    assert len(ensemble) == 3
+    assert isinstance(ensemble[1], nn.Module)
+    assert ensemble[-1] is ensemble[2]
+    part = ensemble[:2]
+    assert isinstance(part, ge.Ensemble)
+    torch.testing.assert_close(part.predict_proba(x), ensemble.predict_proba(x)[:2])
+    with pytest.raises(IndexError):
+        ensemble[3]
+    with pytest.raises(ValueError, match="at least one member"):
+        ensemble[3:]
+    assert repr(ensemble) == "Ensemble(3 x Sequential on cpu)"
+
+
+def test_uncertainty_splits_into_its_parts(ensemble, x):
+    uncertainty = ensemble.uncertainty(x)
+    probs = ensemble.predict_proba(x)
+    assert torch.equal(uncertainty.epistemic, ge.metrics.mutual_information(probs))
+    assert torch.equal(uncertainty.aleatoric, ge.metrics.expected_entropy(probs))
+    torch.testing.assert_close(uncertainty.total, uncertainty.epistemic + uncertainty.aleatoric)
+
+
+def test_gradients_of_the_caller_are_left_alone(ensemble, x):
+    probs = ensemble.predict_proba(x.requires_grad_())
+    assert not probs.requires_grad
+    (probs * torch.ones(1, requires_grad=True)).sum().backward()  # a plain tensor: it may take part in gradients
+
+
+def test_saved_and_loaded_predicts_bit_for_bit_the_same(ensemble, x, tmp_path):
+    ensemble = ge.Ensemble(ensemble, normalize=((0.1, 0.2, 0.3), (1.0, 2.0, 3.0)))
+    ensemble.save(tmp_path / "saved")
+    loaded = ge.Ensemble.load(tmp_path / "saved", network)
+    assert loaded.normalize == ensemble.normalize
+    assert torch.equal(loaded.predict_proba(x), ensemble.predict_proba(x))
+    # Once loaded it needs the folder no more, and can be trained on.
+    for file in (tmp_path / "saved").rglob("*.safetensors"):
+        file.unlink()
+    assert torch.equal(loaded.predict_proba(x), ensemble.predict_proba(x))
+    loaded[0](x).sum().backward()
+    torch.optim.SGD(loaded[0].parameters(), 0.1).step()
+    assert not torch.equal(loaded.predict_proba(x)[0], ensemble.predict_proba(x)[0])
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(3, 3)
+        self.two = nn.Linear(3, 3)
+        self.two.weight = self.one.weight
+
+    def forward(self, x):
+        return self.two(self.one(x).relu())
+
+
+def test_tied_parameters_stay_tied(x, tmp_path):
+    tied = ge.Ensemble.from_members([Tied(), Tied()])
+    tied.save(tmp_path / "saved")
+    loaded = ge.Ensemble.load(tmp_path / "saved", Tied)
+    assert loaded[0].one.weight is loaded[0].two.weight
+    assert torch.equal(loaded.predict_proba(x), tied.predict_proba(x))
+
+
+def test_saving_never_overwrites(ensemble, tmp_path):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "notes.txt").write_text("mine")
+    with pytest.raises(FolderError, match="saved exists and is not an empty folder; nothing was written"):
+        ensemble.save(tmp_path / "saved")
+    assert [p.name for p in (tmp_path / "saved").iterdir()] == ["notes.txt"]
+    (tmp_path / "empty").mkdir()
+    ensemble.save(tmp_path / "empty")
+    assert len(ge.Ensemble.load(tmp_path / "empty", network)) == 3
+
+
+def test_what_cannot_be_loaded_says_why(ensemble, tmp_path):
+    ensemble.save(tmp_path / "saved")
+    with pytest.raises(
+        ValueError, match=r"make_model does not fit .*: '0.weight' has shape \(7, 3\) in the model and \(6, 3\)"
+    ):
+        ge.Ensemble.load(tmp_path / "saved", lambda: nn.Sequential(nn.Linear(3, 7)))
+    with pytest.raises(FolderError, match="holds no saved ensemble"):
+        ge.Ensemble.load(tmp_path, network)
+    weights = tmp_path / "saved" / "members" / "02" / "weights.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(FolderError, match=r"02.weights\.safetensors is damaged"):
+        ge.Ensemble.load(tmp_path / "saved", network)
+
+
+def test_a_folder_of_a_later_format_is_refused(ensemble, tmp_path):
+    from greedy_ensembles import storage
+
+    ensemble.save(tmp_path / "saved")
+    content = storage.read_json(tmp_path / "saved" / "ensemble.json")
+    storage.write_json(tmp_path / "saved" / "ensemble.json", {**content, "format": 2})
+    with pytest.raises(FolderError, match="has format 2; this version reads format 1"):
+        ge.Ensemble.load(tmp_path / "saved", network)
+
+
+def test_a_model_in_double_precision_predicts_in_it(x):
+    double = ge.Ensemble.from_members([network().double()])
+    assert double.predict_proba(x).dtype == torch.float64
+    np.testing.assert_allclose(double.predict_proba(x).sum(dim=2), 1)

@@ -1,0 +1,120 @@
+import json
+import os
+
+import pytest
+import torch
+
+from greedy_ensembles import storage
+from greedy_ensembles.storage import FolderError
+
+
+def tensors():
+    return {
+        "a": torch.randn(3, 4),
+        "b.c": torch.arange(5),
+        "scalar": torch.tensor(2.5, dtype=torch.float64),
+        "half": torch.randn(2, 2).bfloat16(),
+    }
+
+
+def test_tensors_and_metadata_come_back(tmp_path):
+    written = tensors()
+    seal = storage.write_tensors(tmp_path / "x.safetensors", written, {"state": json.dumps({"epoch": 3})})
+    read, metadata = storage.read_tensors(tmp_path / "x.safetensors", seal=seal)
+    assert read.keys() == written.keys()
+    assert all(torch.equal(read[name], written[name]) and read[name].dtype == written[name].dtype for name in read)
+    assert metadata == {"state": '{"epoch": 3}'}
+
+
+def test_what_is_written_is_plain_safetensors(tmp_path):
+    from safetensors.torch import load_file
+
+    written = tensors()
+    storage.write_tensors(tmp_path / "x.safetensors", written)
+    assert all(torch.equal(value, written[name]) for name, value in load_file(tmp_path / "x.safetensors").items())
+
+
+def test_tensors_that_share_or_stride_memory_are_written(tmp_path):
+    base = torch.randn(4, 6)
+    storage.write_tensors(tmp_path / "x.safetensors", {"a": base, "b": base, "c": base.T, "d": base[:, ::2]})
+    read, _ = storage.read_tensors(tmp_path / "x.safetensors")
+    assert torch.equal(read["b"], base)
+    assert torch.equal(read["c"], base.T)
+    assert torch.equal(read["d"], base[:, ::2])
+
+
+@pytest.mark.parametrize("position", range(0, 400, 7))
+def test_any_flipped_byte_is_noticed(tmp_path, position):
+    path = tmp_path / "x.safetensors"
+    storage.write_tensors(path, {"a": torch.randn(10), "b": torch.randn(20)}, {"state": "{}"})
+    content = bytearray(path.read_bytes())
+    position %= len(content)
+    content[position] ^= 0x20  # a space becomes a NUL, a letter changes case: headers may still parse
+    path.write_bytes(content)
+    with pytest.raises(FolderError, match=r"x\.safetensors is damaged"):
+        storage.read_tensors(path)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_a_truncated_file_is_noticed(tmp_path, keep):
+    path = tmp_path / "x.safetensors"
+    storage.write_tensors(path, tensors())
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(FolderError, match=r"x\.safetensors is damaged"):
+        storage.read_tensors(path)
+
+
+def test_another_intact_file_in_its_place_is_noticed(tmp_path):
+    seal = storage.write_tensors(tmp_path / "1", {"a": torch.zeros(2)})
+    storage.write_tensors(tmp_path / "2", {"a": torch.ones(2)})
+    (tmp_path / "2").replace(tmp_path / "1")
+    with pytest.raises(FolderError, match="does not match its checksum"):
+        storage.read_tensors(tmp_path / "1", seal=seal)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FolderError, match=r"nowhere is damaged \(it is missing\)\. Do this; nothing was changed"):
+        storage.read_tensors(tmp_path / "nowhere", remedy="Do this")
+    with pytest.raises(FolderError, match=r"nowhere\.json is damaged \(it is missing\)"):
+        storage.read_json(tmp_path / "nowhere.json")
+
+
+def test_json_comes_back_and_edits_are_noticed(tmp_path):
+    path = tmp_path / "run.json"
+    content = {"size": 5, "nested": {"lr": 0.1, "none": None}, "list": [1, 2.5, "x"]}
+    storage.write_json(path, content)
+    assert storage.read_json(path) == content
+    path.write_text(path.read_text().replace('"size": 5', '"size": 6'))
+    with pytest.raises(FolderError, match=r"run\.json is damaged \(its content does not match its checksum\)"):
+        storage.read_json(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"size": 5}', "\x00\x01"])
+def test_json_that_is_not_ours_is_refused(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(FolderError, match=r"run\.json is damaged"):
+        storage.read_json(tmp_path / "run.json")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    storage.write_bytes(path, [b"old"])
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"could not write .*x: No space left on device. What was saved before is intact"):
+        storage.write_bytes(path, [b"new"])
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]
+
+
+def test_hash_of_a_tensor_depends_on_values_type_and_shape_alone():
+    x = torch.randn(6, 4)
+    assert storage.digest_of_tensor(x) == storage.digest_of_tensor(x.T.contiguous().T)
+    different = [x + 1, x.double(), x.reshape(4, 6), x[:5]]
+    assert len({storage.digest_of_tensor(value) for value in [x, *different]}) == 5
+    large = torch.arange(10_000)
+    assert storage.digest_of_tensor(large) != storage.digest_of_tensor(large.flip(0))
+    assert storage.digest_of_tensor(torch.tensor(1.0)) != storage.digest_of_tensor(torch.tensor(2.0))

@@ -1,0 +1,143 @@
+"""What `ge.fit` refuses before it trains anything; each message names the argument and what would do."""
+
+import pytest
+import torch
+from torch import nn
+
+import greedy_ensembles as ge
+
+
+def model():
+    return ge.models.MLP(2, hidden=(4,))
+
+
+class ReturnsTuple(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.linear(x), x
+
+
+class Shape(nn.Module):
+    """A model whose outputs have a shape that cannot be logits."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.linear, self.change = nn.Linear(2, 2), change
+
+    def forward(self, x):
+        return self.change(self.linear(x))
+
+
+SHARED = nn.Linear(2, 2)
+X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(40) % 2
+
+
+def with_value(value, example):
+    changed = X.clone()
+    changed[example, 1] = value
+    return changed
+
+
+def refusal(error, message, **changes):
+    return pytest.param(error, message, changes, id=f"{next(iter(changes))}-{message[:40]}")
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "changes"),
+    [
+        refusal(ValueError, "size must be at least 1, got 0", size=0),
+        refusal(ValueError, "size must be at least 1, got -2", size=-2),
+        refusal(TypeError, "size must be a whole number, got 2.5", size=2.5),
+        refusal(ValueError, r"strength \(lambda_M\) must be finite and at least 0, got -1", strength=-1.0),
+        refusal(ValueError, r"strength \(lambda_M\) must be finite and at least 0, got nan", strength=float("nan")),
+        refusal(ValueError, r"strength \(lambda_M\) must be finite and at least 0, got inf", strength=float("inf")),
+        refusal(TypeError, r"strength \(lambda_M\) must be a number, got '1'", strength="1"),
+        refusal(ValueError, r"method 'greedy' needs strength \(lambda_M\), for example strength=1.0", strength=None),
+        refusal(ValueError, r"method 'deep' has no strength .* leave it out", method="deep"),
+        refusal(ValueError, "method must be one of 'deep', 'greedy'; got 'greedi'; did you mean", method="greedi"),
+        refusal(ValueError, "schedule must be one of 'sequential'.*did you mean 'sequential'", schedule="sequental"),
+        refusal(ValueError, "distance must be one of .* did you mean 'logits'", distance="logit"),
+        refusal(ValueError, "device must be one of .*; got 'cudda'; did you mean 'cuda'", device="cudda"),
+        refusal(ValueError, "device must be one of 'cpu', 'cuda', 'mps'; got 'tpu'", device="tpu"),
+        refusal(TypeError, r"recipe must be a ge\.Recipe, got dict", recipe={"lr": 0.1}),
+        refusal(ValueError, "seed must be at least 0, got -1", seed=-1),
+        refusal(ValueError, "seed must be below", seed=2**32),
+        refusal(ValueError, "validation must be a share of the data, at least 0 and below 1; got 1.5", validation=1.5),
+        refusal(ValueError, "validation=0.02 holds out 1 of 40 examples, and both parts need", validation=0.02),
+        refusal(TypeError, "callbacks must be callables", callbacks=[3]),
+        refusal(TypeError, r"earlier must be a ge\.Ensemble", earlier=[model()]),
+        refusal(ValueError, "size counts the 3 earlier members", earlier=ge.Ensemble([model() for _ in range(3)])),
+        refusal(ValueError, "earlier was made with normalize=", earlier=ge.Ensemble([model()], normalize=(0.5, 0.5))),
+        refusal(TypeError, "labels must be whole numbers .* got float32", data=(X, Y.float())),
+        refusal(ValueError, "labels must not be negative, got -1", data=(X, Y - 1)),
+        refusal(ValueError, "labels go up to 2, but the model has 2 outputs", data=(X, torch.arange(40) % 3)),
+        refusal(ValueError, "x has 40 examples, y has 39 labels", data=(X, Y[:-1])),
+        refusal(ValueError, "x and y are empty", data=(X[:0], Y[:0])),
+        refusal(ValueError, "x holds NaN or infinity, first in example 3", data=(with_value(float("nan"), 3), Y)),
+        refusal(ValueError, "x holds NaN or infinity, first in example 5", data=(with_value(float("inf"), 5), Y)),
+        refusal(
+            ValueError,
+            "class 1 has one example, and a stratified validation split needs two",
+            data=(X, (torch.arange(40) == 7).long()),
+        ),
+        refusal(TypeError, "make_model must be a callable without arguments", make_model=model()),
+        refusal(TypeError, "make_model must return an nn.Module, got int", make_model=lambda: 3),
+        refusal(ValueError, "make_model must build a new model at every call", make_model=lambda: SHARED),
+        refusal(
+            ValueError, "make_model must build a new model at every call", make_model=lambda: nn.Sequential(SHARED)
+        ),
+        refusal(ValueError, "lazy layers", make_model=lambda: nn.LazyLinear(2)),
+        refusal(ValueError, "without a parameter to train", make_model=lambda: model().requires_grad_(False)),
+        refusal(TypeError, r"must return a tensor of logits \(n, classes\), got tuple", make_model=ReturnsTuple),
+        refusal(ValueError, r"2 inputs of shape \(2,\) gave \(2,\)", make_model=lambda: Shape(lambda z: z[:, 0])),
+        refusal(ValueError, r"at least two classes; .* gave \(2, 1\)", make_model=lambda: Shape(lambda z: z[:, :1])),
+        refusal(ValueError, r"gave \(1, 2\)", make_model=lambda: Shape(lambda z: z[:1])),
+        refusal(
+            ValueError, "loss must return a scalar tensor .* got shape", recipe=ge.Recipe(loss=lambda z, y: z.sum(1))
+        ),
+        refusal(ValueError, "loss must return a scalar tensor .* got float", recipe=ge.Recipe(loss=lambda z, y: 0.5)),
+        refusal(
+            ValueError,
+            r"should have shape \(2, 2\) as the data, got \(2, 3\)",
+            weighting=ge.weighting.Uniform(0, 1, (3,)),
+        ),
+        refusal(TypeError, r"weighting must have sample\(n, generator\)", weighting="gaussian"),
+        refusal(
+            ValueError,
+            "samples of weighting are torch.uint8 while x is torch.float32",
+            weighting=ge.weighting.FromData(torch.zeros(9, 2, dtype=torch.uint8)),
+        ),
+    ],
+)
+def test_each_is_refused_before_training(error, message, changes, tmp_path):
+    arguments = {"make_model": model, "data": (X, Y), "size": 2, "strength": 1.0, "device": "cpu", "progress": False}
+    arguments |= changes
+
+    def never(event):
+        raise AssertionError("it trained")
+
+    arguments.setdefault("callbacks", [never])
+    with pytest.raises(error, match=message):
+        ge.fit(**arguments, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_a_device_that_is_not_here_is_said_so():
+    with pytest.raises(ValueError, match="device 'cuda' cannot be used here"):
+        ge.fit(model, (X, Y), size=2, strength=1.0, device="cuda")
+
+
+def test_a_run_dir_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match=r"run_dir must be a folder, but .*file is a file"):
+        ge.fit(model, (X, Y), size=2, strength=1.0, run_dir=tmp_path / "file", progress=False)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_class_with_one_example_trains_without_validation(quick):
+    assert len(ge.fit(model, (X, (torch.arange(40) == 7).long()), size=1, method="deep", validation=0, **quick)) == 1

@@ -1,0 +1,77 @@
+import functools
+import json
+import subprocess
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.training import configuration
+from greedy_ensembles.training.configuration import describe, describe_weighting, differences
+
+
+def test_values_that_train_alike_look_alike_and_others_do_not():
+    x = torch.randn(10, 3)
+    assert describe(x) == describe(x.numpy()) == describe(x.clone())
+    assert describe(x) != describe(x + 1)
+    assert describe(ge.Recipe()) == describe(ge.Recipe())
+    assert describe(ge.Recipe()) != describe(ge.Recipe(lr=0.2))
+    linear = nn.Linear(3, 2)
+    assert describe(linear) == describe(linear)
+    assert describe(linear) != describe(nn.Linear(3, 2))
+
+
+def test_all_of_it_is_json():
+    values = [
+        ge.Recipe(optimizer=torch.optim.SGD, loss=nn.functional.cross_entropy, normalize=((0.1, 0.2), (1, 2))),
+        functools.partial(ge.models.MLP, 2, hidden=(3,)),
+        {"a": np.float32(1.5) * np.ones(3), 5: (None, True)},
+        ge.weighting.Gaussian(torch.zeros(50), 1.0),
+    ]
+    for value in values:
+        assert json.loads(json.dumps(describe(value))) == describe(value)
+
+
+def test_functions_are_known_by_name():
+    assert describe(nn.functional.cross_entropy) == "torch.nn.functional.cross_entropy"
+    partial = describe(functools.partial(ge.models.MLP, 2, hidden=(3,)))
+    assert partial == {"partial": "greedy_ensembles.models.mlp.MLP", "args": [2], "keywords": {"hidden": [3]}}
+
+
+def test_a_weighting_of_ones_own_is_known_by_its_samples():
+    class Shifted:
+        def __init__(self, shift):
+            self.shift = shift
+
+        def sample(self, n, generator):
+            return torch.randn(n, 2, generator=generator) + self.shift
+
+    assert describe_weighting(Shifted(1.0)) == describe_weighting(Shifted(1.0))
+    assert describe_weighting(Shifted(1.0)) != describe_weighting(Shifted(2.0))
+
+
+@dataclass
+class _Point:
+    a: object
+    b: object
+
+
+def test_differences_are_located():
+    ours = describe(_Point(a={"lr": 0.1, "same": 1}, b=[1, 2]))
+    theirs = describe(_Point(a={"lr": 0.2, "same": 1, "new": 3}, b=[1, 2]))
+    assert differences(ours, theirs) == [("a.lr", 0.1, 0.2), ("a.new", None, 3)]
+    assert differences(ours, ours) == []
+
+
+def test_provenance_names_versions_command_and_commit(tmp_path, monkeypatch):
+    facts = configuration.provenance(torch.device("cpu"))
+    assert facts["versions"]["greedy_ensembles"] == ge.__version__
+    assert facts["versions"]["torch"] == torch.__version__
+    assert json.loads(json.dumps(facts)) == facts
+    inside = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ge.__path__[0])
+    assert facts["git_commit"] == (inside.stdout.strip() or None)
+    stray = tmp_path / "stray.py"
+    monkeypatch.setattr(configuration, "__file__", str(stray))
+    assert configuration.git_commit() is None

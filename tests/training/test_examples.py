@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from greedy_ensembles.training.examples import ArrayExamples, as_examples
+
+
+class Items(Dataset):
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+def test_all_kinds_of_data_look_the_same():
+    x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 2])
+    pair = as_examples((x, y))
+    for data in (
+        (x.numpy(), y.numpy()),
+        [x.numpy().tolist(), y.tolist()],
+        TensorDataset(x, y),
+        Items(list(zip(x, y.tolist(), strict=True))),
+        Items(list(zip(x.numpy(), y.numpy(), strict=True))),
+    ):
+        examples = as_examples(data)
+        assert len(examples) == 5
+        assert examples.shape == (3,)
+        assert torch.equal(examples.labels, y)
+        torch.testing.assert_close(examples.inputs(torch.tensor([4, 1])).float(), pair.inputs(torch.tensor([4, 1])))
+    assert as_examples((x.numpy(), y.numpy())).digest() == pair.digest()
+
+
+def test_a_tensor_dataset_is_not_read_item_by_item():
+    assert isinstance(as_examples(TensorDataset(torch.zeros(2, 1), torch.zeros(2, dtype=torch.long))), ArrayExamples)
+
+
+def test_the_hash_sees_inputs_labels_and_order():
+    x, y = torch.randn(6, 2), torch.arange(6)
+    base = as_examples((x, y)).digest()
+    assert base == as_examples((x.clone(), y.clone())).digest()
+    assert base != as_examples((x + 1, y)).digest()
+    assert base != as_examples((x, y.flip(0))).digest()
+    items = list(zip(x, y.tolist(), strict=True))
+    assert as_examples(Items(items)).digest() == as_examples(Items(items)).digest()
+    assert as_examples(Items(items)).digest() != as_examples(Items(items[::-1])).digest()
+
+
+def test_arrays_that_cannot_be_written_to_and_unusual_types_are_taken():
+    x = np.zeros((4, 2), np.float32)
+    x.setflags(write=False)
+    examples = as_examples((x, np.array([0, 1, 0, 1], np.uint8)))
+    assert examples.labels.dtype == torch.int64
+    assert as_examples((np.zeros((2, 3), np.uint8), [0, 1])).dtype == torch.uint8
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ((torch.zeros(3, 2), torch.zeros(3)), TypeError, "labels must be whole numbers .* got float32"),
+        ((torch.zeros(3, 2), np.array(["a", "b", "c"])), TypeError, "labels must be whole numbers"),
+        ((torch.zeros(3, 2), torch.tensor([True, False, True])), TypeError, "labels must be whole numbers"),
+        ((torch.zeros(3, 2), torch.tensor([0, -1, 1])), ValueError, "labels must not be negative, got -1"),
+        ((torch.zeros(3, 2), torch.zeros(3, 1, dtype=torch.long)), ValueError, r"labels must have shape \(n,\)"),
+        ((torch.zeros(3, 2), torch.zeros(4, dtype=torch.long)), ValueError, "x has 3 examples, y has 4 labels"),
+        ((torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)), ValueError, "x and y are empty"),
+        ((torch.zeros(3), torch.zeros(3, dtype=torch.long)), ValueError, r"x must have shape \(n, ...\)"),
+        ((np.array([["a"]]), [0]), TypeError, "x must hold numbers"),
+        (torch.zeros(3, 2), TypeError, "data must be a pair"),
+        (Items([]), ValueError, "data is an empty Dataset"),
+        (Items([torch.zeros(2)]), TypeError, r"items of data must be \(input, label\)"),
+        (
+            Items([(torch.zeros(2), 0), (torch.zeros(3), 1)]),
+            ValueError,
+            r"item 1 of data has shape \(3,\), the first \(2,\)",
+        ),
+        (Items([(torch.zeros(2), 0.5)]), TypeError, "labels must be whole numbers"),
+    ],
+)
+def test_data_that_will_not_do_is_explained(data, error, message):
+    with pytest.raises(error, match=message):
+        as_examples(data)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("kind", ["pair", "dataset"])
+def test_the_first_example_that_is_not_finite_is_named(bad, kind):
+    x = torch.zeros(2000, 2)
+    x[1500, 1] = x[1700, 0] = bad
+    y = torch.zeros(2000, dtype=torch.long)
+    with pytest.raises(ValueError, match="x holds NaN or infinity, first in example 1500"):
+        as_examples((x, y) if kind == "pair" else Items(list(zip(x, y.tolist(), strict=True))))

@@ -1,0 +1,366 @@
+"""What `ge.fit` promises: Algorithm 2, its seeds, and what depends on what."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import train_test_split
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.training.problem import split
+from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
+
+
+def weights(ensemble):
+    return [member.state_dict() for member in ensemble]
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a) and a.keys() == b.keys()
+
+
+def with_batchnorm():
+    return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def with_dropout():
+    return nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 2))
+
+
+@pytest.mark.parametrize("model", [with_batchnorm, with_dropout, lambda: ge.models.MLP(2, (8,))])
+@pytest.mark.parametrize("method", [{"method": "deep"}, {"strength": 3.0}])
+def test_two_runs_of_one_seed_agree_bit_for_bit(model, method, blobs, quick):
+    first, second = (ge.fit(model, blobs, size=3, seed=5, **method, **quick) for _ in range(2))
+    assert all(same(a, b) for a, b in zip(weights(first), weights(second), strict=True))
+    other = ge.fit(model, blobs, size=3, seed=50, **method, **quick)
+    assert not any(same(a, b) for a, b in zip(weights(first), weights(other), strict=True))
+
+
+@pytest.mark.parametrize("model", [with_batchnorm, lambda: ge.models.MLP(2, (8,))])
+def test_strength_zero_is_deep_ensembles_bit_for_bit(model, blobs, quick):
+    deep = ge.fit(model, blobs, size=3, method="deep", **quick)
+    zero = ge.fit(model, blobs, size=3, strength=0, **quick)
+    strong = ge.fit(model, blobs, size=3, strength=5.0, **quick)
+    assert all(same(a, b) for a, b in zip(weights(deep), weights(zero), strict=True))
+    assert same(weights(deep)[0], weights(strong)[0])  # the first member has no diversity term
+    assert not same(weights(deep)[1], weights(strong)[1])
+
+
+def test_a_member_depends_on_no_later_one(blobs, make_model, quick):
+    # Their terms hold lambda_M / M: the same ratio at another size gives the same members.
+    small = ge.fit(make_model, blobs, size=2, strength=2.0, **quick)
+    large = ge.fit(make_model, blobs, size=4, strength=4.0, **quick)
+    assert all(same(a, b) for a, b in zip(weights(small), weights(large[:2]), strict=True))
+
+
+def test_a_member_depends_on_all_earlier_ones(blobs, make_model, quick):
+    base = ge.fit(make_model, blobs, size=3, strength=5.0, **quick)
+    for changed in range(2):
+        members = [make_model() if k == changed else base[k] for k in range(2)]
+        other = ge.fit(make_model, blobs, size=3, strength=5.0, earlier=ge.Ensemble.from_members(members), **quick)
+        assert not same(weights(other)[2], weights(base)[2])
+
+
+def test_seeds_of_members_follow_algorithm_2(blobs, make_model, quick):
+    """Member k of seed s starts from s + k - 1: with the split fixed, it is the first member of that seed."""
+    options = {**quick, "validation": 0}
+    three = ge.fit(make_model, blobs, size=3, method="deep", seed=10, **options)
+    for k in range(3):
+        alone = ge.fit(make_model, blobs, size=1, method="deep", seed=10 + k, **options)
+        assert same(weights(three)[k], weights(alone)[0])
+
+
+def test_one_member_by_hand(blobs):
+    """The second member of a greedy ensemble, trained again by a plain loop that shares no code with the engine."""
+    x, y = blobs
+    recipe = ge.Recipe(epochs=2, batch_size=20, weighting_batch_size=7, lr=0.05, schedule="constant", weight_decay=0.01)
+    ensemble = ge.fit(
+        with_batchnorm, blobs, size=2, strength=3.0, seed=4, recipe=recipe, validation=0, progress=False, device="cpu"
+    )
+    mean, std = x.double().mean(0).float(), x.double().std(0, unbiased=False).float()
+    draw = torch.randn(60, 2, generator=generator(WEIGHTING_SET, 4))
+    samples = draw * (5 * std) + mean
+    with torch.no_grad():
+        row = ensemble[0](samples).softmax(1)
+    torch.manual_seed(4 + 1)
+    model = with_batchnorm()
+    velocity = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    step = 0
+    for epoch in range(2):
+        order = torch.randperm(60, generator=generator(3, 5, epoch))
+        for batch in order.split(20):
+            chosen = torch.randint(60, (7,), generator=generator(2, 4, step))
+            model.train()
+            loss = nn.functional.cross_entropy(model(x[batch]), y[batch])
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            model.eval()  # all of BatchNorm, and there is no dropout
+            squares = (model(samples[chosen]).softmax(1) - row[chosen]) ** 2
+            term = -(3.0 / 2) * squares.sum(1).mean()  # the log of one exponential
+            pushes = torch.autograd.grad(term, list(model.parameters()))
+            with torch.no_grad():
+                for (name, p), gradient, push in zip(model.named_parameters(), gradients, pushes, strict=True):
+                    velocity[name] = 0.9 * velocity[name] + gradient + push + 0.01 * p
+                    p -= 0.05 * velocity[name]
+            step += 1
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(ensemble[1].state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_greedy_members_differ_more_on_p_star_at_equal_validation_accuracy(blobs):
+    x, y = blobs
+    recipe = ge.Recipe(epochs=40, batch_size=16)
+    _, held_out = split(y, 0.2, seed=0)
+    options = {"size": 4, "recipe": recipe, "progress": False, "validation": 0.2, "device": "cpu"}
+    deep = ge.fit(lambda: ge.models.MLP(2, (32,)), blobs, method="deep", **options)
+    greedy = ge.fit(lambda: ge.models.MLP(2, (32,)), blobs, strength=4.0, **options)
+    samples = ge.weighting.Gaussian.from_data(x).sample(2000, torch.Generator().manual_seed(9))
+
+    def distance(ensemble):
+        probs = ensemble.predict_proba(samples)
+        pairs = [(probs[i] - probs[j]).square().sum(1).mean() for i in range(4) for j in range(i)]
+        return float(torch.stack(pairs).mean())
+
+    def correct(ensemble):
+        return int((ensemble.predict_proba(x[held_out]).mean(0).argmax(1) == y[held_out]).sum())
+
+    assert correct(greedy) == correct(deep)
+    assert distance(greedy) > 2 * distance(deep)
+
+
+def test_the_split_is_stratified_and_of_the_seed_alone():
+    labels = torch.tensor([0] * 80 + [1] * 20)
+    train, held_out = split(labels, 0.1, seed=3)
+    assert sorted([*train.tolist(), *held_out.tolist()]) == list(range(100))
+    assert torch.bincount(labels[held_out]).tolist() == [8, 2]
+    expected = train_test_split(np.arange(100), test_size=0.1, stratify=labels.numpy(), random_state=3)[1]
+    assert held_out.tolist() == expected.tolist()
+    assert held_out.tolist() != split(labels, 0.1, seed=4)[1].tolist()
+    everything, nothing = split(labels, 0, seed=3)
+    assert (everything.tolist(), len(nothing)) == (list(range(100)), 0)
+
+
+class Recorder:
+    """A callback that keeps every epoch's weights and how many held-out examples they get right."""
+
+    def __init__(self):
+        self.events, self.weights = [], []
+
+    def __call__(self, event):
+        self.events.append(event)
+        self.weights.append({name: value.clone() for name, value in event.model.state_dict().items()})
+
+
+def test_the_best_epoch_is_kept_and_of_equal_ones_the_earlier(blobs, make_model):
+    record = Recorder()
+    recipe = ge.Recipe(epochs=12, batch_size=8, lr=0.3)
+    ensemble = ge.fit(
+        make_model, blobs, size=2, method="deep", recipe=recipe, validation=0.3, progress=False, callbacks=[record]
+    )
+    for k in range(2):
+        accuracies = [event.validation_accuracy for event in record.events[12 * k : 12 * k + 12]]
+        best = accuracies.index(max(accuracies))  # index() finds the first
+        assert accuracies.count(max(accuracies)) > 1  # a tie, which the test is about
+        assert same(weights(ensemble)[k], record.weights[12 * k + best])
+        assert not same(weights(ensemble)[k], record.weights[12 * k + 11])
+
+
+def test_without_validation_the_last_epoch_is_kept(blobs, make_model, quick):
+    record = Recorder()
+    ensemble = ge.fit(make_model, blobs, size=1, method="deep", validation=0, callbacks=[record], **quick)
+    assert same(weights(ensemble)[0], record.weights[-1])
+    assert record.events[0].validation_accuracy is None
+
+
+def test_callbacks_hear_every_epoch_and_cannot_disturb_training(blobs, quick):
+    def meddle(event):
+        torch.rand(3), np.random.rand(3), random.random()  # noqa: NPY002
+
+    record = Recorder()
+    plain = ge.fit(with_dropout, blobs, size=2, strength=1.0, **quick)
+    watched = ge.fit(with_dropout, blobs, size=2, strength=1.0, callbacks=[record, meddle], **quick)
+    assert all(same(a, b) for a, b in zip(weights(plain), weights(watched), strict=True))
+    assert [(e.member, e.epoch, e.size, e.epochs) for e in record.events] == [
+        (m, e, 2, 3) for m in (1, 2) for e in (1, 2, 3)
+    ]
+    assert [e.diversity is None for e in record.events] == [True] * 3 + [False] * 3
+    assert all(e.loss > 0 and e.seconds > 0 for e in record.events)
+
+
+def test_the_callers_generators_are_left_alone(blobs, make_model, quick):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    ge.fit(make_model, blobs, size=1, method="deep", **quick)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_batchnorm_statistics_never_see_p_star(blobs):
+    """With p* a million away, statistics that had seen it would show it."""
+    far = ge.weighting.Gaussian(torch.full((2,), 1e6), torch.ones(2))
+    recipe = ge.Recipe(epochs=1, batch_size=16, lr=1e-6)
+    ensemble = ge.fit(
+        with_batchnorm, blobs, size=2, strength=1.0, weighting=far, recipe=recipe, progress=False, device="cpu"
+    )
+    assert ensemble[1][1].running_mean.abs().max() < 100
+
+
+def test_distance_of_logits_is_another_method(blobs, make_model, quick):
+    a = ge.fit(make_model, blobs, size=2, strength=1e-3, **quick)
+    b = ge.fit(make_model, blobs, size=2, strength=1e-3, distance="logits", **quick)
+    assert same(weights(a)[0], weights(b)[0])
+    assert not same(weights(a)[1], weights(b)[1])
+
+
+def test_earlier_members_count_as_already_there(blobs, make_model, quick):
+    whole = ge.fit(make_model, blobs, size=4, strength=2.0, **quick)
+    continued = ge.fit(make_model, blobs, size=4, strength=2.0, earlier=whole[:2], **quick)
+    assert len(continued) == 4
+    assert continued[0] is whole[0]
+    assert all(same(a, b) for a, b in zip(weights(whole), weights(continued), strict=True))
+
+
+def test_earlier_members_may_be_of_another_kind(blobs, make_model, quick):
+    elsewhere = ge.Ensemble.from_members([nn.Linear(2, 2), with_dropout()])
+    ensemble = ge.fit(make_model, blobs, size=3, strength=2.0, earlier=elsewhere, **quick)
+    assert len(ensemble) == 3
+    assert isinstance(ensemble[0], nn.Linear)
+    assert ensemble.predict_proba(blobs[0]).shape == (3, 60, 2)
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 4), (1, 6, 6), (2, 3, 2, 2)])
+def test_inputs_of_any_shape(shape, quick):
+    x = torch.rand(40, *shape, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(40) % 3
+    size = int(np.prod(shape))
+    weighting = ge.weighting.Uniform(0, 1, shape)
+    ensemble = ge.fit(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(size, 3)),
+        (x, y),
+        size=2,
+        strength=1.0,
+        weighting=weighting,
+        **quick,
+    )
+    assert ensemble.predict_proba(x).shape == (2, 40, 3)
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 2)
+    )
+
+
+def test_byte_images_get_the_papers_recipe(quick):
+    """uint8 in, wrapped p*, flips and crops, normalisation: all of it runs, and prediction applies it too."""
+    x = torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(40) % 2
+    recipe = ge.Recipe(epochs=2, batch_size=16, augment="flip_crop", normalize=((0.5,) * 3, (0.25,) * 3))
+    ensemble = ge.fit(convolutional, (x, y), size=2, strength=1.0, recipe=recipe, progress=False, device="cpu")
+    assert ensemble.normalize == ((0.5,) * 3, (0.25,) * 3)
+    scaled = x.float() / 255
+    torch.testing.assert_close(ensemble.predict_proba(x), ensemble.predict_proba(scaled))
+
+
+def test_floating_images_come_with_a_warning(quick):
+    x, y = torch.rand(40, 3, 8, 8), torch.arange(40) % 2
+    with pytest.warns(UserWarning, match="wrapped to 8 bits") as caught:
+        ge.fit(convolutional, (x, y), size=1, strength=1.0, **quick)
+    assert caught[0].filename == __file__
+
+
+def test_a_dataset_trains_like_the_arrays_in_it(blobs, make_model, quick):
+    class Lazy(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(blobs[0])
+
+        def __getitem__(self, i):
+            return blobs[0][i], int(blobs[1][i])
+
+    arrays = ge.fit(make_model, blobs, size=2, strength=1.0, **quick)
+    lazy = ge.fit(make_model, Lazy(), size=2, strength=1.0, **quick)
+    assert all(same(a, b) for a, b in zip(weights(arrays), weights(lazy), strict=True))
+
+
+def test_tokens_reach_the_model_as_they_are(quick):
+    tokens, y = torch.randint(0, 9, (40, 5)), torch.arange(40) % 2
+
+    def model():
+        return nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 2))
+
+    weighting = ge.weighting.FromData(torch.randint(0, 9, (100, 5)))
+    assert len(ge.fit(model, (tokens, y), size=2, strength=1.0, weighting=weighting, **quick)) == 2
+    with pytest.raises(ValueError, match=r"x holds torch\.int64, for which there is no default p\*; pass weighting"):
+        ge.fit(model, (tokens, y), size=2, strength=1.0, **quick)
+
+
+def test_frozen_parameters_stay(blobs, quick):
+    torch.manual_seed(3)
+    backbone = nn.Linear(2, 8).requires_grad_(False)
+
+    def model():
+        return nn.Sequential(backbone, nn.ReLU(), nn.Linear(8, 2))
+
+    before = backbone.weight.clone()
+    ensemble = ge.fit(model, blobs, size=2, strength=1.0, **quick)
+    assert torch.equal(ensemble[1][0].weight, before)
+    assert not torch.equal(ensemble[0][2].weight, ensemble[1][2].weight)
+
+
+def test_custom_loss_optimizer_and_augmentation_are_used(blobs, make_model):
+    calls = {"loss": 0, "augment": 0}
+
+    def loss(logits, targets):
+        calls["loss"] += 1
+        return nn.functional.cross_entropy(logits, targets, label_smoothing=0.1)
+
+    def augment(batch):
+        calls["augment"] += 1
+        return batch + 0.01 * torch.randn_like(batch)
+
+    recipe = ge.Recipe(
+        epochs=2, batch_size=18, loss=loss, augment=augment, optimizer=lambda p: torch.optim.Adam(p, lr=0.01)
+    )
+    ge.fit(make_model, blobs, size=2, strength=1.0, recipe=recipe, progress=False, device="cpu")
+    assert calls == {"loss": 1 + 2 * 2 * 3, "augment": 2 * 2 * 3}  # one check, then members x epochs x batches of 54
+
+
+@pytest.mark.parametrize(("count", "batches"), [(33, [16, 16]), (34, [16, 16, 2]), (16, [16]), (1, [1])])
+def test_a_last_batch_of_one_is_left_out(count, batches, make_model):
+    sizes = []
+
+    def augment(batch):
+        sizes.append(len(batch))
+        return batch
+
+    x, y = torch.randn(count, 2), torch.arange(count) % 2
+    recipe = ge.Recipe(epochs=1, batch_size=16, augment=augment)
+    ge.fit(make_model, (x, y), size=1, method="deep", recipe=recipe, validation=0, progress=False, device="cpu")
+    assert sizes == batches
+
+
+def test_a_model_in_double_precision_trains(blobs, quick):
+    ensemble = ge.fit(lambda: ge.models.MLP(2, (4,)).double(), blobs, size=2, strength=1.0, **quick)
+    assert ensemble.predict_proba(blobs[0]).dtype == torch.float64
+
+
+def test_p_star_samples_are_those_of_seed_and_step_for_every_member(blobs, make_model, quick, monkeypatch):
+    from greedy_ensembles.training import weighting_set
+
+    seen = []
+    original = weighting_set.WeightingSet.indices
+
+    def spy(self, step):
+        chosen = original(self, step)
+        seen.append((step, tuple(chosen.tolist())))
+        return chosen
+
+    monkeypatch.setattr(weighting_set.WeightingSet, "indices", spy)
+    ge.fit(make_model, blobs, size=3, strength=1.0, **quick)
+    steps = 3 * 4  # epochs x batches of 54 in 16
+    second, third = seen[:steps], seen[steps:]
+    assert second == third
+    assert [step for step, _ in second] == list(range(steps))
+    assert len({chosen for _, chosen in second}) == steps
+    assert {len(chosen) for _, chosen in second} == {16}

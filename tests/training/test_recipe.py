@@ -1,0 +1,134 @@
+import dataclasses
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.training.recipe import learning_rate_factor, make_optimizer, set_learning_rate
+
+
+@pytest.mark.parametrize(
+    ("epoch", "factor"),
+    [(0, 0.1), (2.5, 0.55), (5, 1), (30, 1), (50, 1), (70, (1 + 0.01) / 2), (90, 0.01), (95, 0.01), (100, 0.01)],
+)
+def test_the_papers_curve_at_its_corners(epoch, factor):
+    assert learning_rate_factor(ge.Recipe(epochs=100, warmup_epochs=5, lr_scale=0.01), epoch) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "factor"), [(0, 1), (29.99, 1), (30, 0.5), (59.99, 0.5), (60, 0.25), (90, 0.125), (149, 0.125)]
+)
+def test_milestones_halve_from_their_epoch_on(epoch, factor):
+    recipe = ge.Recipe(epochs=150, schedule="milestones", milestones=(30, 60, 90), gamma=0.5)
+    assert learning_rate_factor(recipe, epoch) == pytest.approx(factor)
+
+
+def test_constant_is_constant_but_for_the_warmup():
+    recipe = ge.Recipe(schedule="constant", warmup_epochs=10)
+    assert [learning_rate_factor(recipe, epoch) for epoch in (0, 10, 99)] == pytest.approx([0.1, 1, 1])
+
+
+@given(st.integers(2, 300), st.floats(1e-4, 1), st.data())
+def test_the_papers_curve_has_no_jumps_and_falls_after_the_warmup(epochs, lr_scale, data):
+    recipe = ge.Recipe(epochs=epochs, lr_scale=lr_scale, warmup_epochs=data.draw(st.integers(0, epochs // 2)))
+    times = torch.linspace(0, epochs, 2001).tolist()
+    factors = [learning_rate_factor(recipe, t) for t in times]
+    slope = max(0.9 * epochs / max(recipe.warmup_epochs, 1), 1 / 0.4) / 2000
+    assert all(abs(b - a) <= slope * 1.01 for a, b in pairwise(factors))
+    after = [f for t, f in zip(times, factors, strict=True) if t >= recipe.warmup_epochs]
+    assert after == sorted(after, reverse=True)
+    assert factors[-1] == pytest.approx(lr_scale)
+
+
+def test_sgd_steps_as_written_down_by_hand():
+    """Two steps of Nesterov momentum with weight decay on one parameter, with the learning rate halved in between."""
+    model = nn.Linear(1, 1, bias=False).double()
+    weight = model.weight.item()
+    recipe = ge.Recipe(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
+    optimizer = make_optimizer(recipe, model)
+    velocity = 0.0
+    for factor, gradient in ((1.0, 3.0), (0.5, -2.0)):
+        set_learning_rate(optimizer, factor)
+        model.weight.grad = torch.full((1, 1), gradient, dtype=torch.float64)
+        optimizer.step()
+        decayed = gradient + 0.01 * weight
+        velocity = 0.9 * velocity + decayed
+        weight -= 0.1 * factor * (decayed + 0.9 * velocity)
+        assert model.weight.item() == pytest.approx(weight, rel=1e-12)
+
+
+def test_optimizers_by_name_and_by_callable():
+    model = nn.Linear(2, 2)
+    model.bias.requires_grad_(False)
+    assert isinstance(make_optimizer(ge.Recipe(optimizer="adamw", lr=1e-3), model), torch.optim.AdamW)
+    own = make_optimizer(ge.Recipe(optimizer=lambda parameters: torch.optim.RMSprop(parameters, lr=0.03)), model)
+    assert isinstance(own, torch.optim.RMSprop)
+    assert [p is model.weight for p in own.param_groups[0]["params"]] == [True]  # what is frozen does not learn
+    set_learning_rate(own, 0.5)
+    assert own.param_groups[0]["lr"] == pytest.approx(0.015)
+    with pytest.raises(TypeError, match=r"must make a torch\.optim\.Optimizer, got int"):
+        make_optimizer(ge.Recipe(optimizer=lambda parameters: 3), model)
+
+
+def test_the_papers_rows():
+    vgg = ge.Recipe.paper("cifar10", "VGG16BN")
+    assert (vgg.epochs, vgg.batch_size, vgg.lr, vgg.nesterov, vgg.weight_decay, vgg.lr_scale, vgg.warmup_epochs) == (
+        100, 128, 0.05, False, 5e-4, 0.01, 5,
+    )  # fmt: skip
+    assert vgg.augment == "flip_crop"
+    assert ge.Recipe.paper("cifar100", "PreResNet164").nesterov
+    assert ge.Recipe.paper("svhn", "WideResNet28x10").lr_scale == 0.001
+    mnist = ge.Recipe.paper("mnist", "PreResNet8", epochs=2)
+    assert (mnist.epochs, mnist.batch_size, mnist.lr, mnist.weight_decay, mnist.lr_scale, mnist.warmup_epochs) == (
+        2, 256, 0.1, 1e-5, 1e-4, 0,
+    )  # fmt: skip
+    assert mnist.augment is None
+    with pytest.raises(ValueError, match=r"dataset must be one of .* did you mean 'cifar10'"):
+        ge.Recipe.paper("cifar-10", "VGG16BN")
+    with pytest.raises(ValueError, match=r"model must be one of .* did you mean 'VGG16BN'"):
+        ge.Recipe.paper("cifar10", "VGG16")
+    with pytest.raises(ValueError, match=r"a field of Recipe must be one of .* did you mean 'epochs'"):
+        ge.Recipe.paper("cifar10", "VGG16BN", epoch=3)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error", "message"),
+    [
+        ("epochs", 0, ValueError, "epochs must be at least 1, got 0"),
+        ("epochs", 1.5, TypeError, "epochs must be a whole number"),
+        ("batch_size", 0, ValueError, "batch_size must be at least 1"),
+        ("weighting_batch_size", 0, ValueError, "weighting_batch_size must be at least 1"),
+        ("weighting_samples", -1, ValueError, "weighting_samples must be at least 1"),
+        ("warmup_epochs", 101, ValueError, "warmup_epochs is 101, more than the 100 epochs"),
+        ("lr", 0, ValueError, "lr must be finite and above 0, got 0"),
+        ("lr", float("nan"), ValueError, "lr must be finite"),
+        ("lr", "fast", TypeError, "lr must be a number"),
+        ("lr_scale", 0.0, ValueError, "lr_scale must be finite and above 0"),
+        ("momentum", -0.1, ValueError, "momentum must be finite and at least 0"),
+        ("weight_decay", -1.0, ValueError, "weight_decay must be finite and at least 0"),
+        ("schedule", "annealing", ValueError, "schedule must be one of .* did you mean 'anneal'"),
+        ("optimizer", "SGD", ValueError, "optimizer must be one of 'sgd', 'adamw'; got 'SGD'; did you mean 'sgd'"),
+        ("augment", "flip-crop", ValueError, "augment must be one of 'flip_crop'; .* did you mean"),
+        ("loss", "mse", TypeError, "loss must be a callable"),
+        ("milestones", (-3,), ValueError, "milestones must be at least 0"),
+    ],
+)
+def test_fields_that_will_not_do_are_named(field, value, error, message):
+    with pytest.raises(error, match=message):
+        ge.Recipe(**{field: value})
+
+
+def test_nesterov_needs_momentum():
+    with pytest.raises(ValueError, match="nesterov needs a momentum above 0"):
+        ge.Recipe(nesterov=True, momentum=0.0)
+
+
+def test_a_recipe_cannot_be_changed_but_replaced():
+    recipe = ge.Recipe()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.lr = 1.0
+    assert dataclasses.replace(recipe, lr=1.0).lr == 1.0
