@@ -1,14 +1,18 @@
 """The command line: ``greedy-ensembles``, or ``python -m greedy_ensembles``."""
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ParamSpec
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from greedy_ensembles.version import __version__
+
+Parameters = ParamSpec("Parameters")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,14 +37,32 @@ def _options(
     pass
 
 
+def _in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Let a command end in one line, instead of a traceback, where the user can mend what went wrong."""
+
+    @functools.wraps(command)
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as interruption:
+            print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
+            raise typer.Exit(130) from None
+        except (ValueError, TypeError, OSError, ArithmeticError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+    return run
+
+
 @app.command("two-moons")
+@_in_one_line
 def two_moons(
     out: Annotated[Path, typer.Option(help="Folder for the picture, the figures and the runs.")],
     seed: Annotated[int, typer.Option(help="Where all random numbers come from.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
-    from greedy_ensembles.experiments import two_moons as study  # training takes seconds to import; --help should not
+    from greedy_ensembles.experiments import two_moons as study  # brings matplotlib, which --help can do without
 
     results = study.run(out, seed, progress=not quiet)
     table = Table("method", "lambda_M", "accuracy", "MI at the data", "MI far away")
@@ -54,12 +76,5 @@ def two_moons(
 
 
 def main() -> None:
-    """Run the command line; what a user can mend ends in one line instead of a traceback."""
-    try:
-        app(standalone_mode=True)
-    except KeyboardInterrupt as interruption:
-        print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
-        sys.exit(130)
-    except (ValueError, TypeError, OSError, ArithmeticError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    """Run the command line."""
+    app(prog_name="greedy-ensembles")

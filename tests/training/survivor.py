@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import tempfile
+import traceback
 
 import numpy as np
 import torch
@@ -70,14 +71,15 @@ def crash(at, when):
 
 
 def child(request):
-    if "crash" in request:
-        crash(**request.pop("crash"))
-    if limit := request.pop("file_limit", None):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    """Train, and end this process whatever happens: it must not go on to read requests."""
     try:
+        if "crash" in request:
+            crash(**request.pop("crash"))
+        if limit := request.pop("file_limit", None):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         train(**request)
-    except OSError as error:
-        print(f"OSError: {error}", file=sys.stderr, flush=True)
+    except BaseException:
+        traceback.print_exc()
         os._exit(3)
     os._exit(0)
 

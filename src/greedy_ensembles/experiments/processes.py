@@ -4,6 +4,7 @@ Small networks keep one core busy at the most, so a study trains its ensembles s
 when the study is interrupted its processes are simply killed, and the next start goes on from their last epochs.
 """
 
+import contextlib
 import multiprocessing
 import os
 import queue
@@ -29,23 +30,20 @@ def run_all(jobs: Mapping[str, Job], progress: bool = True) -> None:
     context = multiprocessing.get_context("spawn")  # forking a process that holds threads of torch can hang
     events = context.Queue()
     workers = min(len(jobs), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    with ProgressBars() as bars, context.Pool(workers, _start_worker, (events, os.getpid())) as pool:
-        running = [pool.apply_async(_work, (name, job)) for name, job in jobs.items()]
-        while not (all(job.ready() for job in running) and events.empty()):
-            try:
-                name, event = events.get(timeout=0.1)
-            except queue.Empty:
-                _raise_errors(running)
-            else:
-                if progress:
-                    bars.show(event, name)
-        _raise_errors(running)
-
-
-def _raise_errors(running: list[Any]) -> None:
-    for job in running:
-        if job.ready():
-            job.get()
+    try:
+        with ProgressBars() as bars, context.Pool(workers, _start_worker, (events, os.getpid())) as pool:
+            running = [pool.apply_async(_work, (name, job)) for name, job in jobs.items()]
+            while running or not events.empty():
+                with contextlib.suppress(queue.Empty):
+                    name, event = events.get(timeout=0.1)
+                    if progress:
+                        bars.show(event, name)
+                for job in [job for job in running if job.ready()]:
+                    job.get()  # raises what the job raised
+                    running.remove(job)
+    except KeyboardInterrupt as interruption:
+        interruption.add_note("Interrupted; the same command goes on from the last finished epochs.")
+        raise
 
 
 def _start_worker(events: Any, parent: int) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parameter import UninitializedParameter
@@ -166,6 +165,8 @@ def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
             f"validation={share} holds out {held_out} of {len(labels)} examples, and both parts need at least one of "
             f"each of {len(kinds)} classes; change validation, or {remedy}"
         )
+    from sklearn.model_selection import train_test_split  # as slow to import as torch, and not always needed
+
     train, held = train_test_split(everything, test_size=share, stratify=labels.numpy(), random_state=seed)
     return torch.from_numpy(train), torch.from_numpy(held)
 

@@ -1,0 +1,45 @@
+import os
+import time
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import greedy_ensembles as ge
+from greedy_ensembles.experiments.processes import run_all
+
+
+@dataclass(frozen=True)
+class Job:
+    folder: str
+    fail: bool = False
+
+    def __call__(self, callback):
+        if self.fail:
+            raise ValueError("on purpose")
+        assert torch.get_num_threads() == 1
+        assert os.getpid() != int(os.environ["TEST_PARENT"])
+        x, y = torch.randn(40, 2), torch.arange(40) % 2
+        recipe = ge.Recipe(epochs=2)
+        ge.fit(
+            lambda: ge.models.MLP(2, (4,)), (x, y), size=2, method="deep", recipe=recipe, run_dir=self.folder,
+            progress=False, device="cpu", callbacks=[callback],
+        )  # fmt: skip
+
+
+def test_jobs_run_in_processes_of_their_own_and_tell_of_their_epochs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TEST_PARENT", str(os.getpid()))
+    run_all({name: Job(str(tmp_path / name)) for name in ("one", "two")})
+    assert all((tmp_path / name / "members" / "02" / "member.json").exists() for name in ("one", "two"))
+    shown = capsys.readouterr().err
+    assert "one" in shown
+    assert "two" in shown
+    assert "member 2/2  epoch 2/2" in shown
+
+
+def test_an_error_reaches_the_caller_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEST_PARENT", str(os.getpid()))
+    start = time.monotonic()
+    with pytest.raises(ValueError, match="on purpose"):
+        run_all({"bad": Job("", fail=True)}, progress=False)
+    assert time.monotonic() - start < 60
