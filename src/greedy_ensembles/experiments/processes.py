@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import queue
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,17 @@ def run_all(jobs: Mapping[str, Job], progress: bool = True) -> None:
     except KeyboardInterrupt as interruption:
         interruption.add_note("Interrupted; the same command goes on from the last finished epochs.")
         raise
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread inside the block: for small networks more are slower, on a busy machine much slower."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _start_worker(events: Any, parent: int) -> None:

@@ -18,7 +18,7 @@ from sklearn.datasets import make_moons
 from torch import Tensor
 
 import greedy_ensembles as ge
-from greedy_ensembles.experiments.processes import run_all
+from greedy_ensembles.experiments.processes import one_thread, run_all
 from greedy_ensembles.report.plane import Panel, draw_planes
 from greedy_ensembles.training.events import Callback
 
@@ -51,8 +51,9 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     jobs = {folder.name: _Training(s, x, y, folder, seed) for s, folder in zip(STRENGTHS, folders, strict=True)}
     run_all(jobs, progress)
     ensembles = [ge.load_run(folder).ensemble for folder in folders]
-    results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(STRENGTHS, ensembles, strict=True)]
-    _draw(ensembles, results, x, y, out / "two-moons.png")
+    with one_thread():
+        results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(STRENGTHS, ensembles, strict=True)]
+        _draw(ensembles, results, x, y, out / "two-moons.png")
     text = json.dumps([asdict(result) for result in results], indent=2)
     (out / "two-moons.json").write_text(text + "\n")
     return results

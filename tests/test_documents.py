@@ -1,0 +1,46 @@
+"""Every Python block of the README runs, top to bottom, and every example does."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def blocks(document):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text(), flags=re.M | re.S)
+
+
+def test_the_readme_runs_and_says_the_truth(capsys):
+    names = {}
+    for block in blocks("README.md"):
+        exec(compile(block, "README.md", "exec"), names)
+    near, far = names["uncertainty"].epistemic.tolist()
+    assert near < far
+    assert len(names["ensemble"]) == 3
+    assert capsys.readouterr().out.count("tensor(") == 2
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_runs(example, capsys):
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_one_example_each_for_loss_optimizer_and_callback():
+    assert {"custom_loss.py", "custom_optimizer.py", "callback.py"} <= {path.name for path in EXAMPLES}
+
+
+def test_links_in_the_documents_lead_somewhere():
+    for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / document).read_text()):
+            assert target.startswith("https://") or (ROOT / target).exists(), (document, target)
+
+
+def test_the_citation_names_this_version():
+    import greedy_ensembles as ge
+
+    assert f"version: {ge.__version__}\n" in (ROOT / "CITATION.cff").read_text()
