@@ -57,6 +57,13 @@ def test_the_picture_has_four_panels(out):
     assert 2.5 < width / height < 5
 
 
+def test_the_page_shows_the_figures_of_the_json(out):
+    page = (out / "README.md").read_text()
+    for result in json.loads((out / "two-moons.json").read_text()):
+        assert f"| {result['mi_data']:.4f} | {result['mi_far']:.4f} |" in page
+    assert "seed 0" in page
+
+
 def test_the_runs_are_there_to_be_read(out):
     run = ge.load_run(out / "runs" / "greedy-10")
     assert run.finished

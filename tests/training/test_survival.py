@@ -26,7 +26,12 @@ class Survivor:
         script = Path(__file__).with_name("survivor.py")
         with errors.open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+                [sys.executable, script],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},  # CUDA does not survive a fork
             )
 
     def start(self, run_dir, size=SIZE, epochs=EPOCHS, **request):

@@ -44,7 +44,7 @@ class Result:
 
 
 def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
-    """Train the four ensembles in ``out/runs``, and write ``two-moons.png`` and ``two-moons.json``."""
+    """Train the four ensembles in ``out/runs``, and write ``two-moons.png``, ``two-moons.json`` and ``README.md``."""
     points, labels = make_moons(300, noise=0.3, random_state=seed)
     x, y = torch.from_numpy(points.astype(np.float32)), torch.from_numpy(labels)
     folders = [out / "runs" / _name(strength) for strength in STRENGTHS]
@@ -54,8 +54,8 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     with one_thread():
         results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(STRENGTHS, ensembles, strict=True)]
         _draw(ensembles, results, x, y, out / "two-moons.png")
-    text = json.dumps([asdict(result) for result in results], indent=2)
-    (out / "two-moons.json").write_text(text + "\n")
+    (out / "two-moons.json").write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+    (out / "README.md").write_text(_page(results, [ge.load_run(folder) for folder in folders]))
     return results
 
 
@@ -104,6 +104,33 @@ def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor
         mi_data=float(ensemble.uncertainty(x).epistemic.mean()),
         mi_far=float(ensemble.uncertainty(ring).epistemic.mean()),
     )
+
+
+def _page(results: list[Result], runs: list[ge.Run]) -> str:
+    """Return the figures of the picture as Markdown, with what they came from."""
+    started, seed = runs[0].information, runs[0].configuration["seed"]
+    versions = ", ".join(f"{name} {version}" for name, version in started["versions"].items())
+    lines = [
+        "# Two moons",
+        "",
+        f"300 points, M = {SIZE}, seed {seed}, one run a row. MI is the mean mutual information in nats: at the 300 "
+        f"points, and far away at 360 points of a ring of radius {_RING_RADIUS:g} about their mean.",
+        "",
+        "| method | lambda_M | accuracy on the 300 points | MI at the data | MI far away | seconds of training |",
+        "|---|---|---|---|---|---|",
+    ]
+    for result, run in zip(results, runs, strict=True):
+        strength = "" if result.strength is None else f"{result.strength:g}"
+        seconds = sum(member["seconds"] for member in run.members)
+        figures = f"{result.accuracy:.4f} | {result.mi_data:.4f} | {result.mi_far:.4f} | {seconds:.1f}"
+        lines.append(f"| {result.method} | {strength} | {figures} |")
+    lines += [
+        "",
+        f"`greedy-ensembles two-moons --seed {seed}`, started {started['started']} on {started['device']} a run; "
+        f"{versions}.",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Tensor, path: Path) -> None:

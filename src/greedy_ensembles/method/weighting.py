@@ -26,7 +26,7 @@ class Weighting(Protocol):
 
 
 def _as_float(value: ArrayLike) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float32)
+    return torch.as_tensor(value, dtype=torch.float32).cpu()  # samples are drawn there
 
 
 @dataclass(frozen=True, eq=False)

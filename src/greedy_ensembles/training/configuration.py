@@ -1,7 +1,9 @@
 """What a run was asked to do, as JSON: `run.json` shows it to people and holds later calls to it."""
 
+import contextlib
 import dataclasses
 import functools
+import os
 import platform
 import subprocess
 import sys
@@ -71,13 +73,10 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, 
 
 def provenance(device: torch.device) -> dict[str, Any]:
     """Return when, where and with what the run was started."""
-    machine = (
-        torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    )
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
-        "device": f"{device} ({machine}, {torch.get_num_threads()} threads)",
+        "device": f"{device} ({machine_name(device)}), {torch.get_num_threads()} threads",
         "versions": {
             "greedy_ensembles": __version__,
             "torch": torch.__version__,
@@ -86,6 +85,16 @@ def provenance(device: torch.device) -> dict[str, Any]:
         },
         "git_commit": git_commit(),
     }
+
+
+def machine_name(device: torch.device) -> str:
+    """Return what the device is, as far as the system says."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name}, {os.cpu_count()} cores"
 
 
 def git_commit() -> str | None:
