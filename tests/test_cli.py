@@ -34,7 +34,7 @@ def test_the_version_is_the_packages():
         (["two-moon"], "two-moons"),
         (["two-moons"], "--out"),
         (["two-moons", "--out", "x", "--sead", "3"], "--seed"),
-        (["two-moons", "--out", "x", "--seed", "three"], "valid integer"),
+        (["two-moons", "--out", "x", "--seed", "three"], "a valid int"),
     ],
 )
 def test_typing_errors_are_explained(arguments, message):

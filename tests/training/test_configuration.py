@@ -2,9 +2,11 @@ import functools
 import json
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -66,14 +68,29 @@ def test_differences_are_located():
     assert differences(ours, ours) == []
 
 
-def test_provenance_names_versions_command_and_commit(tmp_path, monkeypatch):
+def test_provenance_names_versions_and_command():
     facts = configuration.provenance(torch.device("cpu"))
     assert facts["versions"]["greedy_ensembles"] == ge.__version__
     assert facts["versions"]["torch"] == torch.__version__
+    assert facts["command"] == sys.argv
+    assert "cores" in facts["device"]
     assert json.loads(json.dumps(facts)) == facts
-    if shutil.which("git"):
-        inside = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ge.__path__[0])
-        assert facts["git_commit"] == (inside.stdout.strip() or None)
-    stray = tmp_path / "stray.py"
-    monkeypatch.setattr(configuration, "__file__", str(stray))
-    assert configuration.git_commit() is None
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+def test_the_commit_is_that_of_a_checkout_which_tracks_the_source(tmp_path, monkeypatch):
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        command = ["git", *identity, *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    source = tmp_path / "configuration.py"
+    source.write_text("")
+    monkeypatch.setattr(configuration, "__file__", str(source))
+    assert configuration.git_commit() is None  # no checkout
+    git("init")
+    git("commit", "--allow-empty", "-m", "first")
+    assert configuration.git_commit() is None  # a checkout of something else, in which the package is installed
+    git("add", source.name)
+    git("commit", "-m", "second")
+    assert configuration.git_commit() == git("rev-parse", "HEAD")
