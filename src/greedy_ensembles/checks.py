@@ -1,7 +1,9 @@
 """Messages for bad input: each names the argument, what was given and what would do."""
 
 import difflib
+import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
@@ -17,7 +19,16 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 def check_count(name: str, value: object, least: int) -> None:
     """Raise unless value is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_number(name: str, value: object, *, above: float = -math.inf, least: float = -math.inf) -> None:
+    """Raise unless value is a finite number above, or of at least, a bound."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not (math.isfinite(value) and float(value) > above and float(value) >= least):
+        bound = f"above {above:g}" if above > -math.inf else f"at least {least:g}"
+        raise ValueError(f"{name} must be finite and {bound}, got {value}")

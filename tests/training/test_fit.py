@@ -221,9 +221,11 @@ def test_earlier_members_count_as_already_there(blobs, make_model, quick):
     assert all(same(a, b) for a, b in zip(weights(whole), weights(continued), strict=True))
 
 
-def test_earlier_members_may_be_of_another_kind(blobs, make_model, quick):
+@pytest.mark.parametrize("folder", [None, "run"])
+def test_earlier_members_may_be_of_another_kind(blobs, make_model, quick, folder, tmp_path):
     elsewhere = ge.Ensemble.from_members([nn.Linear(2, 2), with_dropout()])
-    ensemble = ge.fit(make_model, blobs, size=3, strength=2.0, earlier=elsewhere, **quick)
+    run_dir = None if folder is None else tmp_path / folder
+    ensemble = ge.fit(make_model, blobs, size=3, strength=2.0, earlier=elsewhere, run_dir=run_dir, **quick)
     assert len(ensemble) == 3
     assert isinstance(ensemble[0], nn.Linear)
     assert ensemble.predict_proba(blobs[0]).shape == (3, 60, 2)
@@ -338,6 +340,15 @@ def test_a_last_batch_of_one_is_left_out(count, batches, make_model):
     recipe = ge.Recipe(epochs=1, batch_size=16, augment=augment)
     ge.fit(make_model, (x, y), size=1, method="deep", recipe=recipe, validation=0, progress=False, device="cpu")
     assert sizes == batches
+
+
+def test_numbers_of_numpy_are_numbers(blobs, make_model, quick, tmp_path):
+    numpy_kind = {"size": np.int64(2), "strength": np.float32(1.0), "seed": np.int32(3), "validation": np.float64(0.1)}
+    recipe = ge.Recipe(epochs=np.int64(2), lr=np.float32(0.1), batch_size=np.int64(16))
+    quick = {**quick, "recipe": recipe}
+    ge.fit(make_model, blobs, run_dir=tmp_path / "run", **numpy_kind, **quick)
+    plain = {"size": 2, "strength": 1.0, "seed": 3, "validation": 0.1}
+    assert len(ge.fit(make_model, blobs, run_dir=tmp_path / "run", **plain, **quick)) == 2
 
 
 def test_a_model_in_double_precision_trains(blobs, quick):

@@ -29,6 +29,8 @@ def describe(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(np.array(value))
     if isinstance(value, Tensor):

@@ -72,7 +72,8 @@ class ArrayExamples(Examples):
 
 
 class DatasetExamples(Examples):
-    """A map-style Dataset of (input, label), which stays on the CPU; one pass at the start reads the labels."""
+    """A map-style Dataset of (input, label), which stays on the CPU; one pass at the start
+    reads the labels and checks the inputs."""
 
     def __init__(self, dataset: "Dataset[Any]") -> None:
         self.dataset = dataset
@@ -83,6 +84,8 @@ class DatasetExamples(Examples):
                 self.shape, self.dtype = x.shape, x.dtype
             elif x.shape != self.shape:
                 raise ValueError(f"item {position} of data has shape {tuple(x.shape)}, the first {tuple(self.shape)}")
+            if not torch.isfinite(x).all():
+                raise _not_finite(position)
             labels.append(label)
             digest.update(digest_of_tensor(x).encode())
         self.labels = as_labels(labels)
@@ -121,11 +124,6 @@ def as_examples(data: Any) -> Examples:
         raise TypeError(
             f"data must be a pair (x, y) of tensors or arrays, or a Dataset with a length; got {type(data).__name__}"
         )
-    if examples.dtype.is_floating_point:
-        for number, chunk in enumerate(examples.chunks()):
-            if not torch.isfinite(chunk).all():
-                bad = number * _CHUNK + int((~torch.isfinite(chunk)).flatten(1).any(dim=1).nonzero()[0])
-                raise ValueError(f"x holds NaN or infinity, first in example {bad}; training needs finite inputs")
     return examples
 
 
@@ -138,7 +136,15 @@ def _from_arrays(x: Any, y: Any) -> ArrayExamples:
         raise ValueError(f"x and y must have the same length; x has {len(x)} examples, y has {len(labels)} labels")
     if len(x) == 0:
         raise ValueError("x and y are empty; training needs examples")
+    for number, chunk in enumerate(x.split(_CHUNK)):
+        finite = torch.isfinite(chunk).flatten(1).all(dim=1)
+        if not finite.all():
+            raise _not_finite(number * _CHUNK + int(finite.logical_not().nonzero()[0]))
     return ArrayExamples(x.detach(), labels)
+
+
+def _not_finite(example: int) -> ValueError:
+    return ValueError(f"x holds NaN or infinity, first in example {example}; training needs finite inputs")
 
 
 def as_tensor(value: Any) -> Tensor:

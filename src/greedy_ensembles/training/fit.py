@@ -122,7 +122,7 @@ def _store(problem: Problem, run_dir: str | Path | None) -> Iterator[Store]:
         return
     information = {"model": describe(problem.make_model), **provenance(problem.device)}
     arguments = (problem.configuration, information, problem.size, problem.make_model, problem.device)
-    with open_run_folder(Path(run_dir), *arguments) as folder:
+    with open_run_folder(Path(run_dir), *arguments, problem.earlier or ()) as folder:
         yield folder
 
 

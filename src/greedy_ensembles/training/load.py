@@ -10,7 +10,7 @@ import torch
 from greedy_ensembles import models
 from greedy_ensembles.ensemble import Ensemble, ModelFactory, weights_file
 from greedy_ensembles.storage import FolderError
-from greedy_ensembles.training.run_folder import read_ensemble, read_history, read_members, read_run
+from greedy_ensembles.training.run_folder import read_history, read_members, read_run, read_weights
 from greedy_ensembles.training.store import History
 
 
@@ -49,7 +49,8 @@ class Run:
                 f"{self.folder} was trained with a model of your own ({self.information['model']}); "
                 "pass its factory, as in ge.load_run(folder, make_model)"
             )
-        return read_ensemble(self.folder, make_model, self.configuration["recipe"]["normalize"], self.device)
+        members = read_weights(self.folder, make_model, self.device)
+        return Ensemble(members, self.configuration["recipe"]["normalize"])
 
 
 def load_run(folder: str | Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parameter import UninitializedParameter
 
-from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import Normalize, dtype_of, to_model
 from greedy_ensembles.method import METHODS, Coupling
@@ -82,12 +83,14 @@ def pose(
 ) -> Problem:
     """Check all arguments and put them together."""
     check_count("size", size, least=1)
+    size = int(size)  # a number of numpy's would not go into JSON
     coupling = _coupling(method, strength, size)
     check_choice("distance", distance, DISTANCES)
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
     check_count("seed", seed, least=0)
+    seed = int(seed)
     if seed + size > 2**32:
         raise ValueError(f"seed must be below 2**32 - size, got {seed}")
     device = as_device(device)
@@ -147,7 +150,7 @@ def as_device(device: torch.device | str | None) -> torch.device:
 
 def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices to learn from and those held out, a share of every class, drawn from the seed alone."""
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < 1:
         raise ValueError(f"validation must be a share of the data, at least 0 and below 1; got {share!r}")
     everything = np.arange(len(labels))
     if share == 0:
@@ -180,10 +183,7 @@ def _coupling(method: str, strength: float | None, size: int) -> Coupling | None
         return None
     if strength is None:
         raise ValueError(f"method {method!r} needs strength (lambda_M), for example strength=1.0")
-    if isinstance(strength, bool) or not isinstance(strength, int | float):
-        raise TypeError(f"strength (lambda_M) must be a number, got {strength!r}")
-    if not (math.isfinite(strength) and strength >= 0):
-        raise ValueError(f"strength (lambda_M) must be finite and at least 0, got {strength}")
+    check_number("strength (lambda_M)", strength, least=0.0)
     return kind(float(strength), size)
 
 

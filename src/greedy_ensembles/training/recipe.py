@@ -1,14 +1,14 @@
 """The recipe: how one member is trained, whatever the method (Appendix C.1)."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.inputs import as_normalize
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -65,6 +65,10 @@ class Recipe:
     normalize: Sequence[float | Sequence[float]] | None = None
 
     def __post_init__(self) -> None:
+        for field in fields(self):  # numbers of numpy become plain ones, which JSON and torch take
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, field.name, value.item())
         for name in ("epochs", "batch_size"):
             check_count(name, getattr(self, name), least=1)
         for name in ("weighting_batch_size", "weighting_samples"):
@@ -74,9 +78,9 @@ class Recipe:
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs is {self.warmup_epochs}, more than the {self.epochs} epochs")
         for name, least in (("lr", 0.0), ("lr_scale", 0.0), ("gamma", 0.0)):
-            _check_number(name, getattr(self, name), above=least)
+            check_number(name, getattr(self, name), above=least)
         for name in ("momentum", "weight_decay"):
-            _check_number(name, getattr(self, name), least=0.0)
+            check_number(name, getattr(self, name), least=0.0)
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
         check_choice("schedule", self.schedule, get_args(Schedule))
@@ -182,11 +186,3 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
     """Multiply the learning rates that the optimizer was made with by `factor`."""
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
-
-
-def _check_number(name: str, value: object, *, above: float = -math.inf, least: float = -math.inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not (math.isfinite(value) and value > above and value >= least):
-        bound = f"above {above:g}" if above > -math.inf else f"at least {least:g}"
-        raise ValueError(f"{name} must be finite and {bound}, got {value}")

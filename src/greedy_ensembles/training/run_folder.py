@@ -12,14 +12,14 @@ before that leaves its last checkpoint, from which the same files are written ag
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from torch import Tensor
+from torch import Tensor, nn
 
 from greedy_ensembles import storage
 from greedy_ensembles.ensemble import Ensemble, ModelFactory, check_format, load_member, weights_file
@@ -35,8 +35,10 @@ _OWN_NAMES = {"lock", "run.json", "run.json.tmp"}  # what a start that was kille
 class RunFolder:
     """A store on disk, open for training; make one with `open_run_folder`."""
 
-    def __init__(self, path: Path, make_model: ModelFactory, device: torch.device) -> None:
-        self.path, self._make_model, self._device = path, make_model, device
+    def __init__(
+        self, path: Path, make_model: ModelFactory, device: torch.device, earlier: Iterable[nn.Module] = ()
+    ) -> None:
+        self.path, self._make_model, self._device, self._earlier = path, make_model, device, list(earlier)
         self._checkpoint = path / "checkpoint.safetensors"
         self.finished = len(read_members(path))
 
@@ -84,8 +86,12 @@ class RunFolder:
         self.finished = member.number
 
     def ensemble(self, normalize: Normalize | None) -> Ensemble:
-        """Return all finished members; their weights stay on disk until they are used."""
-        return read_ensemble(self.path, self._make_model, normalize, self._device)
+        """Return all finished members; weights that were trained here stay on disk until they are used."""
+        return Ensemble([*self._earlier, *self._trained_here()], normalize)
+
+    def _trained_here(self) -> list[nn.Module]:
+        # Members that came from elsewhere may be of another kind than make_model's, so they are not read back.
+        return list(read_weights(self.path, self._make_model, self._device, start=len(self._earlier)))
 
 
 @contextmanager
@@ -96,6 +102,7 @@ def open_run_folder(
     size: int,
     make_model: ModelFactory,
     device: torch.device,
+    earlier: Iterable[nn.Module] = (),
 ) -> Iterator[RunFolder]:
     """Begin, resume or extend a run in a folder, which is locked meanwhile, or refuse it and change nothing."""
     if path.exists() and not path.is_dir():
@@ -114,7 +121,7 @@ def open_run_folder(
         ) from None
     try:
         _begin_or_go_on(path, configuration, information, size)
-        folder = RunFolder(path, make_model, device)
+        folder = RunFolder(path, make_model, device, earlier)
         verify_members(path)
         folder.checkpoint()  # refuses a damaged one now rather than later, and removes one that outlived its member
         yield folder
@@ -191,15 +198,12 @@ def read_history(file: Path, checksum: str) -> History:
     return [json.loads(line) for line in lines.splitlines()]
 
 
-def read_ensemble(
-    path: Path, make_model: ModelFactory, normalize: Normalize | None, device: torch.device | str
-) -> Ensemble:
-    """Return the finished members of a run."""
-    members = [
-        load_member(weights_file(path, number), facts["files"]["weights"], make_model, device)
-        for number, facts in enumerate(read_members(path), start=1)
-    ]
-    return Ensemble(members, normalize)
+def read_weights(
+    path: Path, make_model: ModelFactory, device: torch.device | str, start: int = 0
+) -> Iterator[nn.Module]:
+    """Return the finished members of a run, without the first `start` of them."""
+    for number, facts in enumerate(read_members(path)[start:], start=start + 1):
+        yield load_member(weights_file(path, number), facts["files"]["weights"], make_model, device)
 
 
 def bank_file(path: Path, number: int) -> Path:

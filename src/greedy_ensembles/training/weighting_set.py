@@ -46,7 +46,7 @@ def weighting_samples(problem: Problem) -> int:
 
 
 def make_bank(problem: Problem) -> Bank:
-    """Return an empty bank for all members but the last, whose outputs no one needs."""
+    """Return an empty bank with room for all members."""
     return Bank(problem.size, weighting_samples(problem), problem.classes, problem.device)
 
 
