@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, islice
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from greedy_ensembles.theory.generators import Array
 from greedy_ensembles.theory.set_function import Indices, Selection, SetFunction
 
-#: Slack for the rounding of F, relative to its size: `lazy_greedy` looks anew at bounds this close to the best gain.
+#: Slack for the rounding of F, relative to its size: what is this close to the best, `lazy_greedy` looks at anew.
 _ROUNDING = 1e-9
 _LARGEST_BATCH = 32  # of gains that `lazy_greedy` asks for at once; larger ones waste evaluations, smaller ones time
 _SETS_AT_ONCE = 1 << 14
@@ -123,19 +124,26 @@ def _lazy_best(selection: Selection, remaining: Indices, bounds: Array) -> int:
         bounds[:] = math.inf
         value = 0.0
     order = remaining[np.argsort(-bounds[remaining], kind="stable")]
-    reach = value + bounds[order]  # what F(Z + x) is at the most
+    reach = value + bounds[order] + _rounding(value)  # what F(Z + x) is at the most
     gains = np.full(len(order), -math.inf)
     batch = max(1, int(np.isinf(reach).sum()))  # those never looked at, all together
     seen, best = 0, -math.inf
-    while seen < len(order) and reach[seen] >= best - _ROUNDING * max(1.0, abs(value), abs(best)):
+    while seen < len(order) and reach[seen] >= best:
         part = slice(seen, seen + batch)
         gains[part] = selection.gains(order[part])
         best = max(best, float(gains[part].max()))
         batch = 1 if seen == 0 else min(2 * batch, _LARGEST_BATCH)
         seen = min(part.stop, len(order))
     if math.isfinite(selection.value):
-        bounds[order[:seen]] = gains[:seen] - value
+        found = gains[:seen]
+        slack = _rounding(value) + _rounding(np.where(found > -math.inf, found, 0.0))
+        bounds[order[:seen]] = found - value + slack
     return int(order[:seen][gains[:seen] == best].min())
+
+
+def _rounding(values: ArrayLike) -> Array:
+    """Return more than the rounding of these values of F can be. Those of unlucky sets may be huge, and rounded so."""
+    return _ROUNDING * np.maximum(1.0, np.abs(values))
 
 
 def _check_generator(rng: object) -> None:
