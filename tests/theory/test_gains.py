@@ -115,3 +115,23 @@ def test_the_point_estimate_is_for_reverse_kl(make_objective) -> None:
 def test_bad_indices(make_objective, gains: object) -> None:
     with pytest.raises(ValueError, match=r"indices must lie in 0..9"):
         gains(make_objective(), [10])
+
+
+@pytest.mark.parametrize(("a", "sign"), [(-1.0, 1), (0.3, 1), (0.5, 1), (1.5, -1), (2.0, -1)])
+def test_to_first_order_powers_below_one_keep_the_order_and_those_above_reverse_it(a: float, sign: int) -> None:
+    scale = 1 / (a * (a - 1))
+    power = theory.Generator(
+        "power",
+        lambda x: scale * (x**a - 1),
+        lambda p, q: scale * (p**a * q ** (1 - a) - q),
+        -scale if a > 0 else math.inf,
+        0.0 if a < 1 else math.inf,
+    )
+    grid = np.linspace(-6, 6, 200)
+    weights = theory.trapezoid_weights(grid)
+    kernels = theory.KernelMixture([0.2, -1.0, -0.5, 0.1, 0.5, 1.0], theory.gaussian(1.0)).on_grid(grid)
+    kernels[1:] *= 1e-4
+    density = theory.KernelMixture([0.0], theory.gaussian(1.1)).on_grid(grid)[0]
+    F = theory.DivergenceObjective(density, kernels, weights, 1, power)
+    exact, expected = exact_gains(F, [0])[1:], expected_gains(F, [0])[1:]
+    assert np.argsort(exact).tolist() == np.argsort(sign * expected).tolist()

@@ -1,9 +1,9 @@
 """What the arrays of this room must be, and quadrature on a grid: messages name the argument at fault."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from os import cpu_count
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from greedy_ensembles.theory.generators import Array
 #: How far from 1 a density may integrate: room for quadrature and a cut-off tail, not for a forgotten constant.
 INTEGRAL_TOLERANCE = 1e-3
 
+_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _BLOCK = 1 << 17  # numbers a block: its handful of temporaries stays in the cache, and far from filling the memory
 
 
@@ -87,8 +88,9 @@ def in_blocks(function: Callable[[Any], Array], rows: NDArray[Any], width: int, 
         results[start : start + step] = function(rows[start : start + step])
 
     starts = range(0, len(rows), step)
-    if len(starts) <= 1:
-        fill(0)  # not worth waking a thread
+    if len(starts) <= 1 or _cores == 1:
+        for start in starts:  # not worth waking a thread
+            fill(start)
     else:
         list(_threads().map(fill, starts))  # the list raises what a block raised
     return results
@@ -96,4 +98,11 @@ def in_blocks(function: Callable[[Any], Array], rows: NDArray[Any], width: int, 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cpu_count(), thread_name_prefix="greedy-ensembles-theory")
+    return ThreadPoolExecutor(_cores, thread_name_prefix="greedy-ensembles-theory")
+
+
+def set_threads(count: int) -> None:
+    """Use so many threads from now on; for programs that already keep all cores busy with processes of their own."""
+    global _cores
+    _cores = count
+    _threads.cache_clear()

@@ -8,8 +8,11 @@ expected  -E_{z ~ K_x} f(p(z) / q_{Z + x}(z)), which Proposition 1 puts in its p
               (1/M) * -integral of K_x f(p / (q + K_x / M))  +  integral of q (f(p / q) - f(p / (q + K_x / M))).
 
           The proposition keeps the first. Its proof bounds the second by a constant but does not show that it is one,
-          and it is not: to first order in 1/M it is (1/M) * integral of K_x (p / q) f'(p / q). That is the same for
-          all candidates, if all kernels have mass 1, exactly when x f'(x) is constant: for f = -log, reverse KL, alone.
+          and it is not: to first order in 1/M it is (1/M) * integral of K_x g(p / q) with g(r) = r f'(r). If all
+          kernels have mass 1, that is the same for all candidates when f = -log, reverse KL, and for no other f. The
+          two agree at least on the order of candidates, to first order, where f - g rises with f in a straight line:
+          for the powers r^a / (a (a - 1)) with a < 1, but not for f + c (r - 1), though it makes the same divergence.
+          With a > 1 the order is reversed.
 
 point     log p(z_x) - log q_Z(z_x), with z_x the mode of K_x: the expectation under reverse KL replaced by its value
           at one point, and x itself left out of the mixture. This is what Algorithm 2 maximises, member by member. At
