@@ -58,6 +58,11 @@ def test_its_slope_at_infinity_is_one(f: theory.Generator) -> None:
 
 
 @generators
+def test_at_infinity_it_is_infinite_unless_its_slope_vanishes(f: theory.Generator) -> None:
+    assert f(math.inf) == (-math.inf if f.slope_at_infinity == 0 else math.inf)
+
+
+@generators
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_the_perspective_is_q_f_of_the_ratio(f: theory.Generator, p: float, q: float) -> None:
     assert f.perspective(np.array(p), np.array(q)) == pytest.approx(q * f(p / q), rel=1e-9, abs=1e-9)

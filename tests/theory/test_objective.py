@@ -78,6 +78,12 @@ def test_single_precision_kernels_are_computed_with_in_double(make_objective) ->
     assert single([1, 2]) == double([1, 2])
 
 
+def test_sets_tuples_and_numpy_integers_will_do(make_objective) -> None:
+    F = make_objective(size=np.int64(3))
+    assert F({1, 2}) == F((1, 2)) == F(np.array([1, 2])) == F([1, 2])
+    assert F.marginal_gain((1, 2), np.int64(3)) == F.marginal_gain([1, 2], 3)
+
+
 class TestMarginalGain:
     def test_it_is_the_difference(self, make_objective) -> None:
         F = make_objective(offset=1.0)

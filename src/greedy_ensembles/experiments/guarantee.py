@@ -34,6 +34,8 @@ GENERATORS = (*theory.GENERATORS, "alpha(-0.5)", "alpha(1.5)")
 CANDIDATES = (8, 12, 16)
 SIZES = (2, 3, 4, 5)
 
+_parent = 0  # of a worker: the process that gave it its cells
+
 
 def all_cells() -> list[Cell]:
     """Return the cells of the study, the most expensive ones first, so that no core idles at the end."""
@@ -79,11 +81,13 @@ def _in_processes(cells: list[Cell], folder: Path, instances: int, seed: int) ->
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")  # forking a process that holds threads can hang
-    with context.Pool(min(cores, len(cells)), _start_worker) as pool:
+    with context.Pool(min(cores, len(cells)), _start_worker, (os.getpid(),)) as pool:
         yield from pool.imap_unordered(partial(_compute, folder=folder, instances=instances, seed=seed), cells)
 
 
-def _start_worker() -> None:
+def _start_worker(parent: int) -> None:
+    global _parent
+    _parent = parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     set_threads(1)  # the processes keep the cores busy
 
@@ -97,7 +101,8 @@ def _compute(cell: Cell, folder: Path, instances: int, seed: int) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "measurements": measurements,
     }
-    write_json(_path(folder, cell), content)
+    if os.getppid() == _parent:  # else it was killed, and the folder may be another's by now
+        write_json(_path(folder, cell), content)
 
 
 def _progress(shown: bool) -> Progress:

@@ -101,6 +101,10 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_cores, thread_name_prefix="greedy-ensembles-theory")
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # threads stay behind, and waiting for them would not end
+
+
 def set_threads(count: int) -> None:
     """Use so many threads from now on; for programs that already keep all cores busy with processes of their own."""
     global _cores

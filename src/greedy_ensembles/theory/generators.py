@@ -44,12 +44,15 @@ class Generator:
     slope_at_infinity: float  #: NaN: unknown, and refused where it is needed
 
     def __call__(self, x: ArrayLike) -> Array:
-        """Return f(x) for x >= 0, with its limit at 0."""
+        """Return f(x) for x >= 0, with its limits at 0 and infinity."""
         x = np.asarray(x, dtype=np.float64)
         if np.isnan(x).any() or (x < 0).any():
             raise ValueError(f"x must not be negative or NaN: {self.name} takes ratios of densities")
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return np.where(x > 0, self.function(x), self.limit_at_zero)[()]
+            values = np.where(x > 0, self.function(x), self.limit_at_zero)
+        if self.slope_at_infinity > 0:
+            values[np.isinf(x)] = math.inf  # where the formula may say infinity minus infinity
+        return values[()]
 
 
 def _kl(p: Array, q: Array) -> Array:

@@ -48,6 +48,7 @@ class SetFunction(ABC):
     """
 
     def __init__(self, count: int, size: int) -> None:
+        size = int(size) if isinstance(size, np.integer) else size
         check_count("size", size, 1)
         if size > count:
             raise ValueError(f"size must not exceed the ground set, got {size} of {count} elements")
@@ -72,7 +73,7 @@ class SetFunction(ABC):
 
     def checked(self, indices: Sequence[int]) -> Indices:
         """Return indices as an array, or raise unless they are distinct elements of the ground set."""
-        array = np.asarray(indices)
+        array = np.asarray(list(indices))
         if array.size == 0:
             return np.zeros(0, dtype=np.intp)
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
