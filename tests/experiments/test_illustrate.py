@@ -6,6 +6,7 @@ import pytest
 from scipy.integrate import quad
 from typer.testing import CliRunner
 
+from greedy_ensembles import theory
 from greedy_ensembles.cli import app
 from greedy_ensembles.experiments import illustrate
 
@@ -45,6 +46,27 @@ def test_greedy_is_better_than_either_on_every_seed_under_every_divergence(out: 
     for name in illustrate.GENERATORS:
         assert max(greedy[name]["values"]) < min(random[name]["values"])
         assert max(greedy[name]["values"]) < min(naive[name]["values"])
+
+
+def test_greedy_is_better_than_naive_diversity_of_any_strength(out: Path) -> None:
+    figures = json.loads((out / "illustrate.json").read_text())
+    sweep, naive, greedy = (
+        figures["naive_reverse_kl_by_strength"],
+        *(row["divergence"]["reverse_kl"]["mean"] for row in figures["approaches"][1:]),
+    )
+    assert sweep["0.02"] == pytest.approx(naive)
+    assert min(sweep.values()) > 2 * greedy
+
+
+def test_naive_diversity_is_greedy_on_pairs() -> None:
+    centres, heights = np.linspace(-2, 3, 30), np.random.default_rng(0).normal(size=30)
+    diversity = theory.PairwiseDiversity(centres, illustrate.SIZE, 0.3)
+    chosen: list[int] = []
+    for _ in range(illustrate.SIZE):
+        outside = [i for i in range(30) if i not in chosen]
+        gains = [heights[i] + (diversity([*chosen, i]) - diversity(chosen)) / 2 for i in outside]
+        chosen.append(outside[int(np.argmax(gains))])
+    assert illustrate._naive(centres, heights, 0.3) == chosen
 
 
 def test_the_seed_decides(out: Path, tmp_path: Path) -> None:

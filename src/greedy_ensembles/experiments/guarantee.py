@@ -101,8 +101,9 @@ def _compute(cell: Cell, folder: Path, instances: int, seed: int) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "measurements": measurements,
     }
-    if os.getppid() == _parent:  # else it was killed, and the folder may be another's by now
-        write_json(_path(folder, cell), content)
+    if os.getppid() != _parent:
+        os._exit(1)  # the parent was killed, and the folder may be another's by now
+    write_json(_path(folder, cell), content)
 
 
 def _progress(shown: bool) -> Progress:

@@ -5,6 +5,7 @@ kernels, Gaussian or Laplace, of one random width. It depends on the seed, the s
 number alone, so that all generators meet the same instances. Ground sets are small enough to try every set.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -138,7 +139,8 @@ def _as_power(name: str) -> Generator | None:
 def _rankings(F: theory.DivergenceObjective, chosen: list[int]) -> dict[str, float]:
     """Return how surrogates rank the candidates against the exact gain, over steps 2..M of greedy's own path.
 
-    At the first step Proposition 1 leaves nothing out, so that there is nothing to measure.
+    At the first step Proposition 1 leaves nothing out, so that there is nothing to measure. Steps at which all
+    candidates are equal count neither: F may be so large that rounding hides what they add. NaN if no step counts.
     """
     surrogates = {"expected": partial(theory.expected_gains, F)}
     if F.generator.name == "reverse_kl":
@@ -153,10 +155,11 @@ def _rankings(F: theory.DivergenceObjective, chosen: list[int]) -> dict[str, flo
             outside = np.setdiff1d(np.arange(len(F)), chosen[:step])
             exact = theory.exact_gains(F, chosen[:step])[outside]
             ranked = surrogate(chosen[:step])[outside]
+            if np.ptp(exact) == 0 or np.ptp(ranked) == 0:
+                continue
             correlations.append(np.corrcoef(rankdata(exact), rankdata(ranked))[0, 1])
             agreements.append(exact.argmax() == ranked.argmax())
-            shares.append((exact[ranked.argmax()] - exact.min()) / (exact.max() - exact.min()))
-        measured[f"{name}_rank_correlation"] = float(np.mean(correlations))
-        measured[f"{name}_agreement"] = float(np.mean(agreements))
-        measured[f"{name}_share_of_gain"] = float(np.mean(shares))
+            shares.append((exact[ranked.argmax()] - exact.min()) / np.ptp(exact))
+        for what, values in (("rank_correlation", correlations), ("agreement", agreements), ("share_of_gain", shares)):
+            measured[f"{name}_{what}"] = float(np.mean(values)) if values else math.nan
     return measured

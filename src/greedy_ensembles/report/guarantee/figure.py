@@ -71,7 +71,7 @@ def _spread(axis: Axes, data: Figures, series: Mapping[str, tuple[str, str]]) ->
         for row, figures in enumerate(data.values()):
             if name not in figures:
                 continue
-            low, fifth, middle, most, high = np.quantile(figures[name], (0, 0.05, 0.5, 0.95, 1))
+            low, fifth, middle, most, high = np.nanquantile(figures[name], (0, 0.05, 0.5, 0.95, 1))
             axis.plot([low, high], [row + shift] * 2, color=colour, linewidth=0.8)
             axis.plot([fifth, most], [row + shift] * 2, color=colour, linewidth=3.2, alpha=0.6, solid_capstyle="butt")
             axis.plot(middle, row + shift, "o", color=colour, markersize=3.5)

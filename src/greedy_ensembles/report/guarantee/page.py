@@ -1,5 +1,6 @@
 """The page of the guarantee study: every number on it is computed from the cells."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
@@ -52,7 +53,13 @@ def page(cells: Sequence[Summary], summaries: Sequence[Summary], pools: Pools, m
 def _wrapped(section: str) -> str:
     """Return a section with its paragraphs wrapped anew, since numbers are put into them."""
     parts = [part.strip() for part in section.split("\n\n") if part.strip()]
-    return "\n\n".join(part if part[0] in "#!|-" else fill(part, 120, break_long_words=False) for part in parts)
+    return "\n\n".join(part if part[0] in "#!|-" else _filled(part) for part in parts)
+
+
+def _filled(paragraph: str) -> str:
+    """Return a paragraph in lines of 120, none of which begins with a sign: that would make it a list."""
+    tied = re.sub(r"\s([-+=<>/]+)\s", "\0\\1\0", " ".join(paragraph.split()))
+    return fill(tied, 120, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
 
 
 def _introduction(cells: Sequence[Summary], made: Provenance) -> str:
@@ -161,7 +168,8 @@ def _proposition(summaries: Sequence[Summary], pools: Pools) -> str:
         for key, name in _SURROGATES.items():
             if f"{key}_agreement" in data:
                 numbers = [
-                    float(data[f"{key}_{what}"].mean()) for what in ("rank_correlation", "agreement", "share_of_gain")
+                    float(np.nanmean(data[f"{key}_{what}"]))
+                    for what in ("rank_correlation", "agreement", "share_of_gain")
                 ]
                 lines.append(f"| {f} | {name} | {numbers[0]:+.2f} | {numbers[1]:.0%} | {numbers[2]:.2f} |")
     table = "\n".join(lines)
@@ -170,13 +178,15 @@ def _proposition(summaries: Sequence[Summary], pools: Pools) -> str:
         s.generator for g, s in zip(exact, surrogate, strict=True) if s.value_ratio_mean > g.value_ratio_mean - 0.02
     ]
     same = ", ".join(close) or "no generator"
-    correlations = {f: float(data["expected_rank_correlation"].mean()) for f, data in pools.items()}
+    correlations = {f: float(np.nanmean(data["expected_rank_correlation"])) for f, data in pools.items()}
+    hidden = sum(int(np.isnan(data["expected_agreement"]).sum()) for data in pools.values())
     negative = ", ".join(f for f, value in correlations.items() if value < 0) or "no generator"
     return f"""**Proposition 1's expectation is not the marginal gain, and how well it ranks depends on f and on how f
 is written.** Its proof bounds the term that it leaves out; that term depends on the candidate all the same. Over
 steps 2 to M of greedy's own path (at the first step nothing is left out), the expectation ranks the remaining
 candidates like this against the exact gain. The last column is the exact gain of its favourite, on a scale from the
-worst candidate (0) to the best (1):
+worst candidate (0) to the best (1). {hidden} instances on which F is so large that rounding hides all differences are
+left out.
 
 {table}
 
