@@ -120,21 +120,21 @@ def _best(candidates: Indices, gains: Array) -> int:
 def _lazy_best(selection: Selection, remaining: Indices, bounds: Array) -> int:
     """Return greedy's choice, updating the bounds of the candidates that had to be looked at."""
     value = selection.value
-    if not math.isfinite(value):
-        bounds[:] = math.inf
-        value = 0.0
+    bounded = math.isfinite(value)
+    if not bounded:
+        bounds[:], value = math.inf, 0.0
     order = remaining[np.argsort(-bounds[remaining], kind="stable")]
     reach = value + bounds[order] + _rounding(value)  # what F(Z + x) is at the most
     gains = np.full(len(order), -math.inf)
-    batch = max(1, int(np.isinf(reach).sum()))  # those never looked at, all together
+    batch = max(1, int(np.isposinf(reach).sum()))  # those never looked at, all together
     seen, best = 0, -math.inf
     while seen < len(order) and reach[seen] >= best:
-        part = slice(seen, seen + batch)
+        part = slice(seen, min(seen + batch, int((reach >= best).sum())))
         gains[part] = selection.gains(order[part])
         best = max(best, float(gains[part].max()))
         batch = 1 if seen == 0 else min(2 * batch, _LARGEST_BATCH)
-        seen = min(part.stop, len(order))
-    if math.isfinite(selection.value):
+        seen = part.stop
+    if bounded:
         found = gains[:seen]
         slack = _rounding(value) + _rounding(np.where(found > -math.inf, found, 0.0))
         bounds[order[:seen]] = found - value + slack
