@@ -1,6 +1,6 @@
 """Speed of the theory room: how lazy greedy is, how cost grows with the ground set, seconds and memory of large ones.
 
-    python benchmarks/theory.py            all of it, about a minute on two cores
+    python benchmarks/theory.py            all of it, about 20 seconds on two cores
     python benchmarks/theory.py lazy       or one of: lazy, growth, seconds, memory
 
 Ratios are taken within one run, so that they hold on a busy machine as well.

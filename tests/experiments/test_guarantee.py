@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from greedy_ensembles import theory
+from greedy_ensembles.cli import app
 from greedy_ensembles.experiments import guarantee, guarantee_cell
 from greedy_ensembles.experiments.guarantee_cell import Cell, measure_cell, measure_instance
 from greedy_ensembles.report.guarantee.summary import summarise
@@ -117,6 +119,14 @@ def test_a_killed_study_goes_on(tmp_path: Path) -> None:
     assert 2 <= len(done) < len(many)
     assert len(guarantee.run(tmp_path, 20, progress=False, cells=many)) == len(many)
     assert all(path.stat().st_mtime_ns == when for path, when in done.items())
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarantee, "all_cells", lambda: CELLS[:1])
+    result = CliRunner().invoke(app, ["guarantee-study", "--out", str(tmp_path), "--instances", "2", "--seed", "3"])
+    assert result.exit_code == 0, result.output
+    assert "2 instances in 1 cells" in result.output
+    assert "--instances 2 --seed 3" in (tmp_path / "README.md").read_text()
 
 
 def test_bad_input(tmp_path: Path) -> None:
