@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
+	$(BIN)/greedy-ensembles illustrate --out demo
 	$(BIN)/greedy-ensembles two-moons --out demo
 
 test: lint

@@ -10,7 +10,7 @@
 (torch.Size([2, 200, 2]), torch.Size([200]))
 """
 
-from greedy_ensembles import metrics, models
+from greedy_ensembles import metrics, models, theory
 from greedy_ensembles.ensemble import Ensemble, Uncertainty
 from greedy_ensembles.method import diversity_term, frozen_batchnorm, weighting
 from greedy_ensembles.storage import FolderError
@@ -32,5 +32,6 @@ __all__ = [
     "load_run",
     "metrics",
     "models",
+    "theory",
     "weighting",
 ]

@@ -75,6 +75,43 @@ def two_moons(
     console.print(f"Wrote {out / 'two-moons.png'} and {out / 'two-moons.json'}", soft_wrap=True, highlight=False)
 
 
+@app.command("illustrate")
+def illustrate(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the figures.")],
+    seed: Annotated[int, typer.Option(help="The first of the 20 seeds.")] = 0,
+) -> None:
+    """Approximate a density on the line in three ways, and draw the paper's Figure 1."""
+    from greedy_ensembles.experiments import illustrate as study
+
+    results = study.run(out, seed)
+    table = Table("divergence", *(result.approach for result in results))
+    for name in study.GENERATORS:
+        spreads = [result.divergence[name] for result in results]
+        table.add_row(name, *(f"{spread.mean:.3f} ± {spread.standard_deviation:.3f}" for spread in spreads))
+    console = Console()
+    console.print(table)
+    console.print(f"Wrote {out / 'illustrate.png'} and {out / 'illustrate.json'}", soft_wrap=True, highlight=False)
+
+
+@app.command("guarantee-study")
+def guarantee_study(
+    out: Annotated[
+        Path, typer.Option(help="Folder for the figure, the tables and the page; a study there is resumed.")
+    ],
+    instances: Annotated[int, typer.Option(help="Random instances in each cell.")] = 200,
+    seed: Annotated[int, typer.Option(help="Where all random numbers come from.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Measure how close greedy comes to the optimum on problems small enough to solve, for every f-divergence."""
+    from greedy_ensembles.experiments import guarantee as study
+
+    results = study.run(out, instances, seed, progress=not quiet)
+    count = sum(len(result.measurements["best"]) for result in results)
+    console = Console()
+    console.print(f"{count:,} instances in {len(results)} cells", highlight=False)
+    console.print(f"Wrote {out / 'README.md'}, guarantee.png, guarantee.csv and guarantee.md", soft_wrap=True)
+
+
 def main() -> None:
     """Run the command line."""
     app(prog_name="greedy-ensembles")

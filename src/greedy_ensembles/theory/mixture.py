@@ -1,0 +1,133 @@
+"""Kernels and their mixtures: q_M(z) = (1/M) sum_m K(z, z_m), the approximation of Section 3.
+
+All kernels are of one family, K(z, c) proportional to exp(-strength * |z - c|^power), with power 2 for Gaussians, 1 for
+Laplace's, and the paper's generalised exponential kernel (Section 4.1) in general. The distance is Euclidean. In d
+dimensions the constant is known,
+
+    integral of exp(-s |z|^a) over R^d = 2 pi^(d/2) / Gamma(d/2) * Gamma(d/a) / (a s^(d/a)),
+
+while on a grid in one dimension kernels are divided by their own quadrature, so that every mixture of them is a
+distribution there: a kernel that the grid cuts off, or resolves badly, would otherwise leak mass.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from greedy_ensembles.theory.arrays import floats, in_blocks, increasing_grid, trapezoid_weights
+from greedy_ensembles.theory.generators import Array
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """exp(-strength * distance^power), up to its constant."""
+
+    strength: float
+    power: float
+
+    def __post_init__(self) -> None:
+        for name in ("strength", "power"):
+            _check_positive(name, getattr(self, name))
+
+    def log_constant(self, dimensions: int) -> float:
+        """Return the logarithm of the integral of exp(-strength * |z|^power) over all z of so many dimensions."""
+        half, ratio = dimensions / 2, dimensions / self.power
+        sphere = math.log(2) + half * math.log(math.pi) - math.lgamma(half)
+        return sphere + math.lgamma(ratio) - math.log(self.power) - ratio * math.log(self.strength)
+
+
+def gaussian(width: float) -> Kernel:
+    """Return the Gaussian kernel of that standard deviation."""
+    _check_positive("width", width)
+    return Kernel(0.5 / width / width, 2.0)
+
+
+def laplace(width: float) -> Kernel:
+    """Return the Laplace kernel exp(-distance / width)."""
+    _check_positive("width", width)
+    return Kernel(1 / width, 1.0)
+
+
+def generalised_exponential(strength: float, power: float) -> Kernel:
+    """Return the kernel exp(-strength * distance^power)."""
+    return Kernel(strength, power)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} of a kernel must be positive and finite, got {value}")
+
+
+class KernelMixture:
+    """The kernels at some centres, and the mixture of all of them with equal weights.
+
+    Args:
+        centres: (M,) on the line, or (M, d).
+        kernel: `gaussian(width)`, `laplace(width)` or `generalised_exponential(strength, power)`.
+
+    >>> mixture = KernelMixture([-1.0, 1.0], gaussian(0.5))
+    >>> mixture.density([0.0]).round(4)  # the normal density two standard deviations out, twice halved
+    array([0.108])
+    >>> mixture.on_grid(np.linspace(-4, 4, 101)).shape
+    (2, 101)
+    """
+
+    def __init__(self, centres: ArrayLike, kernel: Kernel) -> None:
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernel must be a Kernel such as theory.gaussian(0.5), got {kernel!r}")
+        dimensions = np.ndim(centres)
+        if dimensions not in (1, 2):
+            raise ValueError(f"centres must be of shape (M,) or (M, d), got {np.shape(centres)}")
+        self.centres = floats("centres", centres, dimensions).astype(np.float64)
+        self.kernel = kernel
+
+    def __len__(self) -> int:
+        return len(self.centres)
+
+    def kernels(self, points: ArrayLike) -> Array:
+        """Return the (M, points) densities of the kernels, normalised over all space by closed form."""
+        points = floats("points", points, self.centres.ndim).astype(np.float64)
+        dimensions = 1 if self.centres.ndim == 1 else self.centres.shape[1]
+        if points.ndim == 2 and points.shape[1] != dimensions:
+            raise ValueError(f"points must have {dimensions} columns as centres do, got {points.shape[1]}")
+        log_constant = self.kernel.log_constant(dimensions)
+
+        def densities(centres: Array) -> Array:
+            with np.errstate(under="ignore"):
+                return np.exp(-self._energies(centres, points) - log_constant)
+
+        return in_blocks(densities, self.centres, len(points) * dimensions, len(points))
+
+    def density(self, points: ArrayLike) -> Array:
+        """Return the density of the mixture at (n,) or (n, d) points, normalised over all space by closed form."""
+        return np.asarray(self.kernels(points).mean(axis=0), dtype=np.float64)
+
+    def on_grid(self, grid: ArrayLike) -> Array:
+        """Return the (M, grid) densities of the kernels, each integrating to 1 by the trapezoid rule on the grid."""
+        grid = increasing_grid("grid", grid)
+        if self.centres.ndim != 1:
+            raise ValueError("centres must be on the line to be normalised on a grid; use kernels(points)")
+        if self.centres.min() < grid[0] or self.centres.max() > grid[-1]:
+            raise ValueError(f"centres must lie within the grid, from {grid[0]:g} to {grid[-1]:g}")
+        weights = trapezoid_weights(grid)
+
+        def densities(centres: Array) -> Array:
+            energies = self._energies(centres, grid)
+            # From the nearest point on, so that a kernel far narrower than the grid does not vanish from it.
+            energies -= energies.min(axis=1, keepdims=True)
+            with np.errstate(under="ignore"):
+                values = np.exp(-energies)
+                values /= (values * weights).sum(axis=1, keepdims=True)
+            return np.asarray(values, dtype=np.float64)
+
+        return in_blocks(densities, self.centres, len(grid), len(grid))
+
+    def _energies(self, centres: Array, points: Array) -> Array:
+        differences = np.abs(centres[:, np.newaxis] - points)
+        distances = differences if differences.ndim == 2 else np.sqrt((differences**2).sum(axis=2))
+        with np.errstate(over="ignore", under="ignore"):
+            energies: Array = distances**self.kernel.power
+            energies *= self.kernel.strength
+        return energies

@@ -1,0 +1,152 @@
+"""The set function of Section 3: minus the f-divergence of a density from a mixture of chosen kernels.
+
+    F(Z) = offset - D_f(p || q_Z),    q_Z = (1/M) sum_{j in Z} K_j    with M fixed, also while |Z| < M
+
+so that q_Z grows point by point as Z does, and Theorem 1 holds: at each point the integrand q f(p / q) is convex in q,
+hence a kernel changes it the less favourably the more there is already. While |Z| < M the mixture is no distribution,
+and F may be positive, negative or, at the empty set and for an f of infinite slope, minus infinity. Dividing by |Z|
+instead would make every q_Z a distribution and lose submodularity.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from greedy_ensembles.theory.arrays import density_on_grid, in_blocks, non_negative, same_length
+from greedy_ensembles.theory.divergence import DivergenceFrom
+from greedy_ensembles.theory.generators import Array, Function, Generator, as_generator
+from greedy_ensembles.theory.set_function import Indices, SetFunction
+
+
+class DivergenceObjective(SetFunction):
+    """F(Z) = offset - D_f(p || q_Z) over subsets Z of a ground set of kernels; larger is better.
+
+    Args:
+        density: p at the points of a grid, integrating to 1 within 1e-3.
+        kernels: (n, points), the ground set: each kernel's density at these points, used as given.
+        weights: quadrature weights of the points, such as `trapezoid_weights(grid)`.
+        size: M, the number of kernels wanted and the constant that q_Z is divided by.
+        generator: f, by name, as a `Generator`, or as a plain callable of arrays where it stays finite.
+        offset: the paper's C, which makes F non-negative (see `maximum_divergence`); no choice depends on it.
+
+    >>> grid = np.linspace(-3, 3, 61)
+    >>> from greedy_ensembles.theory import KernelMixture, gaussian, greedy, trapezoid_weights
+    >>> kernels = KernelMixture([-1.0, 0.0, 1.0], gaussian(0.5)).on_grid(grid)
+    >>> density = (kernels[0] + kernels[2]) / 2
+    >>> F = DivergenceObjective(density, kernels, trapezoid_weights(grid), size=2, generator="kl")
+    >>> F([0, 2]), F([])
+    (0.0, -inf)
+    >>> greedy(F)
+    [1, 0]
+    """
+
+    def __init__(
+        self,
+        density: ArrayLike,
+        kernels: ArrayLike,
+        weights: ArrayLike,
+        size: int,
+        generator: str | Generator | Function = "reverse_kl",
+        offset: float = 0.0,
+    ) -> None:
+        self.weights = non_negative("weights", weights, 1).astype(np.float64)
+        self.density = density_on_grid("density", density, self.weights)
+        self.kernels = non_negative("kernels", kernels, 2)
+        same_length("kernels", self.kernels, "density", self.density)
+        super().__init__(len(self.kernels), size)
+        self.generator = as_generator(generator, "generator")
+        if not math.isfinite(offset):
+            raise ValueError(f"offset must be finite, got {offset}")
+        self.offset = float(offset)
+        self._divergence = DivergenceFrom(self.density, self.weights, self.generator)
+
+    def __call__(self, indices: Sequence[int]) -> float:
+        """Return F of the set of these indices, of any number of elements."""
+        return float(self.of_sums(self._sum(indices)[np.newaxis])[0])
+
+    def mixture(self, indices: Sequence[int]) -> Array:
+        """Return q_Z on the grid; a distribution only for a set of M elements."""
+        return self._sum(indices) / self.size
+
+    def divergence(self, indices: Sequence[int]) -> float:
+        """Return D_f(p || q_Z) for a set of exactly M elements; a smaller mixture is no distribution."""
+        if len(indices) != self.size:
+            raise ValueError(
+                f"indices must be {self.size} elements to have a divergence, got {len(indices)}: "
+                "report F(indices), which is defined for every set"
+            )
+        return self.offset - self(indices)
+
+    def marginal_gain(self, indices: Sequence[int], candidate: int) -> float:
+        """Return F(Z + x) - F(Z), infinite where it must be, never NaN.
+
+        Where both are minus infinity, the difference is taken over the points at which the candidate's kernel is
+        positive, because nothing changes elsewhere. Diminishing returns hold for infinite gains too in this way.
+        """
+        after, before = self([*indices, candidate]), self(indices)
+        if before == after == -math.inf:
+            touched = self.weights * (self.kernels[candidate] > 0)
+            divergence = DivergenceFrom(self.density, touched, self.generator)
+            sums = np.stack([self._sum(indices), self._sum([*indices, candidate])])
+            without, with_candidate = divergence(sums / self.size)
+            return -math.inf if with_candidate == math.inf else float(without - with_candidate)
+        return after - before
+
+    def values(self, sets: NDArray[np.intp]) -> Array:
+        """Return F of each row of a (sets, elements) array of distinct indices."""
+
+        def of_sets(block: Indices) -> Array:
+            sums = np.zeros((len(block), len(self.density)))
+            for column in block.T:  # one element after another, as a growing set does, so that the bits agree
+                sums += self.kernels[column]
+            return self.of_sums(sums)
+
+        return in_blocks(of_sets, np.asarray(sets, dtype=np.intp), len(self.density))
+
+    def start(self) -> "GrowingMixture":
+        """Return an empty selection, which keeps the sum of its kernels and so pays one kernel for each gain."""
+        return GrowingMixture(self)
+
+    def of_sums(self, sums: Array) -> Array:
+        """Return F for rows of sum_{j in Z} K_j, which this overwrites."""
+        sums /= self.size
+        return self.offset - self._divergence(sums)
+
+    def _sum(self, indices: Sequence[int]) -> Array:
+        total = np.zeros(len(self.density))
+        for i in self.checked(indices):
+            total += self.kernels[i]
+        return total
+
+
+class GrowingMixture:
+    """A selection of kernels that remembers their sum."""
+
+    def __init__(self, objective: DivergenceObjective) -> None:
+        self._objective = objective
+        self._sum = np.zeros(len(objective.density))
+        self._empty = True
+
+    @property
+    def value(self) -> float:
+        """F(Z); NaN at the empty set under a plain callable, whose slope at infinity is not known."""
+        if self._empty and math.isnan(self._objective.generator.slope_at_infinity):
+            return math.nan
+        return float(self._objective.of_sums(self._sum[np.newaxis].copy())[0])
+
+    def gains(self, candidates: Indices) -> Array:
+        """Return F(Z + x) for each candidate x."""
+
+        def of_candidates(block: Indices) -> Array:
+            sums = self._objective.kernels[block].astype(np.float64, copy=False)
+            sums += self._sum
+            return self._objective.of_sums(sums)
+
+        return in_blocks(of_candidates, candidates, len(self._sum))
+
+    def accept(self, candidate: int) -> None:
+        """Add a kernel to the mixture."""
+        self._sum = self._sum + self._objective.kernels[candidate]
+        self._empty = False

@@ -1,0 +1,172 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
+from scipy.special import kl_div
+from scipy.stats import entropy, norm
+
+from greedy_ensembles import theory
+from greedy_ensembles.theory import f_divergence
+
+NAMES = list(theory.GENERATORS)
+EXTENDED = [*theory.GENERATORS.values(), *map(theory.alpha, (-1.0, 0.0, 0.5, 1.0, 2.0))]
+
+
+class TestTwoGaussians:
+    """By quadrature, against closed forms for N(m1, s1^2) and N(m2, s2^2)."""
+
+    grid = np.linspace(-14, 14, 4001)
+    weights = theory.trapezoid_weights(grid)
+    m1, s1, m2, s2 = 0.3, 0.9, -0.4, 1.1
+    p, q = norm.pdf(grid, m1, s1), norm.pdf(grid, m2, s2)
+
+    def check(self, f: object, expected: float) -> None:
+        assert f_divergence(self.p, self.q, f, self.weights) == pytest.approx(expected, rel=1e-9)
+
+    def test_kl(self) -> None:
+        forward = math.log(self.s2 / self.s1) + (self.s1**2 + (self.m1 - self.m2) ** 2) / (2 * self.s2**2) - 0.5
+        self.check("kl", forward)
+        self.check(theory.alpha(1.0), forward)
+
+    def test_reverse_kl(self) -> None:
+        reverse = math.log(self.s1 / self.s2) + (self.s2**2 + (self.m1 - self.m2) ** 2) / (2 * self.s1**2) - 0.5
+        self.check("reverse_kl", reverse)
+        self.check(theory.alpha(0.0), reverse)
+
+    def test_squared_hellinger(self) -> None:
+        total = self.s1**2 + self.s2**2
+        overlap = math.sqrt(2 * self.s1 * self.s2 / total) * math.exp(-((self.m1 - self.m2) ** 2) / (4 * total))
+        self.check("squared_hellinger", 1 - overlap)
+
+    def moment(self, power: float) -> float:
+        """Return the integral of p^a q^(1-a)."""
+        variance = 1 / (power / self.s1**2 + (1 - power) / self.s2**2)
+        mean = variance * (power * self.m1 / self.s1**2 + (1 - power) * self.m2 / self.s2**2)
+        exponent = power * self.m1**2 / self.s1**2 + (1 - power) * self.m2**2 / self.s2**2 - mean**2 / variance
+        scale = math.sqrt(variance) / (self.s1**power * self.s2 ** (1 - power))
+        return scale * math.exp(-exponent / 2)
+
+    def test_chi_squared(self) -> None:
+        self.check("pearson_chi2", self.moment(2) - 1)
+        self.check("neyman_chi2", self.moment(-1) - 1)
+
+    @pytest.mark.parametrize("a", [-0.5, 0.3, 0.5, 1.6])
+    def test_alpha(self, a: float) -> None:
+        self.check(theory.alpha(a), (self.moment(a) - 1) / (a * (a - 1)))
+
+    def test_total_variation_of_equal_widths(self) -> None:
+        q = norm.pdf(self.grid, self.m2, self.s1)
+        expected = 2 * norm.cdf(abs(self.m1 - self.m2) / (2 * self.s1)) - 1
+        assert f_divergence(self.p, q, "total_variation", self.weights) == pytest.approx(expected, rel=1e-5)
+
+    def test_jensen_shannon_is_two_kls_to_the_middle(self) -> None:
+        middle = (self.p + self.q) / 2
+        sides = [f_divergence(side, middle, "kl", self.weights) for side in (self.p, self.q)]
+        self.check("jensen_shannon", sum(sides) / 2)
+
+
+def test_two_coins_by_hand() -> None:
+    p, q = [0.5, 0.5], [0.2, 0.8]
+    expected = {
+        "kl": 0.5 * math.log(2.5) + 0.5 * math.log(0.625),
+        "reverse_kl": 0.2 * math.log(0.4) + 0.8 * math.log(1.6),
+        "squared_hellinger": 1 - math.sqrt(0.1) - math.sqrt(0.4),
+        "pearson_chi2": 0.09 / 0.2 + 0.09 / 0.8,
+        "neyman_chi2": 0.09 / 0.5 + 0.09 / 0.5,
+        "total_variation": 0.3,
+        "jensen_shannon": 0.25 * math.log(0.5 / 0.35)
+        + 0.25 * math.log(0.5 / 0.65)
+        + 0.1 * math.log(0.2 / 0.35)
+        + 0.4 * math.log(0.8 / 0.65),
+    }
+    assert {name: f_divergence(p, q, name) for name in NAMES} == pytest.approx(expected)
+
+
+def test_against_scipy() -> None:
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.full(9, 0.5), 2)
+    assert f_divergence(p, q, "kl") == pytest.approx(entropy(p, q))
+    assert f_divergence(p, q, "reverse_kl") == pytest.approx(entropy(q, p))
+    assert f_divergence(p, q, "jensen_shannon") == pytest.approx(jensenshannon(p, q) ** 2)
+    # On measures that integrate to something else SciPy's elementwise form is that of alpha -> 1.
+    assert f_divergence(3 * p, 2 * q, theory.alpha(1.0)) == pytest.approx(kl_div(3 * p, 2 * q).sum())
+
+
+@pytest.mark.parametrize("f", EXTENDED, ids=lambda f: f.name)
+class TestWhereADensityVanishes:
+    def test_disjoint_supports(self, f: theory.Generator) -> None:
+        assert f_divergence([1.0, 0.0], [0.0, 1.0], f) == pytest.approx(f.limit_at_zero + f.slope_at_infinity)
+
+    def test_p_vanishes(self, f: theory.Generator) -> None:
+        expected = 0.5 * f(2.0) + 0.5 * f.limit_at_zero
+        assert f_divergence([1.0, 0.0], [0.5, 0.5], f) == pytest.approx(expected)
+
+    def test_q_vanishes(self, f: theory.Generator) -> None:
+        expected = f(0.5) + (0.5 * f.slope_at_infinity)
+        assert f_divergence([0.5, 0.5], [1.0, 0.0], f) == pytest.approx(expected)
+
+    def test_both_vanish(self, f: theory.Generator) -> None:
+        full = f_divergence([0.4, 0.6], [0.3, 0.7], f)
+        assert f_divergence([0.4, 0.0, 0.6], [0.3, 0.0, 0.7], f) == pytest.approx(full)
+
+    def test_points_of_no_weight_do_not_count(self, f: theory.Generator) -> None:
+        full = f_divergence([0.4, 0.6], [0.3, 0.7], f)
+        assert f_divergence([0.4, 9.0, 0.6, 0.0], [0.3, 0.0, 0.7, 9.0], f, [1, 0, 1, 0]) == pytest.approx(full)
+
+    def test_the_smallest_numbers_are_no_zeros(self, f: theory.Generator) -> None:
+        for p, q in (([1.0, 5e-324], [1.0, 0.5]), ([1.0, 0.5], [1.0, 5e-324])):
+            value = f_divergence(p, q, f)
+            assert not math.isnan(value)
+            if math.isfinite(f.limit_at_zero) and math.isfinite(f.slope_at_infinity):
+                assert math.isfinite(value)
+
+    @given(st.lists(st.tuples(*[st.sampled_from([0.0, 5e-324, 1e-200, 0.3, 2.0])] * 3), min_size=1, max_size=6))
+    def test_never_nan(self, f: theory.Generator, points: list[tuple[float, float, float]]) -> None:
+        p, q, weights = map(list, zip(*points, strict=True))
+        assert not math.isnan(f_divergence(p, q, f, weights))
+
+
+def test_kl_of_a_subnormal_mixture_is_finite() -> None:
+    assert f_divergence([1.0], [5e-324], "kl") == pytest.approx(744.44, abs=0.01)  # p / q would have overflowed
+
+
+@given(st.integers(0, 2**32), st.sampled_from(NAMES))
+def test_it_is_a_divergence(seed: int, name: str) -> None:
+    p, q = np.random.default_rng(seed).dirichlet(np.ones(5), 2)
+    assert f_divergence(p, q, name) > 0
+    assert f_divergence(p, p, name) == pytest.approx(0, abs=1e-12)
+
+
+def test_a_plain_callable_where_it_stays_finite() -> None:
+    def pearson(x: np.ndarray) -> np.ndarray:
+        return (x - 1) ** 2
+
+    assert f_divergence([0.5, 0.5], [0.2, 0.8], pearson) == pytest.approx(
+        f_divergence([0.5, 0.5], [0.2, 0.8], "pearson_chi2")
+    )
+    assert f_divergence([1.0, 0.0], [0.2, 0.8], pearson) == pytest.approx(0.2 * 16 + 0.8)
+    with pytest.raises(ValueError, match=r"generator pearson is a plain callable.* slope_at_infinity"):
+        f_divergence([0.5, 0.5], [1.0, 0.0], pearson)
+    with pytest.raises(ValueError, match="limit_at_zero"):
+        f_divergence([1.0, 0.0], [0.5, 0.5], lambda x: -np.log(x))
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "weights", "message"),
+    [
+        ([0.5, -0.5], [0.5, 0.5], None, "p must not be negative, got -0.5"),
+        ([0.5, 0.5], [0.5, math.nan], None, "q must be finite, got NaN"),
+        ([0.5, math.inf], [0.5, 0.5], None, "p must be finite, got infinity"),
+        ([0.5, 0.5], [1.0], None, "q must have as many points as p"),
+        ([0.5, 0.5], [0.5, 0.5], [1.0], "weights must have as many points as p"),
+        ([0.5, 0.5], [0.5, 0.5], [1.0, -1.0], "weights must not be negative"),
+        ([], [], None, "p must have 1 dimension"),
+        ([[0.5, 0.5]], [0.5, 0.5], None, "p must have 1 dimension"),
+    ],
+)
+def test_bad_input(p: object, q: object, weights: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        f_divergence(p, q, "kl", weights)
