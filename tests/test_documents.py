@@ -1,4 +1,4 @@
-"""Every Python block of the README runs, top to bottom, and every example does."""
+"""Every Python block of the documents runs, top to bottom, and every example does."""
 
 import re
 import runpy
@@ -24,6 +24,14 @@ def test_the_readme_runs_and_says_the_truth(capsys):
     assert capsys.readouterr().out.count("tensor(") == 2
 
 
+def test_the_page_on_theory_runs_and_says_the_truth():
+    names = {}
+    for block in blocks("docs/theory.md"):
+        exec(compile(block, "docs/theory.md", "exec"), names)
+    assert names["chosen"] == [2, 7, 3]
+    assert names["F"].divergence(names["chosen"]) == pytest.approx(0.0172, abs=5e-5)
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_runs(example, capsys):
     runpy.run_path(str(example), run_name="__main__")
@@ -35,9 +43,11 @@ def test_one_example_each_for_loss_optimizer_and_callback():
 
 
 def test_links_in_the_documents_lead_somewhere():
-    for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / document).read_text()):
-            assert target.startswith("https://") or (ROOT / target).exists(), (document, target)
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("results/*/*.md")]
+    assert len(documents) > 5
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#\s]+)\)", document.read_text()):
+            assert target.startswith("https://") or (document.parent / target).exists(), (document, target)
 
 
 def test_the_citation_names_this_version():

@@ -76,6 +76,7 @@ def two_moons(
 
 
 @app.command("illustrate")
+@_in_one_line
 def illustrate(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the figures.")],
     seed: Annotated[int, typer.Option(help="The first of the 20 seeds.")] = 0,
@@ -94,6 +95,7 @@ def illustrate(
 
 
 @app.command("guarantee-study")
+@_in_one_line
 def guarantee_study(
     out: Annotated[
         Path, typer.Option(help="Folder for the figure, the tables and the page; a study there is resumed.")

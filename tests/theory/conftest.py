@@ -4,12 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from greedy_ensembles import theory
-
-settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure
-settings.load_profile("unhurried")
 
 MakeObjective = Callable[..., theory.DivergenceObjective]
 

@@ -11,12 +11,3 @@ def test_the_docs_quote_the_study_as_it_is() -> None:
     quoted = [line for line in DOCS.read_text().splitlines() if line.startswith("|") and "expectation |" in line]
     assert len(quoted) >= 7
     assert set(quoted) <= set(STUDY.read_text().splitlines())
-
-
-@pytest.mark.skipif(not DOCS.exists(), reason="only a checkout has the docs")
-def test_the_example_of_the_docs_runs() -> None:
-    code = DOCS.read_text().split("```python\n")[1].split("```")[0]
-    names: dict[str, object] = {}
-    exec(code, names)
-    assert names["chosen"] == [2, 7, 3]
-    assert names["F"].divergence(names["chosen"]) == pytest.approx(0.0172, abs=5e-5)

@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from greedy_ensembles import theory
+from greedy_ensembles import machine, theory
 from greedy_ensembles.checks import check_count
 from greedy_ensembles.experiments.guarantee_cell import DRAWS, Cell, measure_cell
 from greedy_ensembles.report.guarantee import CellResult, Provenance, write_report
@@ -54,10 +55,14 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder / "study.json", {"instances": instances, "seed": seed, "draws": DRAWS})
     missing = [cell for cell in cells if not _path(folder, cell).exists()]
-    with _progress(progress) as bar:
-        task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(missing))
-        for _ in _in_processes(missing, folder, instances, seed):
-            bar.advance(task)
+    try:
+        with _progress(progress) as bar:
+            task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(missing))
+            for _ in _in_processes(missing, folder, instances, seed):
+                bar.advance(task)
+    except KeyboardInterrupt as interruption:
+        interruption.add_note("Interrupted; the same command goes on with the cells that are missing.")
+        raise
     contents = [read_json(_path(folder, cell)) for cell in cells]
     results = [CellResult(**content["cell"], measurements=content["measurements"]) for content in contents]
     write_report(results, _provenance(contents, out, instances, seed), out)
@@ -79,9 +84,8 @@ def _claim(path: Path, configuration: dict[str, Any]) -> None:
 def _in_processes(cells: list[Cell], folder: Path, instances: int, seed: int) -> Iterator[None]:
     if not cells:
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")  # forking a process that holds threads can hang
-    with context.Pool(min(cores, len(cells)), _start_worker, (os.getpid(),)) as pool:
+    with context.Pool(min(machine.cores(), len(cells)), _start_worker, (os.getpid(),)) as pool:
         yield from pool.imap_unordered(partial(_compute, folder=folder, instances=instances, seed=seed), cells)
 
 
@@ -108,7 +112,7 @@ def _compute(cell: Cell, folder: Path, instances: int, seed: int) -> None:
 
 def _progress(shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, disable=not shown)
+    return Progress(*columns, console=Console(stderr=True), disable=not shown)
 
 
 def _provenance(contents: list[dict[str, Any]], out: Path, instances: int, seed: int) -> Provenance:
@@ -118,7 +122,7 @@ def _provenance(contents: list[dict[str, Any]], out: Path, instances: int, seed:
     dates = sorted({content["date"] for content in contents})
     return Provenance(
         command=shlex.join(command),
-        machine=_machine(),
+        machine=f"{machine.processor()}, {platform.system()}, Python {platform.python_version()}",
         date=dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}",
         version=__version__,
         seed=seed,
@@ -126,12 +130,3 @@ def _provenance(contents: list[dict[str, Any]], out: Path, instances: int, seed:
         draws=DRAWS,
         core_minutes=sum(content["seconds"] for content in contents) / 60,
     )
-
-
-def _machine() -> str:
-    """Return the processor and the number of cores, in words."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    model = models[0] if models else platform.processor() or platform.machine()
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"

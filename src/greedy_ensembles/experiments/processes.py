@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from greedy_ensembles import machine
 from greedy_ensembles.training.events import Callback, Epoch
 from greedy_ensembles.training.progress import ProgressBars
 
@@ -29,7 +30,7 @@ def run_all(jobs: Mapping[str, Job], progress: bool = True) -> None:
     """Run all jobs, as many at a time as there are cores, and return when the last one is done."""
     context = multiprocessing.get_context("spawn")  # forking a process that holds threads of torch can hang
     events = context.Queue()
-    workers = min(len(jobs), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    workers = min(len(jobs), machine.cores())
     try:
         with ProgressBars() as bars, context.Pool(workers, _start_worker, (events, os.getpid())) as pool:
             running = [pool.apply_async(_work, (name, job)) for name, job in jobs.items()]

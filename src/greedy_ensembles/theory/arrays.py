@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from greedy_ensembles import machine
 from greedy_ensembles.theory.generators import Array
 
 #: How far from 1 a density may integrate: room for quadrature and a cut-off tail, not for a forgotten constant.
 INTEGRAL_TOLERANCE = 1e-3
 
-_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_cores = machine.cores()
 _BLOCK = 1 << 17  # numbers a block: its handful of temporaries stays in the cache, and far from filling the memory
 
 

@@ -1,9 +1,7 @@
 """What a run was asked to do, as JSON: `run.json` shows it to people and holds later calls to it."""
 
-import contextlib
 import dataclasses
 import functools
-import os
 import platform
 import subprocess
 import sys
@@ -16,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles import machine
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.training.seeds import generator
 from greedy_ensembles.version import __version__
@@ -75,10 +74,11 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, 
 
 def provenance(device: torch.device) -> dict[str, Any]:
     """Return when, where and with what the run was started."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else machine.processor()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
-        "device": f"{device} ({machine_name(device)}), {torch.get_num_threads()} threads",
+        "device": f"{device} ({name}), {torch.get_num_threads()} threads",
         "versions": {
             "greedy_ensembles": __version__,
             "torch": torch.__version__,
@@ -87,16 +87,6 @@ def provenance(device: torch.device) -> dict[str, Any]:
         },
         "git_commit": git_commit(),
     }
-
-
-def machine_name(device: torch.device) -> str:
-    """Return what the device is, as far as the system says."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
-        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
-    return f"{name}, {os.cpu_count()} cores"
 
 
 def git_commit() -> str | None:

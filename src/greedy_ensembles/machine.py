@@ -1,0 +1,19 @@
+"""The machine that this process runs on, as far as the system says."""
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """Return the processor's name and the number of its cores."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name}, {os.cpu_count()} cores"
