@@ -5,6 +5,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import greedy_ensembles as ge
+from greedy_ensembles import storage
 from greedy_ensembles.storage import FolderError
 
 
@@ -147,6 +148,53 @@ def test_saving_never_overwrites(ensemble, tmp_path):
     assert len(ge.Ensemble.load(tmp_path / "empty", network)) == 3
 
 
+def test_saving_touches_nothing_but_its_folder(ensemble, tmp_path, monkeypatch):
+    (tmp_path / "out.tmp").mkdir()
+    (tmp_path / "out.tmp" / "thesis.tex").write_text("mine")
+    ensemble.save(tmp_path / "new" / "out")
+    ensemble.save(tmp_path / "out")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["new", "out", "out.tmp"]
+    assert (tmp_path / "out.tmp" / "thesis.tex").read_text() == "mine"
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    ensemble.save(".")
+    assert len(ge.Ensemble.load(tmp_path / "here", network)) == 3
+
+
+def test_a_save_that_fails_leaves_nothing(ensemble, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage, "write_json", full)
+    with pytest.raises(OSError, match="No space left"):
+        ensemble.save(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_that_work_in_place_spoil_nothing(x):
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x):
+            x -= 0.5
+            return self.linear(x)
+
+    member = InPlace()
+    before = x.clone()
+    probs = ge.Ensemble.from_members([member, member]).predict_proba(x)
+    assert torch.equal(probs[0], probs[1])
+    assert torch.equal(x, before)
+
+
+def test_what_is_no_list_of_models_or_no_batch_is_refused(ensemble):
+    with pytest.raises(TypeError, match="members must be a list of models, not one model"):
+        ge.Ensemble.from_members(nn.Sequential(nn.Linear(2, 2)))
+    with pytest.raises(ValueError, match=r"x must have shape \(n, ...\), got shape \(3,\)"):
+        ensemble.predict_proba(torch.zeros(3))
+
+
 def test_what_cannot_be_loaded_says_why(ensemble, tmp_path):
     ensemble.save(tmp_path / "saved")
     with pytest.raises(
@@ -164,8 +212,6 @@ def test_what_cannot_be_loaded_says_why(ensemble, tmp_path):
 
 
 def test_a_folder_of_a_later_format_is_refused(ensemble, tmp_path):
-    from greedy_ensembles import storage
-
     ensemble.save(tmp_path / "saved")
     content = storage.read_json(tmp_path / "saved" / "ensemble.json")
     storage.write_json(tmp_path / "saved" / "ensemble.json", {**content, "format": 2})

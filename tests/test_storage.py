@@ -104,7 +104,8 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"could not write .*x: No space left on device. What was saved before is intact"):
+    message = r"could not write .*x: No space left on device. What was saved before is intact; make room and run again"
+    with pytest.raises(OSError, match=message):
         storage.write_bytes(path, [b"new"])
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["x"]

@@ -47,7 +47,7 @@ def _in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, No
         except KeyboardInterrupt as interruption:
             print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
             raise typer.Exit(130) from None
-        except (ValueError, TypeError, OSError, ArithmeticError) as error:
+        except (ValueError, OSError, ArithmeticError, ChildProcessError) as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
 
@@ -111,7 +111,7 @@ def guarantee_study(
     count = sum(len(result.measurements["best"]) for result in results)
     console = Console()
     console.print(f"{count:,} instances in {len(results)} cells", highlight=False)
-    console.print(f"Wrote {out / 'README.md'}, guarantee.png, guarantee.csv and guarantee.md", soft_wrap=True)
+    console.print(f"Wrote {out / 'guarantee.md'}, guarantee.png and guarantee.csv", soft_wrap=True)
 
 
 def main() -> None:

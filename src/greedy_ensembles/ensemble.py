@@ -1,6 +1,7 @@
 """The ensemble: what training returns. It predicts, says how sure it is, and can be saved and loaded."""
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from greedy_ensembles import metrics, storage
-from greedy_ensembles.inputs import Normalize, as_normalize, device_of, dtype_of, to_model
+from greedy_ensembles.inputs import Normalize, as_normalize, as_tensor, device_of, dtype_of, to_model
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
@@ -35,6 +36,8 @@ class Ensemble:
     def __init__(
         self, members: Iterable[nn.Module], normalize: Sequence[float | Sequence[float]] | None = None
     ) -> None:
+        if isinstance(members, nn.Module):
+            raise TypeError("members must be a list of models, not one model")
         self._members = [member.eval() for member in members]
         self.normalize: Normalize | None = as_normalize(normalize)
         if not self._members:
@@ -83,8 +86,10 @@ class Ensemble:
         """
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
         with torch.no_grad():
+            # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
             batches = [
-                torch.stack([self._probabilities(m, b) for m in self]).to(target) for b in _batches(x, batch_size)
+                torch.stack([self._probabilities(member, batch).to(target) for member in self])
+                for batch in _batches(x, batch_size)
             ]
         return torch.cat(batches, dim=1)
 
@@ -102,24 +107,30 @@ class Ensemble:
 
     def save(self, folder: str | Path) -> None:
         """Write the ensemble to a new folder: all of it, or nothing."""
-        folder = Path(folder)
+        folder = Path(folder).expanduser().absolute()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FolderError(f"{folder} exists and is not an empty folder; nothing was written. Name another one")
-        unfinished = folder.with_name(f"{folder.name}.tmp")
-        shutil.rmtree(unfinished, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            self._write(unfinished / folder.name)
+            (unfinished / folder.name).replace(folder)
+        finally:
+            shutil.rmtree(unfinished)
+
+    def _write(self, folder: Path) -> None:
         seals = []
         for number, member in enumerate(self, start=1):
-            weights = weights_file(unfinished, number)
+            weights = weights_file(folder, number)
             weights.parent.mkdir(parents=True)
             seals.append(storage.write_tensors(weights, member.state_dict()))
         content = {"format": storage.FORMAT, "members": seals, "normalize": self.normalize}
-        storage.write_json(unfinished / "ensemble.json", content)
-        unfinished.replace(folder)
+        storage.write_json(folder / "ensemble.json", content)
 
     @classmethod
     def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":
         """Read an ensemble that `save` wrote. The folder holds numbers only: nothing in it is executed."""
-        folder = Path(folder)
+        folder = Path(folder).expanduser()
         if not (folder / "ensemble.json").exists():
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
@@ -168,6 +179,11 @@ def _batches(x: Any, batch_size: int) -> Iterator[Tensor]:
     elif isinstance(x, Dataset):
         yield from _batches(DataLoader(x, batch_size=batch_size), batch_size)
     elif isinstance(x, Tensor | np.ndarray):
-        yield from torch.as_tensor(x).split(batch_size)
+        inputs = as_tensor(x)
+        if inputs.ndim < 2:
+            raise ValueError(
+                f"x must have shape (n, ...), got shape {tuple(inputs.shape)}; x[None] makes a batch of one"
+            )
+        yield from inputs.split(batch_size)
     else:
         raise TypeError(f"x must be a tensor, an array, a Dataset or a DataLoader, got {type(x).__name__}")

@@ -4,8 +4,10 @@ Bytes (uint8 images) become numbers in [0, 1]; then, if asked for, mean and stan
 of other types, such as tokens, go to the model as they are.
 """
 
-from collections.abc import Sequence
+import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,25 +15,25 @@ from torch import Tensor, nn
 Normalize = tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def as_normalize(value: Sequence[float | Sequence[float]] | None) -> Normalize | None:
-    """Return (mean, std), each a number or a sequence of them, as tuples of floats, or refuse it."""
+def as_normalize(value: Any) -> Normalize | None:
+    """Return (mean, std), each a number or a sequence, array or tensor of them, as tuples of floats, or refuse it."""
     if value is None:
         return None
     try:
-        mean, std = (tuple(float(v) for v in (part if isinstance(part, Sequence) else [part])) for part in value)
+        mean, std = (tuple(np.asarray(part, dtype=np.float64).reshape(-1).tolist()) for part in value)
     except (TypeError, ValueError):
         raise ValueError(
             f"normalize must be (mean, std), each a number or one number a channel; got {value!r}"
         ) from None
     if len(mean) != len(std):
         raise ValueError(f"normalize has {len(mean)} means and {len(std)} standard deviations")
-    if not all(s > 0 for s in std):
-        raise ValueError(f"standard deviations of normalize must be positive, got {std}")
+    if not all(math.isfinite(v) for v in mean + std) or not all(s > 0 for s in std):
+        raise ValueError(f"normalize must be finite, its standard deviations positive; got {mean} and {std}")
     return mean, std
 
 
 def to_model(x: Tensor, normalize: Normalize | None, dtype: torch.dtype) -> Tensor:
-    """Return a batch as the model takes it, floating-point values in the model's own `dtype`.
+    """Return a batch as the model takes it: a new tensor, floating-point values in the model's own `dtype`.
 
     >>> to_model(torch.tensor([[0, 51, 255]], dtype=torch.uint8), None, torch.float32)
     tensor([[0.0000, 0.2000, 1.0000]])
@@ -41,14 +43,38 @@ def to_model(x: Tensor, normalize: Normalize | None, dtype: torch.dtype) -> Tens
     if x.dtype == torch.uint8:
         x = x.to(dtype) / 255
     elif x.is_floating_point():
-        x = x.to(dtype)
+        x = x.to(dtype, copy=True)  # some models work in place, and what they are given is not theirs
     else:
-        return x
+        return x.clone()
     if normalize is None:
         return x
     channels = (-1, *[1] * (x.ndim - 2))
     mean, std = (torch.tensor(part, dtype=dtype, device=x.device).reshape(channels) for part in normalize)
     return (x - mean) / std
+
+
+def as_stored(samples: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return samples from the space of data of this type in the form in which `to_model` takes such data.
+
+    For uint8 data that is bytes where the samples are whole pixel values, and otherwise numbers on the scale [0, 1].
+    """
+    if dtype != torch.uint8 or samples.dtype == torch.uint8:
+        return samples
+    if bool(((samples >= 0) & (samples <= 255) & (samples == samples.round())).all()):
+        return samples.to(torch.uint8)
+    return samples / 255
+
+
+def as_tensor(value: Any) -> Tensor:
+    """Return an array of numbers as a tensor, sharing its memory where torch can."""
+    if isinstance(value, Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"x must hold numbers, got an array of {array.dtype}")
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    shareable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    return torch.from_numpy(array if shareable else array.copy())
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:

@@ -5,6 +5,7 @@ temporary name, flushed to disk and renamed: a kill at any instant leaves the ol
 SHA-256 of itself, in the safetensors header or as a field of the JSON, checked whenever it is read.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -20,6 +21,7 @@ from torch import Tensor
 #: Version of the layout of saved ensembles and run folders.
 FORMAT = 1
 
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEAL = "sha256"
 _UNSEALED = "0" * 64
 
@@ -46,7 +48,8 @@ def write_bytes(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        message = f"could not write {path}: {error.strerror}. What was saved before is intact; make room and run again"
+        remedy = "; make room and run again" if error.errno in _NO_ROOM else ""
+        message = f"could not write {path}: {error.strerror}. What was saved before is intact{remedy}"
         raise OSError(error.errno, message) from error
 
 

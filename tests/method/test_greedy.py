@@ -110,7 +110,17 @@ def test_half_precision_is_computed_in_single():
 
 
 def test_without_earlier_members_it_is_zero():
-    assert ge.diversity_term(torch.ones(3, 2), torch.empty(0, 3, 2), 1.0, 5).item() == 0
+    outputs = torch.ones(3, 2, requires_grad=True)
+    term = ge.diversity_term(outputs, torch.empty(0, 3, 2), 1.0, 5)
+    term.backward()  # a loop of one's own need not treat the first member apart
+    assert term.item() == 0
+    assert outputs.grad.eq(0).all()
+
+
+@pytest.mark.parametrize("strength", [-1.0, float("nan")])
+def test_a_strength_that_is_no_strength_is_refused(strength):
+    with pytest.raises(ValueError, match="strength must be at least 0"):
+        ge.diversity_term(torch.ones(3, 2), torch.ones(1, 3, 2), strength, 2)
 
 
 def test_moving_away_lowers_the_term():

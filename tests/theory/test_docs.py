@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCS, STUDY = ROOT / "docs" / "theory.md", ROOT / "results" / "guarantee" / "README.md"
+DOCS, STUDY = ROOT / "docs" / "theory.md", ROOT / "results" / "guarantee" / "guarantee.md"
 
 
 @pytest.mark.skipif(not (DOCS.exists() and STUDY.exists()), reason="only a checkout has the docs and the results")

@@ -32,6 +32,7 @@ class Shape(nn.Module):
 
 
 SHARED = nn.Linear(2, 2)
+NORM = nn.BatchNorm1d(2).requires_grad_(False)
 X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(40) % 2
 
@@ -62,13 +63,28 @@ def refusal(error, message, **changes):
         refusal(ValueError, "schedule must be one of 'sequential'.*did you mean 'sequential'", schedule="sequental"),
         refusal(ValueError, "distance must be one of .* did you mean 'logits'", distance="logit"),
         refusal(ValueError, "device must be one of .*; got 'cudda'; did you mean 'cuda'", device="cudda"),
-        refusal(ValueError, "device must be one of 'cpu', 'cuda', 'mps'; got 'tpu'", device="tpu"),
+        refusal(ValueError, "device must be one of 'cpu', 'cuda'; got 'tpu'", device="tpu"),
         refusal(TypeError, r"recipe must be a ge\.Recipe, got dict", recipe={"lr": 0.1}),
         refusal(ValueError, "seed must be at least 0, got -1", seed=-1),
-        refusal(ValueError, "seed must be below", seed=2**32),
+        refusal(ValueError, "seed must be at most", seed=2**32),
         refusal(ValueError, "validation must be a share of the data, at least 0 and below 1; got 1.5", validation=1.5),
         refusal(ValueError, "validation=0.02 holds out 1 of 40 examples, and both parts need", validation=0.02),
         refusal(TypeError, "callbacks must be callables", callbacks=[3]),
+        refusal(TypeError, "callbacks must be a list of callables, not one", callbacks=print),
+        refusal(ValueError, "got 'gpu'; did you mean 'cuda'", device="gpu"),
+        refusal(
+            ValueError,
+            "the model cannot take x: 2 inputs of shape .* torch.int64",
+            data=(torch.arange(80).reshape(40, 2), Y),
+        ),
+        refusal(ValueError, "the model cannot take x: 2 inputs of shape", data=(torch.zeros(40, 3), Y)),
+        refusal(
+            ValueError, "normalize has 3 channels, but inputs of shape", recipe=ge.Recipe(normalize=([0] * 3, [1] * 3))
+        ),
+        refusal(ValueError, "augment cannot take inputs of shape", recipe=ge.Recipe(augment="flip_crop")),
+        refusal(ValueError, "earlier member 1 must return", earlier=ge.Ensemble([nn.Linear(2, 3)])),
+        refusal(ValueError, "the model cannot take x .earlier member 1.", earlier=ge.Ensemble([nn.Linear(3, 2)])),
+        refusal(ValueError, "share BatchNorm layers", make_model=lambda: nn.Sequential(nn.Linear(2, 2), NORM)),
         refusal(TypeError, r"earlier must be a ge\.Ensemble", earlier=[model()]),
         refusal(ValueError, "size counts the 3 earlier members", earlier=ge.Ensemble([model() for _ in range(3)])),
         refusal(ValueError, "earlier was made with normalize=", earlier=ge.Ensemble([model()], normalize=(0.5, 0.5))),

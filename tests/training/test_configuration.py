@@ -15,12 +15,24 @@ from greedy_ensembles.training import configuration
 from greedy_ensembles.training.configuration import describe, describe_weighting, differences
 
 
+class Focal:
+    def __init__(self, gamma):
+        self.gamma = gamma
+
+    def __call__(self, logits, targets):
+        return logits.sum()
+
+
 def test_values_that_train_alike_look_alike_and_others_do_not():
     x = torch.randn(10, 3)
     assert describe(x) == describe(x.numpy()) == describe(x.clone())
     assert describe(x) != describe(x + 1)
     assert describe(ge.Recipe()) == describe(ge.Recipe())
     assert describe(ge.Recipe()) != describe(ge.Recipe(lr=0.2))
+    for smoothing in (0.1, 0.5):
+        assert describe(nn.CrossEntropyLoss(label_smoothing=0.1)) != describe(nn.CrossEntropyLoss(label_smoothing=0.2))
+        assert describe(Focal(smoothing)) == describe(Focal(smoothing))
+    assert describe(Focal(0.1)) != describe(Focal(0.5))
     linear = nn.Linear(3, 2)
     assert describe(linear) == describe(linear)
     assert describe(linear) != describe(nn.Linear(3, 2))

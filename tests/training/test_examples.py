@@ -39,6 +39,16 @@ def test_a_tensor_dataset_is_not_read_item_by_item():
     assert isinstance(as_examples(TensorDataset(torch.zeros(2, 1), torch.zeros(2, dtype=torch.long))), ArrayExamples)
 
 
+def test_a_tensor_dataset_that_transforms_is_read_item_by_item():
+    class Doubling(TensorDataset):
+        def __getitem__(self, i):
+            x, y = super().__getitem__(i)
+            return 2 * x, y
+
+    examples = as_examples(Doubling(torch.ones(3, 2), torch.tensor([0, 1, 0])))
+    assert examples.inputs(torch.tensor([0, 2])).eq(2).all()
+
+
 def test_the_hash_sees_inputs_labels_and_order():
     x, y = torch.randn(6, 2), torch.arange(6)
     base = as_examples((x, y)).digest()
@@ -78,6 +88,7 @@ def test_arrays_that_cannot_be_written_to_and_unusual_types_are_taken():
             ValueError,
             r"item 1 of data has shape \(3,\), the first \(2,\)",
         ),
+        (Items([(object(), 0)]), TypeError, "inputs of data must be tensors or arrays, that of item 0 is object"),
         (Items([(torch.zeros(2), 0.5)]), TypeError, "labels must be whole numbers"),
     ],
 )

@@ -1,6 +1,7 @@
 """What `ge.fit` promises: Algorithm 2, its seeds, and what depends on what."""
 
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -125,7 +126,7 @@ def test_greedy_members_differ_more_on_p_star_at_equal_validation_accuracy(blobs
     def correct(ensemble):
         return int((ensemble.predict_proba(x[held_out]).mean(0).argmax(1) == y[held_out]).sum())
 
-    assert correct(greedy) == correct(deep)
+    assert abs(correct(greedy) - correct(deep)) <= 1  # of 12
     assert distance(greedy) > 2 * distance(deep)
 
 
@@ -297,6 +298,46 @@ def test_tokens_reach_the_model_as_they_are(quick):
         ge.fit(model, (tokens, y), size=2, strength=1.0, **quick)
 
 
+def test_masks_of_minus_infinity_are_no_divergence(blobs, quick):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.register_buffer("mask", torch.full((2, 2), -float("inf")).triu(1))
+
+        def forward(self, x):
+            return self.linear(x)
+
+    assert len(ge.fit(Masked, blobs, size=2, strength=1.0, **quick)) == 2
+
+
+def test_callbacks_may_come_from_a_generator(blobs, make_model, quick):
+    heard = []
+    ge.fit(make_model, blobs, size=1, method="deep", callbacks=(c for c in [heard.append]), **quick)
+    assert len(heard) == 3
+
+
+def test_one_model_at_a_time_is_alive(blobs, quick, tmp_path):
+    alive = weakref.WeakSet()
+
+    def make():
+        model = ge.models.MLP(2, (4,))
+        alive.add(model)
+        return model
+
+    counts = []
+    ge.fit(
+        make,
+        blobs,
+        size=4,
+        strength=1.0,
+        run_dir=tmp_path / "run",
+        callbacks=[lambda e: counts.append(len(alive))],
+        **quick,
+    )
+    assert max(counts) == 1
+
+
 def test_frozen_parameters_stay(blobs, quick):
     torch.manual_seed(3)
     backbone = nn.Linear(2, 8).requires_grad_(False)
@@ -325,7 +366,7 @@ def test_custom_loss_optimizer_and_augmentation_are_used(blobs, make_model):
         epochs=2, batch_size=18, loss=loss, augment=augment, optimizer=lambda p: torch.optim.Adam(p, lr=0.01)
     )
     ge.fit(make_model, blobs, size=2, strength=1.0, recipe=recipe, progress=False, device="cpu")
-    assert calls == {"loss": 1 + 2 * 2 * 3, "augment": 2 * 2 * 3}  # one check, then members x epochs x batches of 54
+    assert calls == {"loss": 1 + 2 * 2 * 3, "augment": 1 + 2 * 2 * 3}  # one trial, then members x epochs x batches
 
 
 @pytest.mark.parametrize(("count", "batches"), [(33, [16, 16]), (34, [16, 16, 2]), (16, [16]), (1, [1])])
@@ -339,7 +380,7 @@ def test_a_last_batch_of_one_is_left_out(count, batches, make_model):
     x, y = torch.randn(count, 2), torch.arange(count) % 2
     recipe = ge.Recipe(epochs=1, batch_size=16, augment=augment)
     ge.fit(make_model, (x, y), size=1, method="deep", recipe=recipe, validation=0, progress=False, device="cpu")
-    assert sizes == batches
+    assert sizes[1:] == batches  # after one trial
 
 
 def test_numbers_of_numpy_are_numbers(blobs, make_model, quick, tmp_path):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.training import weighting_set
 
 PEAK = """
-import resource, sys
+import sys
 import torch
 import greedy_ensembles as ge
 torch.set_num_threads(1)
@@ -19,18 +20,20 @@ ensemble = ge.fit(
     recipe=ge.Recipe(epochs=1, lr=0.001), progress=False, device="cpu",
 )
 assert len(ensemble) == int(sys.argv[1])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+# Not ru_maxrss, which a process inherits from the one that started it.
+print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 MODEL = 4 * (2 * 2000 + 2000 + 2000 * 2000 + 2000 + 2000 * 2 + 2)  # bytes of one model
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say how much memory was used")
 def test_peak_memory_does_not_grow_with_the_number_of_members(tmp_path):
     def peak(size):
         command = [sys.executable, "-c", PEAK, str(size), str(tmp_path / str(size))]
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     few, many = peak(3), peak(12)
-    assert many - few < MODEL  # nine more members, whose models would take nine times that
+    assert many - few < 4 * MODEL  # nine more members; the heap breathes by a model or two
 
 
 def test_a_bank_beyond_memory_is_refused_with_its_size_and_the_remedy(blobs, make_model, tmp_path):

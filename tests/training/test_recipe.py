@@ -114,12 +114,17 @@ def test_the_papers_rows():
         ("optimizer", "SGD", ValueError, "optimizer must be one of 'sgd', 'adamw'; got 'SGD'; did you mean 'sgd'"),
         ("augment", "flip-crop", ValueError, "augment must be one of 'flip_crop'; .* did you mean"),
         ("loss", "mse", TypeError, "loss must be a callable"),
-        ("milestones", (-3,), ValueError, "milestones must be at least 0"),
+        ("milestones", (3,), ValueError, "milestones need schedule='milestones', but schedule is 'anneal'"),
     ],
 )
 def test_fields_that_will_not_do_are_named(field, value, error, message):
     with pytest.raises(error, match=message):
         ge.Recipe(**{field: value})
+
+
+def test_milestones_are_epochs():
+    with pytest.raises(ValueError, match="milestones must be at least 0"):
+        ge.Recipe(schedule="milestones", milestones=(-3,))
 
 
 def test_nesterov_needs_momentum():

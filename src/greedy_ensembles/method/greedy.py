@@ -35,8 +35,10 @@ def diversity_term(outputs: Tensor, earlier: Tensor, strength: float, size: int)
         )
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
+    if not strength >= 0:
+        raise ValueError(f"strength must be at least 0, got {strength}")
     if len(earlier) == 0:
-        return outputs.new_zeros(())
+        return outputs.sum() * 0  # with a graph, so that a loop need not treat its first member apart
     if outputs.dtype in (torch.float16, torch.bfloat16):
         outputs, earlier = outputs.float(), earlier.float()
     squared_distances = (outputs - earlier).square().sum(dim=2).mean(dim=1)

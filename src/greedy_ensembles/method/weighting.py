@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_number
 
 Overflow = Literal["none", "clip", "wrap"]
 ArrayLike = Any  # a tensor, an array, a nested sequence or a number: what torch.as_tensor takes
@@ -61,8 +61,12 @@ class Gaussian:
                 object.__setattr__(self, name, tensor)
         if (self.std < 0).any():
             raise ValueError("std of a Gaussian weighting must not be negative")
-        if not self.scale > 0:
-            raise ValueError(f"scale of a Gaussian weighting must be positive, got {self.scale}")
+        check_number("scale of a Gaussian weighting", self.scale, above=0.0)
+        try:
+            torch.broadcast_shapes(self.mean.shape, self.std.shape)
+        except RuntimeError:
+            shapes = f"{tuple(self.mean.shape)} and {tuple(self.std.shape)}"
+            raise ValueError(f"mean and std of a Gaussian weighting do not fit each other: shapes {shapes}") from None
         if self.overflow != "none":
             if self.low is None or self.high is None:
                 raise ValueError(f"overflow={self.overflow!r} needs low and high, the range of the data")
@@ -135,6 +139,8 @@ class Uniform:
                 torch.broadcast_to(tensor, self.shape)
             except RuntimeError:
                 raise ValueError(f"{name} of shape {tuple(tensor.shape)} does not fit shape {self.shape}") from None
+            if not torch.isfinite(tensor).all():
+                raise ValueError(f"{name} of a Uniform weighting must be finite")
             object.__setattr__(self, name, tensor)
         if not (self.low < self.high).all():
             raise ValueError("low must be below high")
@@ -154,6 +160,8 @@ class FromData:
         x = torch.as_tensor(self.x)
         if x.ndim < 2 or len(x) == 0:
             raise ValueError(f"FromData needs examples of shape (n, ...), got shape {tuple(x.shape)}")
+        if not all(bool(torch.isfinite(part).all()) for part in x.split(1024)):
+            raise ValueError("FromData needs finite examples; x holds NaN or infinity")
         object.__setattr__(self, "x", x)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.metadata
 import platform
 import subprocess
 import sys
@@ -23,8 +24,8 @@ from greedy_ensembles.version import __version__
 def describe(value: Any) -> Any:
     """Return JSON that is the same for two values exactly when training would be, as far as can be told.
 
-    Arrays become their hash, dataclasses their fields, functions their name. Two lambdas of one module look alike:
-    name the function where the difference matters.
+    Arrays become their hash, dataclasses their fields, functions their name, other objects their class and their
+    plain attributes. Two lambdas of one module look alike: name the function where the difference matters.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -45,9 +46,16 @@ def describe(value: Any) -> Any:
         items = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"class": type(value).__name__, **items}
     if isinstance(value, nn.Module):
-        return {"class": type(value).__name__, "state": describe(value.state_dict())}
-    name = getattr(value, "__qualname__", None) or type(value).__qualname__
-    return f"{getattr(value, '__module__', type(value).__module__)}.{name}"
+        return {"class": type(value).__name__, **_plain_attributes(value), "state": describe(value.state_dict())}
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return {"class": f"{type(value).__module__}.{type(value).__qualname__}", **_plain_attributes(value)}
+
+
+def _plain_attributes(value: Any) -> dict[str, Any]:
+    items = vars(value).items() if hasattr(value, "__dict__") else ()
+    plain = bool | int | float | str | Tensor | np.ndarray | np.generic
+    return {name: describe(item) for name, item in items if isinstance(item, plain) and not name.startswith("_")}
 
 
 def describe_weighting(weighting: Any) -> Any:
@@ -82,6 +90,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
         "versions": {
             "greedy_ensembles": __version__,
             "torch": torch.__version__,
+            "scikit-learn": importlib.metadata.version("scikit-learn"),
             "numpy": np.__version__,
             "python": platform.python_version(),
         },

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.method import Bank, frozen_batchnorm
-from greedy_ensembles.training.augment import flip_crop
+from greedy_ensembles.inputs import dtype_of
+from greedy_ensembles.method import frozen_batchnorm
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
-from greedy_ensembles.training.recipe import Augmentation, learning_rate_factor, set_learning_rate
+from greedy_ensembles.training.recipe import learning_rate_factor, set_learning_rate
 from greedy_ensembles.training.seeds import SHUFFLE, generator
 from greedy_ensembles.training.weighting_set import WeightingSet
 
@@ -27,12 +27,13 @@ class Losses(NamedTuple):
     diversity: float | None
 
 
-def train_epoch(member: Member, problem: Problem, weighting: WeightingSet | None, bank: Bank | None) -> Losses:
+def train_epoch(member: Member, problem: Problem, weighting: WeightingSet | None) -> Losses:
     """Train a member for one epoch against the members in the bank."""
     model, optimizer, recipe = member.model.train(), member.optimizer, problem.recipe
-    augment: Augmentation | None = flip_crop if recipe.augment == "flip_crop" else recipe.augment
+    augment = problem.augment
     batches = epoch_batches(problem, member)
-    coupled = bank is not None and len(bank) > 0
+    if weighting is not None and len(weighting.bank) == 0:
+        weighting = None  # the first member has no one to differ from
     total, term_total = torch.zeros(2, dtype=torch.float64, device=problem.device).unbind()
     for number, indices in enumerate(batches):
         step = member.epoch * len(batches) + number
@@ -43,26 +44,22 @@ def train_epoch(member: Member, problem: Problem, weighting: WeightingSet | None
         loss = problem.loss(model(inputs if augment is None else augment(inputs)), targets)
         loss.backward()
         total += loss.detach() * len(indices)
-        if coupled:
-            term = coupling_term(model, problem, weighting, bank, step)
+        if weighting is not None:
+            term = coupling_term(model, problem, weighting, step)
             term.backward()
             term_total += term.detach()
         optimizer.step()
     examples = sum(len(indices) for indices in batches)
-    return Losses(float(total) / examples, float(term_total) / len(batches) if coupled else None)
+    return Losses(float(total) / examples, float(term_total) / len(batches) if weighting is not None else None)
 
 
-def coupling_term(
-    model: nn.Module, problem: Problem, weighting: WeightingSet | None, bank: Bank | None, step: int
-) -> Tensor:
+def coupling_term(model: nn.Module, problem: Problem, weighting: WeightingSet, step: int) -> Tensor:
     """Return the coupling's term on this step's samples of p*."""
-    assert problem.coupling is not None
-    assert weighting is not None
-    assert bank is not None
+    assert problem.coupling is not None  # who has a p* has a coupling
     indices = weighting.indices(step)
     with frozen_batchnorm(model):
         outputs = problem.outputs(model(problem.inputs(weighting.samples[indices])))
-    return problem.coupling.term(outputs, bank.at(indices))
+    return problem.coupling.term(outputs, weighting.bank.at(indices))
 
 
 def epoch_batches(problem: Problem, member: Member) -> list[Tensor]:
@@ -96,6 +93,7 @@ def outputs_on_set(model: nn.Module, problem: Problem, weighting: WeightingSet) 
     """Return a finished member's row of the bank: its outputs on the whole p* set in eval mode, in single precision."""
     model.eval()
     rows = [
-        problem.outputs(model(problem.inputs(batch))).float() for batch in weighting.samples.split(_EVALUATION_BATCH)
+        problem.outputs(model(problem.inputs(batch, dtype_of(model)))).float()
+        for batch in weighting.samples.split(_EVALUATION_BATCH)
     ]
     return torch.cat(rows)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
+from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.storage import digest_of_tensor
 
 _CHUNK = 1024
@@ -95,7 +96,11 @@ class DatasetExamples(Examples):
         item = self.dataset[position]
         if not isinstance(item, list | tuple) or len(item) != 2:
             raise TypeError(f"items of data must be (input, label), item {position} is {type(item).__name__}")
-        return torch.as_tensor(item[0]), item[1]
+        try:
+            return as_tensor(item[0]), item[1]
+        except (TypeError, ValueError):
+            kind = type(item[0]).__name__
+            raise TypeError(f"inputs of data must be tensors or arrays, that of item {position} is {kind}") from None
 
     def inputs(self, indices: Tensor) -> Tensor:
         """Return the inputs at these indices, read anew."""
@@ -112,7 +117,7 @@ class DatasetExamples(Examples):
 
 def as_examples(data: Any) -> Examples:
     """Return training data behind its common face, or refuse it, naming what is wrong."""
-    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+    if type(data) is TensorDataset and len(data.tensors) == 2:  # a subclass may transform its items
         data = data.tensors
     if isinstance(data, list | tuple) and len(data) == 2:
         examples: Examples = _from_arrays(*data)
@@ -145,16 +150,6 @@ def _from_arrays(x: Any, y: Any) -> ArrayExamples:
 
 def _not_finite(example: int) -> ValueError:
     return ValueError(f"x holds NaN or infinity, first in example {example}; training needs finite inputs")
-
-
-def as_tensor(value: Any) -> Tensor:
-    """Return a tensor of the value, sharing memory where that is safe."""
-    if isinstance(value, Tensor):
-        return value
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"x must hold numbers, got an array of {array.dtype}")
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def as_labels(y: Any) -> Tensor:

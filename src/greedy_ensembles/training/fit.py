@@ -19,6 +19,7 @@ from greedy_ensembles.training.run_folder import open_run_folder
 from greedy_ensembles.training.seeds import preserved_generators
 from greedy_ensembles.training.sequential import train_sequentially
 from greedy_ensembles.training.store import MemoryStore, Store
+from greedy_ensembles.training.weighting_set import check_memory
 
 #: When members train.
 SCHEDULES: dict[str, Callable[[Problem, Store, Callable[[Epoch], None]], None]] = {"sequential": train_sequentially}
@@ -74,7 +75,10 @@ def fit(
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
     check_choice("schedule", schedule, SCHEDULES)
-    if not all(callable(callback) for callback in callbacks):
+    if callable(callbacks):
+        raise TypeError("callbacks must be a list of callables, not one of them")
+    watchers: list[Callback] = list(callbacks)
+    if not all(callable(watcher) for watcher in watchers):
         raise TypeError("callbacks must be callables of an Epoch")
     problem = pose(
         make_model,
@@ -91,16 +95,16 @@ def fit(
         schedule=schedule,
         device=device,
     )
+    check_memory(problem)
     with ExitStack() as stack:
         stack.enter_context(preserved_generators(problem.device))
         store = stack.enter_context(_store(problem, run_dir))
-        watchers: list[Callback] = list(callbacks)
         if progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
-        last: list[Epoch] = []
+        last: list[int] = []
 
         def notify(event: Epoch) -> None:
-            last[:] = [event]
+            last[:] = [event.member, event.epoch]  # not the event, whose model would be kept alive
             if not watchers:
                 return
             with preserved_generators(problem.device):  # what watchers draw must not change what is trained
@@ -122,12 +126,12 @@ def _store(problem: Problem, run_dir: str | Path | None) -> Iterator[Store]:
         return
     information = {"model": describe(problem.make_model), **provenance(problem.device)}
     arguments = (problem.configuration, information, problem.size, problem.make_model, problem.device)
-    with open_run_folder(Path(run_dir), *arguments, problem.earlier or ()) as folder:
+    with open_run_folder(Path(run_dir).expanduser(), *arguments, problem.earlier or ()) as folder:
         yield folder
 
 
-def _how_to_go_on(last: list[Epoch], run_dir: str | Path | None) -> str:
-    where = f"after member {last[0].member}, epoch {last[0].epoch}" if last else "before the first epoch"
+def _how_to_go_on(last: list[int], run_dir: str | Path | None) -> str:
+    where = f"after member {last[0]}, epoch {last[1]}" if last else "before another epoch was finished"
     if run_dir is None:
         return f"Interrupted {where}; nothing was saved. With run_dir=..., the same call goes on where it stopped."
     return f"Interrupted {where}; the same call with run_dir={str(run_dir)!r} goes on from there."

@@ -49,6 +49,8 @@ class Run:
                 f"{self.folder} was trained with a model of your own ({self.information['model']}); "
                 "pass its factory, as in ge.load_run(folder, make_model)"
             )
+        if not self.members:
+            raise ValueError(f"{self.folder} has no finished member yet")
         members = read_weights(self.folder, make_model, self.device)
         return Ensemble(members, self.configuration["recipe"]["normalize"])
 
@@ -58,7 +60,7 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
 
     `make_model` may be left out where the run was trained with ``functools.partial`` of one of `ge.models`.
     """
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     if not (folder / "run.json").exists():
         raise FolderError(f"{folder} holds no run (there is no run.json in it)")
     members = read_members(folder)

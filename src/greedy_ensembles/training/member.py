@@ -25,6 +25,8 @@ class Member:
         self.epoch = 0  #: epochs finished
         self.history: History = []
         self._best: dict[str, Any] | None = None
+        # Masks of attention are minus infinity by design; what started out finite has to stay so.
+        self._numbers = [name for name, value in _floats(self.model) if torch.isfinite(value).all()]
 
     def end_epoch(self, record: dict[str, Any], correct: int | None) -> None:
         """Note a finished epoch; keep its weights if none before had as many correct, or always without validation."""
@@ -76,9 +78,13 @@ class Member:
         restore_global_state(state["generators"], self._device)
 
     def is_finite(self) -> bool:
-        """Return whether all weights and statistics of the model are finite."""
-        floats = [value for value in self.model.state_dict().values() if value.is_floating_point()]
-        return bool(torch.stack([torch.isfinite(value).all() for value in floats]).all())
+        """Return whether all weights and statistics of the model that were finite at the start still are."""
+        state = self.model.state_dict()
+        return bool(torch.stack([torch.isfinite(state[name]).all() for name in self._numbers]).all())
+
+
+def _floats(model: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(name, value) for name, value in model.state_dict().items() if value.is_floating_point()]
 
 
 def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.parameter import UninitializedParameter
 
 from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
@@ -20,8 +19,9 @@ from greedy_ensembles.method import METHODS, Coupling
 from greedy_ensembles.method.weighting import Gaussian, Weighting, moments
 from greedy_ensembles.training.configuration import describe, describe_model, describe_weighting
 from greedy_ensembles.training.examples import Examples, as_examples
-from greedy_ensembles.training.recipe import Loss, Recipe, make_optimizer
+from greedy_ensembles.training.recipe import Augmentation, Loss, Recipe, as_augmentation
 from greedy_ensembles.training.seeds import generator, preserved_generators, seed_global_generators
+from greedy_ensembles.training.trial import check_normalize, check_outputs, check_passes, checked_model
 
 #: How the distance between members sees their logits. The paper's figures belong to probabilities.
 DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -60,9 +60,14 @@ class Problem:
         """What is taken out of the inputs."""
         return self.recipe.normalize  # type: ignore[return-value]  # Recipe brings it into this form
 
-    def inputs(self, batch: Tensor) -> Tensor:
-        """Return a batch as the models take it."""
-        return to_model(batch.to(self.device), self.normalize, self.dtype)
+    @property
+    def augment(self) -> Augmentation | None:
+        """What training inputs go through."""
+        return as_augmentation(self.recipe)
+
+    def inputs(self, batch: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Return a batch as the models take it; those that came from elsewhere may be of another type."""
+        return to_model(batch.to(self.device), self.normalize, dtype or self.dtype)
 
 
 def pose(
@@ -92,16 +97,18 @@ def pose(
     check_count("seed", seed, least=0)
     seed = int(seed)
     if seed + size > 2**32:
-        raise ValueError(f"seed must be below 2**32 - size, got {seed}")
+        raise ValueError(f"seed must be at most 2**32 - size, got {seed}")
     device = as_device(device)
     _check_earlier(earlier, size, recipe)
     with preserved_generators(device):
         seed_global_generators(seed)  # so that a Dataset with random transforms has the same hash at every start
         examples = as_examples(data)
         train, held_out = split(examples.labels, validation, seed)
-        model = _checked_model(make_model, examples, recipe, device)
-        classes = _check_outputs(model, examples, recipe, device)
+        check_normalize(recipe, examples)
+        model = checked_model(make_model, recipe, device)
+        classes = check_outputs(model, examples, recipe, device)
         weighting = _checked_weighting(weighting, examples) if coupling is not None else None
+        check_passes(model, earlier, weighting, examples, recipe, device, classes)
         configuration = {
             "method": method,
             "strength": None if strength is None else float(strength),
@@ -140,7 +147,9 @@ def as_device(device: torch.device | str | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = str(device)
-    check_choice("device", name.partition(":")[0], ["cpu", "cuda", "mps"])
+    if name.partition(":")[0].lower() == "gpu":
+        raise ValueError(f"device must be one of 'cpu', 'cuda'; got {name!r}; did you mean 'cuda'?")
+    check_choice("device", name.partition(":")[0], ["cpu", "cuda"])
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
@@ -152,7 +161,7 @@ def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices to learn from and those held out, a share of every class, drawn from the seed alone."""
     if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < 1:
         raise ValueError(f"validation must be a share of the data, at least 0 and below 1; got {share!r}")
-    everything = np.arange(len(labels))
+    share, everything = float(share), np.arange(len(labels))
     if share == 0:
         return torch.from_numpy(everything), torch.empty(0, dtype=torch.long)
     kinds, counts = np.unique(labels.numpy(), return_counts=True)
@@ -199,49 +208,6 @@ def _check_earlier(earlier: Ensemble | None, size: int, recipe: Recipe) -> None:
             f"earlier was made with normalize={earlier.normalize} and recipe has normalize={recipe.normalize}; "
             "one ensemble needs one of them"
         )
-
-
-def _checked_model(make_model: ModelFactory, examples: Examples, recipe: Recipe, device: torch.device) -> nn.Module:
-    """Return a model to examine, after making sure that the factory makes a new one at every call."""
-    if isinstance(make_model, nn.Module) or not callable(make_model):
-        raise TypeError("make_model must be a callable without arguments that builds a new nn.Module at every call")
-    model, second = make_model(), make_model()
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"make_model must return an nn.Module, got {type(model).__name__}")
-    if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
-        raise ValueError("make_model returns a model with lazy layers; run an input through it before returning it")
-    learning = {id(p) for p in model.parameters() if p.requires_grad}
-    if not learning:
-        raise ValueError("make_model returns a model without a parameter to train (requires_grad is False for all)")
-    if model is second or learning & {id(p) for p in second.parameters()}:
-        raise ValueError("make_model must build a new model at every call; two calls returned the same parameters")
-    odd = next((name for name, value in model.state_dict().items() if not isinstance(value, Tensor)), None)
-    if odd is not None:
-        raise TypeError(f"the model's state_dict must hold tensors alone; {odd!r} is none")
-    make_optimizer(recipe, model)
-    return model.to(device).eval()
-
-
-def _check_outputs(model: nn.Module, examples: Examples, recipe: Recipe, device: torch.device) -> int:
-    """Return the number of classes, after one pass of a few examples through model and loss."""
-    few = torch.arange(min(2, len(examples)))
-    inputs = to_model(examples.inputs(few).to(device), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
-    logits = model(inputs)
-    if not isinstance(logits, Tensor):
-        raise TypeError(f"the model must return a tensor of logits (n, classes), got {type(logits).__name__}")
-    if logits.ndim != 2 or len(logits) != len(few) or logits.shape[1] < 2:
-        raise ValueError(
-            f"the model must return logits of shape (n, classes) with at least two classes; "
-            f"{len(few)} inputs of shape {tuple(examples.shape)} gave {tuple(logits.shape)}"
-        )
-    classes, largest = logits.shape[1], int(examples.labels.max())
-    if largest >= classes:
-        raise ValueError(f"labels go up to {largest}, but the model has {classes} outputs (labels 0 to {classes - 1})")
-    loss = (recipe.loss or cross_entropy)(logits, examples.labels[few].to(device))
-    if not isinstance(loss, Tensor) or loss.ndim != 0 or not loss.requires_grad:
-        found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        raise ValueError(f"loss must return a scalar tensor that depends on the logits, got {found}")
-    return classes
 
 
 def _checked_weighting(weighting: Weighting | None, examples: Examples) -> Weighting:

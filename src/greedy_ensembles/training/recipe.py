@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.inputs import as_normalize
+from greedy_ensembles.training.augment import flip_crop
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -92,6 +93,8 @@ class Recipe:
             check_choice("augment", self.augment, ["flip_crop"])
         object.__setattr__(self, "normalize", as_normalize(self.normalize))
         object.__setattr__(self, "milestones", tuple(self.milestones))
+        if self.milestones and self.schedule != "milestones":
+            raise ValueError(f"milestones need schedule='milestones', but schedule is {self.schedule!r}")
         for milestone in self.milestones:
             check_count("milestones", milestone, least=0)
 
@@ -150,6 +153,11 @@ def learning_rate_factor(recipe: Recipe, epoch: float) -> float:
     if epoch < recipe.warmup_epochs:
         factor *= 0.1 + 0.9 * epoch / recipe.warmup_epochs
     return factor
+
+
+def as_augmentation(recipe: Recipe) -> Augmentation | None:
+    """Return the recipe's augmentation as a callable."""
+    return flip_crop if recipe.augment == "flip_crop" else recipe.augment
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:

@@ -29,7 +29,7 @@ from greedy_ensembles.training.configuration import differences
 from greedy_ensembles.training.store import Finished, History
 from greedy_ensembles.training.tree import flatten, unflatten
 
-_OWN_NAMES = {"lock", "run.json", "run.json.tmp"}  # what a start that was killed may have left
+_LEFT_BY_A_KILL = {"lock", "run.json.tmp"}  # at the very start, before there is a run
 
 
 class RunFolder:
@@ -42,13 +42,11 @@ class RunFolder:
         self._checkpoint = path / "checkpoint.safetensors"
         self.finished = len(read_members(path))
 
-    def rows(self) -> list[Tensor]:
-        """Return the bank rows of the finished members."""
-        members = read_members(self.path)
-        return [
-            storage.read_tensors(bank_file(self.path, number), self._device, facts["files"]["bank"])[0]["outputs"]
-            for number, facts in enumerate(members, start=1)
-        ]
+    def rows(self) -> Iterator[Tensor]:
+        """Return the bank rows of the finished members, one at a time."""
+        for number, facts in enumerate(read_members(self.path), start=1):
+            file, seal = bank_file(self.path, number), facts["files"]["bank"]
+            yield storage.read_tensors(file, self._device, seal)[0]["outputs"]
 
     def checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the member under way, if one was saved."""
@@ -62,6 +60,9 @@ class RunFolder:
         if state["number"] <= self.finished:  # a kill came between the end of a member and this
             self._checkpoint.unlink()
             return None
+        if state["number"] > self.finished + 1:
+            missing = weights_file(self.path, self.finished + 1).with_name("member.json")
+            raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {state['number']}")
         return state
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
@@ -108,9 +109,9 @@ def open_run_folder(
     if path.exists() and not path.is_dir():
         raise ValueError(f"run_dir must be a folder, but {path} is a file")
     if path.is_dir() and not (path / "run.json").exists():
-        foreign = sorted(item.name for item in path.iterdir() if item.name not in _OWN_NAMES)
+        foreign = sorted(item.name for item in path.iterdir() if item.name not in _LEFT_BY_A_KILL)
         if foreign:
-            raise FolderError(f"run_dir {path} holds {foreign[0]!r} and no run; name a new or an empty folder")
+            raise FolderError(f"run_dir {path} holds {foreign[0]!r} and no run.json; name a new or an empty folder")
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path / "lock", timeout=0)
     try:

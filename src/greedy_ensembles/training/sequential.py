@@ -3,14 +3,15 @@
 import time
 from collections.abc import Callable
 
+from torch import Tensor, nn
+
 from greedy_ensembles.inputs import device_of
-from greedy_ensembles.method import Bank
 from greedy_ensembles.training.eager import count_correct, outputs_on_set, train_epoch
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.store import Finished, Store
-from greedy_ensembles.training.weighting_set import WeightingSet, make_bank
+from greedy_ensembles.training.weighting_set import WeightingSet
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -21,30 +22,39 @@ def train_sequentially(problem: Problem, store: Store, notify: Callable[[Epoch],
     """Train the members that the store does not have yet."""
     if store.finished >= problem.size:
         return
-    weighting = WeightingSet(problem) if problem.coupling is not None else None
-    bank = make_bank(problem) if weighting is not None else None
-    if bank is not None:
-        for kept in store.rows():
-            bank.append(kept)
-    _take_over_earlier(problem, store, weighting, bank)
+    weighting = None if problem.weighting is None else WeightingSet(problem, problem.weighting)
+    if weighting is not None:
+        for row in store.rows():
+            weighting.bank.append(row)
+    _take_over_earlier(problem, store, weighting)
     for number in range(store.finished + 1, problem.size + 1):
-        member = Member(problem, number)
-        if (state := store.checkpoint()) is not None:
-            member.restore(state)
-        while member.epoch < problem.recipe.epochs:
-            notify(_train_one_epoch(member, problem, store, weighting, bank))
-        member.select_best()
-        row = outputs_on_set(member.model, problem, weighting) if weighting is not None else None
-        store.add(member.finished(problem.size, row))
-        if bank is not None and row is not None:
-            bank.append(row)
+        _train_member(number, problem, store, weighting, notify)
 
 
-def _train_one_epoch(
-    member: Member, problem: Problem, store: Store, weighting: WeightingSet | None, bank: Bank | None
-) -> Epoch:
+def _train_member(
+    number: int, problem: Problem, store: Store, weighting: WeightingSet | None, notify: Callable[[Epoch], None]
+) -> None:
+    member = Member(problem, number)
+    if (state := store.checkpoint()) is not None:
+        member.restore(state)
+    while member.epoch < problem.recipe.epochs:
+        notify(_train_one_epoch(member, problem, store, weighting))
+    member.select_best()
+    store.add(member.finished(problem.size, _enter(member.model, problem, weighting)))
+
+
+def _enter(model: nn.Module, problem: Problem, weighting: WeightingSet | None) -> Tensor | None:
+    """Put a finished member's outputs into the bank, where there is one, and return them."""
+    if weighting is None:
+        return None
+    row = outputs_on_set(model, problem, weighting)
+    weighting.bank.append(row)
+    return row
+
+
+def _train_one_epoch(member: Member, problem: Problem, store: Store, weighting: WeightingSet | None) -> Epoch:
     start = time.perf_counter()
-    losses = train_epoch(member, problem, weighting, bank)
+    losses = train_epoch(member, problem, weighting)
     if not (_finite(losses.loss, losses.diversity) and member.is_finite()):
         raise NonFiniteLossError(_explain(member, problem, losses.loss))
     correct = count_correct(member.model, problem)
@@ -67,18 +77,16 @@ def _train_one_epoch(
     )
 
 
-def _take_over_earlier(problem: Problem, store: Store, weighting: WeightingSet | None, bank: Bank | None) -> None:
+def _take_over_earlier(problem: Problem, store: Store, weighting: WeightingSet | None) -> None:
     """Put members that came from elsewhere into the store and the bank, as if they had been trained here."""
     for number, model in enumerate(problem.earlier or (), start=1):
         if number <= store.finished:
             continue
         home = device_of(model)
         model.to(problem.device)
-        row = outputs_on_set(model, problem, weighting) if weighting is not None else None
+        row = _enter(model, problem, weighting)
         model.to(home)
         store.add(Finished(number, model, {"number": number, "origin": "earlier"}, [], row))
-        if bank is not None and row is not None:
-            bank.append(row)
 
 
 def _finite(*values: float | None) -> bool:
@@ -95,5 +103,6 @@ def _explain(member: Member, problem: Problem, loss: float) -> str:
         remedies.append("distance='probabilities', since the distance of logits has no bound")
     return (
         f"training left the range of numbers in member {member.number} of {problem.size}, epoch {member.epoch + 1}"
-        f"{of_strength} (mean loss {loss}). Try {', or '.join(remedies)}. What was saved before this epoch is kept"
+        f"{of_strength} (mean loss {loss}). Try {', or '.join(remedies)}, in another run_dir. "
+        "What was saved before this epoch is kept"
     )

@@ -1,5 +1,6 @@
 """Where finished members and the epoch under way are kept: in memory here, in a folder in `run_folder`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,7 +31,7 @@ class Store(Protocol):
         """How many members are done."""
         ...
 
-    def rows(self) -> list[Tensor]:
+    def rows(self) -> Iterable[Tensor]:
         """Return the bank rows of the finished members."""
         ...
 
@@ -62,9 +63,9 @@ class MemoryStore:
         """How many members are done."""
         return len(self._members)
 
-    def rows(self) -> list[Tensor]:
+    def rows(self) -> Iterable[Tensor]:
         """Return nothing: a run in memory starts without members."""
-        return []
+        return ()
 
     def checkpoint(self) -> dict[str, Any] | None:
         """Return nothing: there is never anything to go on from."""

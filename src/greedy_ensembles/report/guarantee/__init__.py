@@ -14,7 +14,6 @@ from greedy_ensembles.report.guarantee.summary import (
     CellResult,
     Summary,
     bound,
-    markdown_table,
     pooled,
     summarise,
     value_ratio,
@@ -25,7 +24,7 @@ __all__ = ["CellResult", "Provenance", "Summary", "write_report"]
 
 
 def write_report(results: Sequence[CellResult], provenance: Provenance, out: Path) -> None:
-    """Write ``guarantee.csv`` (every cell), ``guarantee.md`` (by generator), ``guarantee.png`` and ``README.md``."""
+    """Write ``guarantee.csv`` (every cell), ``guarantee.png`` and the page ``guarantee.md`` (by generator)."""
     generators = list(dict.fromkeys(result.generator for result in results))
     order = {name: place for place, name in enumerate(generators)}
     cells = sorted(results, key=lambda cell: (order[cell.generator], cell.candidates, cell.size))
@@ -37,9 +36,8 @@ def write_report(results: Sequence[CellResult], provenance: Provenance, out: Pat
     pools = {generator: pooled(results, generator) for generator in generators}
     candidates, sizes = (_span([getattr(cell, name) for cell in cells]) for name in ("candidates", "size"))
     summaries = [summarise(pools[f], f, candidates, sizes, a) for f in generators for a in ALGORITHMS]
-    write_bytes(out / "guarantee.md", [markdown_table(summaries).encode()])
     draw_guarantee({f: _figures(data) for f, data in pools.items()}, out / "guarantee.png")
-    write_bytes(out / "README.md", [page(rows, summaries, pools, provenance).encode()])
+    write_bytes(out / "guarantee.md", [page(rows, summaries, pools, provenance).encode()])
 
 
 def _span(values: list[int]) -> str:
