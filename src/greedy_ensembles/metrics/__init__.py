@@ -1,5 +1,25 @@
 """Pure functions of predictions: uncertainty, and what it is worth."""
 
+from greedy_ensembles.metrics.classification import (
+    accuracy,
+    adaptive_calibration_error,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
+from greedy_ensembles.metrics.ranking import auroc, average_precision, fpr_at_tpr
 from greedy_ensembles.metrics.uncertainty import expected_entropy, mutual_information, predictive_entropy
 
-__all__ = ["expected_entropy", "mutual_information", "predictive_entropy"]
+__all__ = [
+    "accuracy",
+    "adaptive_calibration_error",
+    "auroc",
+    "average_precision",
+    "brier_score",
+    "expected_calibration_error",
+    "expected_entropy",
+    "fpr_at_tpr",
+    "mutual_information",
+    "negative_log_likelihood",
+    "predictive_entropy",
+]

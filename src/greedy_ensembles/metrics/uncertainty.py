@@ -15,21 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from greedy_ensembles.metrics.arrays import check_floating, describe, to_tensor
+
 Array = TypeVar("Array", Tensor, np.ndarray)
 
 
 def _probabilities(probs: Tensor | np.ndarray) -> Tensor:
-    tensor = torch.as_tensor(probs)
-    if tensor.ndim != 3 or 0 in (tensor.shape[0], tensor.shape[2]) or not tensor.is_floating_point():
-        raise ValueError(
-            "probs must be floating-point probabilities of shape (members, n, classes), "
-            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
-        )
+    tensor = to_tensor("probs", probs)
+    check_floating("probs", tensor, "(members, n, classes)")
+    if 0 in (tensor.shape[0], tensor.shape[2]):
+        raise ValueError(f"probs of shape (members, n, classes) must hold a member and a class, got {describe(tensor)}")
     return tensor.double()
 
 
 def _like(values: Tensor, probs: Array) -> Array:
-    given = torch.as_tensor(probs).dtype
+    given = to_tensor("probs", probs).dtype
     values = values.to(torch.float64 if given == torch.float64 else torch.float32)
     return values.numpy() if isinstance(probs, np.ndarray) else values
 

@@ -1,0 +1,43 @@
+"""The way in and the way out of every metric: arrays or tensors in, the same kind out, on the device of the input.
+
+Inside, a metric knows tensors alone. The first argument decides the kind and the device of the result; a second one
+(OOD scores, labels) may be of either kind and is brought to that device.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Values = Tensor | np.ndarray
+Scalar = Tensor | np.float64
+
+
+def to_tensor(name: str, values: object) -> Tensor:
+    """Return the values as a tensor, sharing memory where torch can."""
+    if isinstance(values, Tensor):
+        return values
+    if not isinstance(values, np.ndarray):
+        # A list of Python floats would become float32, which makes ties of scores that differ.
+        raise TypeError(f"{name} must be a tensor or an array, got {type(values).__name__}")
+    try:
+        # A copy where torch would refuse or warn: reversed, byte-swapped or read-only arrays.
+        return torch.from_numpy(np.require(values, values.dtype.newbyteorder("="), ["C", "W"]))
+    except TypeError:
+        raise TypeError(f"{name} must hold numbers that torch has a type for, got {values.dtype}") from None
+
+
+def to_scalar(value: Tensor, given: Values) -> Scalar:
+    """Return a number as given was: a 0-d tensor on its device, or numpy's own float, both in double precision."""
+    value = value.double()
+    return value if isinstance(given, Tensor) else np.float64(value.item())
+
+
+def check_floating(name: str, tensor: Tensor, shape: str) -> None:
+    """Raise ValueError unless the tensor holds floating-point numbers, with as many axes as in `shape`."""
+    if tensor.ndim != len(shape.strip("(,)").split(",")) or not tensor.is_floating_point():
+        raise ValueError(f"{name} must be floating-point of shape {shape}, got {describe(tensor)}")
+
+
+def describe(tensor: Tensor) -> str:
+    """Return what a message says of a tensor that will not do."""
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
