@@ -56,6 +56,14 @@ def test_the_kind_of_the_input_comes_back(function):
     assert function(probs[:, :0]).shape == (0,)
 
 
+@pytest.mark.parametrize("bad", [-0.5, 1.5, float("nan"), float("inf")])
+def test_what_is_no_probability_is_refused(bad):
+    probs = torch.full((2, 3, 2), 0.5)
+    probs[1, 2, 0] = bad
+    with pytest.raises(ValueError, match="probs must be probabilities, at least 0 and adding up to 1"):
+        mutual_information(probs)
+
+
 @pytest.mark.parametrize("probs", [torch.ones(3, 4), torch.ones(0, 4, 2), torch.ones(2, 4, 2, dtype=torch.long)])
 def test_other_shapes_and_types_are_refused(probs):
     with pytest.raises(ValueError, match="members, n, classes"):

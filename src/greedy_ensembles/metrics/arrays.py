@@ -8,6 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+#: How far from 1 a row of probabilities may sum: enough for bfloat16, and far too little for logits or scores.
+SUM_TOLERANCE = 0.01
+
 Values = Tensor | np.ndarray
 Scalar = Tensor | np.float64
 
@@ -36,6 +39,19 @@ def check_floating(name: str, tensor: Tensor, shape: str) -> None:
     """Raise ValueError unless the tensor holds floating-point numbers, with as many axes as in `shape`."""
     if tensor.ndim != len(shape.strip("(,)").split(",")) or not tensor.is_floating_point():
         raise ValueError(f"{name} must be floating-point of shape {shape}, got {describe(tensor)}")
+
+
+def check_probabilities(name: str, tensor: Tensor) -> None:
+    """Raise ValueError unless every row, along the last axis, is a distribution: logits and NaN are caught here."""
+    rows = tensor.flatten(0, -2)
+    # Written so that NaN fails it.
+    proper = (rows >= 0).all(dim=1) & ((rows.sum(dim=1) - 1).abs() <= SUM_TOLERANCE)
+    if not proper.all():
+        row = int((~proper).nonzero()[0])
+        raise ValueError(
+            f"{name} must be probabilities, at least 0 and adding up to 1 in each row, "
+            f"but row {row} goes from {rows[row].min():g} to {rows[row].max():g} and adds up to {rows[row].sum():g}"
+        )
 
 
 def describe(tensor: Tensor) -> str:

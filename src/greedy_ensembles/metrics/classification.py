@@ -14,10 +14,15 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.metrics.arrays import Scalar, Values, check_floating, describe, to_scalar, to_tensor
-
-# How far from 1 a row may sum: enough for bfloat16, and far too little for logits or scores.
-SUM_TOLERANCE = 0.01
+from greedy_ensembles.metrics.arrays import (
+    Scalar,
+    Values,
+    check_floating,
+    check_probabilities,
+    describe,
+    to_scalar,
+    to_tensor,
+)
 
 
 def _predictions(probs: Values, labels: Values) -> tuple[Tensor, Tensor]:
@@ -28,15 +33,7 @@ def _predictions(probs: Values, labels: Values) -> tuple[Tensor, Tensor]:
     if true.shape != predicted.shape[:1] or true.is_floating_point() or true.is_complex():
         raise ValueError(f"labels must be whole numbers of shape ({len(predicted)},), got {describe(true)}")
     predicted, true = predicted.double(), true.to(predicted.device, torch.int64)
-    # Written so that NaN fails it.
-    proper = (predicted >= 0).all(dim=1) & ((predicted.sum(dim=1) - 1).abs() <= SUM_TOLERANCE)
-    if not proper.all():
-        row = int((~proper).nonzero()[0])
-        raise ValueError(
-            "probs must be probabilities, at least 0 and adding up to 1 in each row, "
-            f"but row {row} goes from {predicted[row].min():g} to {predicted[row].max():g} "
-            f"and adds up to {predicted[row].sum():g}"
-        )
+    check_probabilities("probs", predicted)
     low, high, classes = int(true.min()), int(true.max()), predicted.shape[1]
     if low < 0 or high >= classes:
         raise ValueError(f"labels must be from 0 to {classes - 1}, got some from {low} to {high}")

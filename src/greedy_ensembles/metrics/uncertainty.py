@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greedy_ensembles.metrics.arrays import check_floating, describe, to_tensor
+from greedy_ensembles.metrics.arrays import check_floating, check_probabilities, describe, to_tensor
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 
@@ -25,7 +25,9 @@ def _probabilities(probs: Tensor | np.ndarray) -> Tensor:
     check_floating("probs", tensor, "(members, n, classes)")
     if 0 in (tensor.shape[0], tensor.shape[2]):
         raise ValueError(f"probs of shape (members, n, classes) must hold a member and a class, got {describe(tensor)}")
-    return tensor.double()
+    tensor = tensor.double()
+    check_probabilities("probs", tensor)
+    return tensor
 
 
 def _like(values: Tensor, probs: Array) -> Array:
