@@ -92,6 +92,12 @@ def find(entry: Entry, split: str, root: Path) -> Form | None:
     return next((form for form in entry.forms if form.found(root, split)), None)
 
 
+def available(root: Path) -> list[tuple[Entry, str, Form]]:
+    """Return (set, split, form) of all that is in the data folder."""
+    pairs = ((entry, split, find(entry, split, root)) for entry in SETS.values() for split in entry.counts)
+    return [(entry, split, form) for entry, split, form in pairs if form is not None]
+
+
 def check_split(entry: Entry, split: str) -> None:
     """Raise ValueError unless the set has that split."""
     corruption, slash, severity = split.partition("/")
