@@ -140,14 +140,14 @@ def data_list() -> None:
 @data_app.command("status")
 @_in_one_line
 def data_status(root: DataFolder = None) -> None:
-    """Say which data sets are in the data folder, and where."""
+    """Say which data sets are in the data folder, and where; `check` reads them, and finds what is partial."""
     from greedy_ensembles.data import SETS, registry
 
     folder = registry.data_root(root)
     found = registry.available(folder)
     table = Table("name", "split", "found in", "note", title=f"Data folder: {folder}")
     for entry, split, form in found:
-        table.add_row(entry.name, split, form.needs(split)[0], form.note)
+        table.add_row(entry.name, split, form.needs(split)[0], registry.quick_note(form, split, folder))
     there = {entry.name for entry, _, _ in found}
     missing = [entry.name for entry in SETS.values() if entry.forms and entry.name not in there]
     console = Console()

@@ -2,8 +2,10 @@ import os
 import pickle
 import pickletools
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from greedy_ensembles.data import cifar
 
@@ -47,6 +49,8 @@ def test_class_names(tmp_path):
     (tmp_path / "names.txt").write_text("apple\nworm\n")
     for file in ("meta", "names.txt"):
         assert cifar.read_class_names(tmp_path / file, "fine_label_names") == ("apple", "worm")
+    with pytest.raises(ValueError, match="no list of names called coarse"):
+        cifar.read_class_names(tmp_path / "meta", "coarse")
 
 
 class Hostile:
@@ -76,6 +80,9 @@ def evil(tmp_path):
     yield "a persistent id", b"Psome\n."
     yield "an extension", b"\x82\x01."
     yield "a shape that does not fit", as_python_2({"data": np.zeros(8, np.uint8)}).replace(b"K\x08\x85", b"K\x09\x85")
+    yield "a slot that fills the memory", b"}r\xff\xff\xff\x7f."
+    yield "a slot in text", b"}p4000000000\n."
+    yield "a number as key", pickle.dumps({3: b"x"}, 2)
     yield "a nest of lists", b"(l" * 50 + b"a" * 49 + b"."
     yield "an endless list", b"]q\x00h\x00a."
     yield "nothing", b""
@@ -108,10 +115,24 @@ def test_the_pickles_tested_are_like_the_published_ones():
 
 def test_a_pickle_that_is_no_batch(tmp_path):
     images = np.zeros((2, 3072), np.uint8)
-    for batch in ([1], {"data": images}, {"data": images[:, 1:], "labels": [0, 1]}, {"data": images, "labels": ["a"]}):
+    for batch in ({"data": images}, {"data": images[:, 1:], "labels": [0, 1]}, {"data": images, "labels": ["a"]}):
         (tmp_path / "batch").write_bytes(pickle.dumps(batch, 2))
         with pytest.raises(ValueError, match="is not a CIFAR batch"):
             cifar.read_python(tmp_path / "batch")
+
+
+@hypothesis.given(st.data())
+def test_no_damage_to_a_pickle_does_worse_than_a_refusal(tmp_path_factory, data):
+    content = bytearray(as_python_2({b"data": np.zeros((2, 8), np.uint8), b"labels": [1, 2], b"names": [b"a", b"b"]}))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / "batch"
+    path.write_bytes(content)
+    try:
+        batch = cifar.load_pickle(path)
+    except ValueError:
+        return
+    assert all(isinstance(key, str) for key in batch)
 
 
 def test_severities_of_the_corrupted_set(tmp_path):

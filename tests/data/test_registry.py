@@ -135,6 +135,7 @@ def test_published_pictures_come_before_small_copies(root, random_bytes, encoded
     found = ge.data.load("places365")
     assert found.note.startswith("stand-in: MIT Mini-Places")
     assert found.labels.dtype == np.int64
+    assert "resized from 32, not from the original" in ge.data.load("places365", size=28).note
     (root / "places365" / "test_256").mkdir(parents=True)
     (root / "places365" / "test_256" / "Places365_test_00000001.jpg").write_bytes(encoded(random_bytes(64, 64, 3)))
     found = ge.data.load("places365", size=16)

@@ -2,11 +2,12 @@
 
 The python version is pickles, and a pickle may run anything. Here it may not: every name that a pickle asks for is
 either one of the few that arrays need, and then gets a stand-in that merely records what it was given, or is refused.
-numpy's own code never sees the pickle.
+numpy's own code never sees the pickle; opcodes that could fill the memory are refused before it is read.
 """
 
 import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,14 @@ from greedy_ensembles.data.image_set import Bytes
 
 PIXELS = 3 * 32 * 32
 SEVERITIES = (1, 2, 3, 4, 5)
+_OPCODES = {
+    *("PROTO", "FRAME", "STOP", "MARK", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "NONE", "NEWTRUE", "NEWFALSE"),
+    *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "LIST", "APPEND", "APPENDS"),
+    *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
+    *("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET"),
+}
 
 
 def read_binary(path: Path, label_bytes: int) -> tuple[Bytes, Bytes]:
@@ -32,8 +41,7 @@ def read_binary(path: Path, label_bytes: int) -> tuple[Bytes, Bytes]:
 def read_python(path: Path) -> tuple[Bytes, Bytes]:
     """Return (images, labels) of a pickled batch; the fine labels where there are two kinds."""
     batch = load_pickle(path)
-    data = batch.get("data") if isinstance(batch, dict) else None
-    labels = (batch.get("fine_labels") or batch.get("labels")) if isinstance(batch, dict) else None
+    data, labels = batch.get("data"), batch.get("fine_labels", batch.get("labels"))
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS:
         raise ValueError(f"{path} is not a CIFAR batch: it has no data of {PIXELS} bytes an image")
     if not isinstance(labels, list) or not all(isinstance(label, int) and 0 <= label < 256 for label in labels):
@@ -45,8 +53,10 @@ def read_class_names(path: Path, key: str) -> tuple[str, ...]:
     """Return the names of the classes out of a meta file of the python version (`key`) or a text file."""
     if path.suffix == ".txt":
         return tuple(path.read_text(encoding="utf-8").split())
-    names = load_pickle(path)[key]
-    return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
+    names = load_pickle(path).get(key)
+    if not isinstance(names, list) or not all(isinstance(name, (str, bytes)) for name in names):
+        raise ValueError(f"{path} holds no list of names called {key}")
+    return tuple(name.decode() if isinstance(name, bytes) else name for name in names)
 
 
 def read_corrupted(folder: Path, corruption: str, severity: int | None) -> tuple[Bytes, Bytes]:
@@ -73,14 +83,32 @@ def corruptions(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
 
 
-def load_pickle(path: Path) -> Any:
-    """Return what a pickle of dicts, lists, bytes, numbers and uint8 arrays holds; refuse any other pickle."""
+def load_pickle(path: Path) -> dict[str, Any]:
+    """Return what a pickled dict of lists, bytes, numbers and uint8 arrays holds; refuse any other pickle."""
+    content = path.read_bytes()
     try:
-        return _plain(_ArraysOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load())
-    except OSError:
-        raise
+        _check_opcodes(content)
+        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        if not isinstance(batch, dict):
+            raise ValueError(f"it is a {type(batch).__name__}, no dict")
+        return {_text(key): _array(value) if isinstance(value, _Record) else value for key, value in batch.items()}
     except Exception as error:  # a hostile pickle can make the unpickler raise nearly anything
         raise ValueError(f"{path} is refused as a pickle of arrays: {error}") from error
+
+
+def _check_opcodes(content: bytes) -> None:
+    """Refuse opcodes that no such pickle has, and memory slots beyond the next (whose number is allocated at once)."""
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+        if opcode.name not in _OPCODES:
+            raise pickle.UnpicklingError(f"it uses {opcode.name}")
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= int(argument or 0) <= count:
+            raise pickle.UnpicklingError(f"it asks for memory slot {argument}")
+
+
+def _text(key: object) -> str:
+    if not isinstance(key, (str, bytes)):
+        raise ValueError(f"it has a key {key!r}")
+    return key.decode("latin1") if isinstance(key, bytes) else key
 
 
 class _Record:
@@ -131,22 +159,6 @@ class _ArraysOnly(pickle.Unpickler):
         if kind is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return _Maker(kind)
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Turn records into arrays, and keys into strings, all the way down."""
-    if depth > 4:
-        raise ValueError("it is nested too deeply")
-    if isinstance(value, _Record):
-        return _array(value)
-    if isinstance(value, dict):
-        keys = (key.decode("latin1") if isinstance(key, bytes) else key for key in value)
-        return {key: _plain(item, depth + 1) for key, item in zip(keys, value.values(), strict=True)}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, depth + 1) for item in value]
-    if value is None or isinstance(value, (bytes, str, int, float)):
-        return value
-    raise ValueError(f"it holds a {type(value).__name__}")
 
 
 def _array(record: _Record) -> Bytes:

@@ -6,7 +6,7 @@ its reason, and whatever was there before is there still.
 """
 
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +130,7 @@ def fetch(
     for url in urls:
         for attempt in range(attempts):
             time.sleep(pause * attempt)
-            say(f"downloading {url}")
+            say(f"downloading {url}" + (f", attempt {attempt + 1}" if attempt else ""))
             try:
                 _fetch_once(url, path, digest, progress, timeout, say)
             except WrongHashError as error:
@@ -149,10 +149,9 @@ def fetch(
 def _fetch_once(url: str, path: Path, digest: str | None, progress: Any, timeout: float, say: Say) -> None:
     import pooch  # slow to import, and needed for nothing but this
 
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".part", dir=path.parent)
-    part = Path(name)
+    part = path.with_name(f".{path.name}-{secrets.token_hex(4)}.part")  # mkstemp's file would be for this user alone
     try:
-        with os.fdopen(handle, "wb") as file:
+        with part.open("xb") as file:
             fetcher = pooch.HTTPDownloader(progressbar=progress or False, chunk_size=_CHUNK, timeout=timeout)
             fetcher(url, file, None)
             file.flush()
@@ -187,6 +186,9 @@ def _reason(error: OSError) -> str:
     response = getattr(error, "response", None)
     if response is not None:
         return f"{response.status_code} {response.reason}"
-    if "timed out" in str(error).lower():
+    text = str(error).lower()
+    if "timed out" in text:
         return "the connection stalled"
+    if "resolve" in text:
+        return "the host is not found; is there a network?"
     return f"{type(error).__name__}: {error}"

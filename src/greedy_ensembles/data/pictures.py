@@ -4,6 +4,7 @@ A reader lists the names, says which it wants in what order, and gets the pictur
 is written, so a hostile name in an archive leads nowhere; links and devices in a tar are not followed.
 """
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -43,7 +44,7 @@ def contents(path: Path, wanted: Iterable[str]) -> Iterator[Named]:
     with _opened(path) as archive:
         try:
             yield from _zipped(archive, chosen) if isinstance(archive, zipfile.ZipFile) else _tarred(archive, chosen)
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+        except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, RuntimeError) as error:
             raise ValueError(f"{path} is damaged: {error}") from error
 
 

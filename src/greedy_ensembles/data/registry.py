@@ -59,7 +59,7 @@ def load(
             "or name another data folder in GREEDY_ENSEMBLES_DATA"
         )
     images = form.read(folder, split, size).replace(name=name)
-    for note in (form.note, _other_bytes(form, split, folder), _partial(entry, split, images)):
+    for note in (quick_note(form, split, folder), _partial(entry, split, images)):
         images = images.with_note(note)
     return _shaped(images, size, channels)
 
@@ -120,10 +120,12 @@ def _shaped(images: ImageSet, size: int | None, channels: int | None) -> ImageSe
     return images if channels is None else images.with_channels(channels)
 
 
-def _other_bytes(form: Form, split: str, root: Path) -> str:
+def quick_note(form: Form, split: str, root: Path) -> str:
+    """Return what can be said against a form without reading its images: a stand-in, other bytes than published."""
     known = {need: form.published[need] for need in form.needs(split) if need in form.published}
     others = [need for need, md5 in known.items() if _md5(root / need) != md5]
-    return f"not the published bytes of {', '.join(others)}" if others else ""
+    notes = (form.note, f"not the published bytes of {', '.join(others)}" if others else "")
+    return "; ".join(note for note in notes if note)
 
 
 def _md5(path: Path) -> str:

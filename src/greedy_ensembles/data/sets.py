@@ -121,7 +121,9 @@ def _copy(name: str, note: str = "") -> Form:
 
     def read(root: Path, split: str, size: int | None) -> ImageSet:
         images, labels = arrays.read_arrays(root / place)
-        return ImageSet(images, labels, name, None, str(root / place))
+        stored = images.shape[2]
+        again = f"resized from {stored}, not from the original" if size not in (None, stored) else ""
+        return ImageSet(images, labels, name, None, str(root / place), again)
 
     return Form(lambda split: [place], read, note)
 

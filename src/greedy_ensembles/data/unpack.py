@@ -4,6 +4,7 @@ Every name is looked at before the first byte is written; then all is written to
 moved from there when it is complete. So an archive that is refused, or breaks off, leaves the data folder as it was.
 """
 
+import gzip
 import shutil
 import tarfile
 import tempfile
@@ -29,7 +30,7 @@ def unpack(archive: Path, target: Path) -> list[Path]:
                 with tarfile.open(archive) as opened_tar:
                     _check_tar(opened_tar, archive)
                     opened_tar.extractall(folder, filter="data")
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
+        except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, RuntimeError) as error:
             raise ValueError(f"{archive} cannot be unpacked: {error}") from error
         made = [target / path.name for path in sorted(folder.iterdir())]
         for path in made:
