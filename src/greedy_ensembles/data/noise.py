@@ -9,7 +9,7 @@ the paper rescales to [0, 1], and here the 256 grey values are those of [0, 1]:
 - **bernoulli**: black or white by the toss of a fair coin for each pixel and channel (Rademacher noise on [-1, 1]);
 - **blobs**: every pixel and channel is white with probability 0.7; a Gaussian blur of standard deviation 1.5 pixels
   turns that into hills; what then lies below 0.75 becomes black. As in the original the blur runs over the channels,
-  too, which have a common shape and almost a common colour in consequence.
+  too, so that they agree about most of a blob and differ at its edge: blobs are white with coloured rims.
 
 **The same bytes everywhere.** All randomness is the raw output of the Philox generator, which numpy keeps fixed (its
 distributions it does not), and all that follows is arithmetic on whole numbers: a table of thresholds for the

@@ -93,7 +93,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "svhn": tuple(
         Source(
             f"svhn/{split}_32x32.mat",
-            (f"http://ufldl.stanford.edu/housenumbers/{split}_32x32.mat",),
+            tuple(f"{scheme}://ufldl.stanford.edu/housenumbers/{split}_32x32.mat" for scheme in ("http", "https")),
             f"md5:{md5}",
             size,
         )
@@ -129,7 +129,10 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "dtd": (
         Source(
             "dtd-r1.0.1.tar.gz",
-            ("https://www.robots.ox.ac.uk/~vgg/data/dtd/download/dtd-r1.0.1.tar.gz",),
+            (
+                "https://www.robots.ox.ac.uk/~vgg/data/dtd/download/dtd-r1.0.1.tar.gz",
+                "https://thor.robots.ox.ac.uk/dtd/dtd-r1.0.1.tar.gz",
+            ),
             "md5:fff73e5086ae6bdbea199a49dfb8a4c1",
             625,
             unpack="",
