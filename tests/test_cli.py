@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import greedy_ensembles as ge
@@ -62,3 +63,65 @@ def test_a_damaged_run_is_one_line(tmp_path):
     assert "error: " in done.stderr
     assert "run.json is damaged" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A data folder with ten images of a stand-in and a broken SVHN."""
+    monkeypatch.setenv("GREEDY_ENSEMBLES_DATA", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "ood").mkdir()
+    np.savez(tmp_path / "ood" / "places.npz", x=np.full((10, 32, 32, 3), 51, np.uint8))
+    (tmp_path / "svhn").mkdir()
+    (tmp_path / "svhn" / "test_32x32.mat").write_bytes(b"no matrix")
+    return tmp_path
+
+
+def test_data_list_names_every_set(data):
+    done = run(MODULE, "data", "list")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ge.data.SETS)
+    assert "train 60,000, test 10,000" in done.stdout
+
+
+def test_data_status_says_what_is_there(data):
+    done = run(MODULE, "data", "status")
+    assert done.returncode == 0
+    assert str(data) in done.stdout
+    assert "ood/places.npz" in done.stdout
+    assert "stand-in: MIT Mini-Places" in done.stdout
+    assert "Not there: mnist, " in done.stdout
+    assert "uniform" not in done.stdout
+
+
+def test_data_check_reads_all_and_names_what_is_broken(data):
+    done = run(MODULE, "data", "check")
+    assert done.returncode == 1
+    assert "3x32x32" in done.stdout
+    assert "0.2000 0.2000 0.2000" in done.stdout
+    assert "partial: 10 of 10,000" in done.stdout
+    assert "cannot be read" in done.stdout
+    assert done.stderr == "error: 1 of 2 could not be read\n"
+
+
+def test_data_check_of_some(data):
+    done = run(MODULE, "data", "check", "places365", "bernoulli")
+    assert done.returncode == 0
+    assert "25,000" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "mnist"], "none of the data sets asked for is in"),
+        (["check", "mnits"], "did you mean 'mnist'"),
+        (["download", "mnist", "svnh"], "did you mean 'svhn'"),
+        (["download", "uniform"], "name must be one of"),
+    ],
+)
+def test_data_errors_are_one_line(data, arguments, message):
+    done = run(MODULE, "data", *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,130 @@
+"""The one small thing that every data set becomes: bytes, labels if there are any, and where they came from.
+
+Arrays are numpy's, not torch's: readers build them, tables describe them, and `ge.fit` takes them as they are. Images
+stay uint8, so that p* can wrap to 8 bits, and so that a set of noise is rescaled and normalised exactly as the
+in-domain data is (the ensemble does both on the way to its members).
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from greedy_ensembles.checks import check_count
+
+Bytes = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.int64]
+
+#: Weights of red, green and blue in 1/65536: ITU-R 601, in whole numbers so that every machine rounds alike.
+_LUMA = (19595, 38470, 7471)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images with what must be known of them.
+
+    images : uint8, (n, channels, height, width), one channel or three.
+    labels : int64, (n,), or None.
+    name : what tables call the set.
+    classes : the names that labels point to, or None.
+    source : the file or folder, or how it was made.
+    note : what a reader of any figure on this set must know (partial, stand-in), else empty.
+
+    >>> grey = ImageSet(np.zeros((2, 1, 4, 4), np.uint8), np.array([0, 1]), "tiny", ("no", "yes"))
+    >>> len(grey), grey.with_channels(3).images.shape, grey.resized(2).images.shape
+    (2, (2, 3, 4, 4), (2, 1, 2, 2))
+    """
+
+    images: Bytes
+    labels: Labels | None
+    name: str
+    classes: tuple[str, ...] | None = None
+    source: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        images = self.images
+        if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
+            kind = getattr(images, "dtype", type(images).__name__)
+            raise TypeError(f"images of {self.name} must be a uint8 array, got {kind}")
+        if images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise ValueError(
+                f"images of {self.name} must be (n, channels, height, width) with 1 or 3 channels, got {images.shape}"
+            )
+        if self.labels is not None:
+            object.__setattr__(self, "labels", _as_labels(self.labels, len(images), self.classes, self.name))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def channel_means(self) -> tuple[float, ...]:
+        """The mean of each channel, in [0, 1]; exact, for it is a quotient of two whole numbers."""
+        count = self.images[:, 0].size
+        return tuple(float(self.images[:, c].sum(dtype=np.int64)) / (255 * count) for c in range(self.images.shape[1]))
+
+    def replace(self, **changes: Any) -> "ImageSet":
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def with_note(self, note: str) -> "ImageSet":
+        """Return the set with a further note."""
+        return self.replace(note="; ".join(part for part in (self.note, note) if part))
+
+    def with_channels(self, channels: int) -> "ImageSet":
+        """Return the set in grey (1) or colour (3): luma one way, three equal channels the other."""
+        check_channels(channels)
+        if self.images.shape[1] == channels:
+            return self
+        if channels == 3:
+            return self.replace(images=np.repeat(self.images, 3, axis=1))
+        grey = np.empty((len(self), 1, *self.images.shape[2:]), np.uint8)
+        for start in range(0, len(self), 1000):  # by parts: 32-bit copies of a whole set would be four times its size
+            part = self.images[start : start + 1000].astype(np.uint32)
+            red, green, blue = (weight * part[:, c] for c, weight in enumerate(_LUMA))
+            grey[start : start + 1000, 0] = (red + green + blue + 0x8000) >> 16
+        return self.replace(images=grey)
+
+    def resized(self, size: int) -> "ImageSet":
+        """Return the set with images of size x size."""
+        check_count("size", size, 1)
+        if self.images.shape[2:] == (size, size):
+            return self
+        images = np.empty((len(self), self.images.shape[1], size, size), np.uint8)
+        for index, image in enumerate(self.images):
+            picture = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
+            images[index] = to_array(fit_square(picture, size), len(image))
+        return self.replace(images=images)
+
+
+def fit_square(picture: Image.Image, size: int) -> Image.Image:
+    """Crop the centre square of a picture and resize it, bilinear and antialiased (Pillow widens its filter)."""
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    square = picture.crop((left, top, left + side, top + side))
+    return square if side == size else square.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def to_array(picture: Image.Image, channels: int) -> Bytes:
+    """Return a picture as (channels, height, width)."""
+    pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def check_channels(channels: object) -> None:
+    """Raise ValueError unless channels is 1 (grey) or 3 (colour)."""
+    if channels not in (1, 3):
+        raise ValueError(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
+
+
+def _as_labels(given: Any, count: int, classes: tuple[str, ...] | None, name: str) -> Labels:
+    labels: npt.NDArray[Any] = np.asarray(given)
+    if labels.dtype.kind not in "iu":
+        raise TypeError(f"labels of {name} must be whole numbers, got {labels.dtype}")
+    if labels.shape != (count,):
+        raise ValueError(f"{name} has {count} images and labels of shape {labels.shape}")
+    if classes is not None and count and not (labels.min() >= 0 and labels.max() < len(classes)):
+        raise ValueError(f"labels of {name} must be in 0..{len(classes) - 1}, got {labels.min()}..{labels.max()}")
+    return labels.astype(np.int64, copy=False)

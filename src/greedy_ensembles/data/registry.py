@@ -1,0 +1,142 @@
+"""Sets by name: `load` finds the files in the data folder, reads them, and says in a note what is not as published."""
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.data import arrays, noise, picture_sets
+from greedy_ensembles.data.image_set import ImageSet, check_channels
+from greedy_ensembles.data.sets import SETS, Entry, Form
+
+StrPath = str | os.PathLike[str]
+
+
+def data_root(root: StrPath | None = None) -> Path:
+    """Return the data folder: `root`, else what GREEDY_ENSEMBLES_DATA names, else a cache folder of the user."""
+    named = root or os.environ.get("GREEDY_ENSEMBLES_DATA")
+    if named:
+        return Path(named).expanduser()
+    if sys.platform == "win32":
+        cache = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        cache = Path.home() / "Library" / "Caches"
+    else:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "greedy-ensembles" / "data"
+
+
+def load(
+    name: str,
+    split: str = "test",
+    root: StrPath | None = None,
+    size: int | None = None,
+    channels: int | None = None,
+) -> ImageSet:
+    """Return a set by name.
+
+    split : "train" or "test", where there are both; of CIFAR-10-C "fog" (all severities) or "fog/3".
+    root : the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+    size : height and width of the images; None: the set's own, or 32 (Omniglot: 28) where pictures come in many sizes.
+    channels : 1 (grey) or 3 (colour); None: the set's own, and 3 for noise.
+
+    >>> load("uniform", size=8, channels=1).images.shape
+    (25000, 1, 8, 8)
+    """
+    entry = get(name)
+    check_split(entry, split)
+    _check_shape(size, channels)
+    if not entry.forms:
+        return noise.make_noise(name, size=size or 32, channels=channels or 3)
+    folder = data_root(root)
+    form = find(entry, split, folder)
+    if form is None:
+        raise FileNotFoundError(
+            f"{name} ({split}) is not in {folder}: get it with `greedy-ensembles data download {name}`, "
+            "or name another data folder in GREEDY_ENSEMBLES_DATA"
+        )
+    images = form.read(folder, split, size).replace(name=name)
+    for note in (quick_note(form, split, folder), _partial(entry, split, images)):
+        images = images.with_note(note)
+    return _shaped(images, size, channels)
+
+
+def read(path: StrPath, size: int | None = None, channels: int | None = None) -> ImageSet:
+    """Return the images of any folder, zip or tar of pictures, or of any .npy or .npz of uint8 images.
+
+    Pictures of several sizes need the `size` to which they are to be cropped and resized. A picture's label is the
+    folder that it lies in, if all lie in one.
+    """
+    path = Path(path)
+    _check_shape(size, channels)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    if path.suffix in (".npy", ".npz"):
+        images, labels = arrays.read_arrays(path)
+        return _shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels)
+    images, numbers, classes, note = picture_sets.read_folder(path, size, channels or 3)
+    return ImageSet(images, picture_sets.as_labels(numbers), path.stem, classes, str(path), note)
+
+
+def get(name: str) -> Entry:
+    """Return a set's entry, or raise ValueError with the nearest name."""
+    check_choice("name", name, SETS)
+    return SETS[name]
+
+
+def find(entry: Entry, split: str, root: Path) -> Form | None:
+    """Return the first form of the set that is in the data folder."""
+    return next((form for form in entry.forms if form.found(root, split)), None)
+
+
+def available(root: Path) -> list[tuple[Entry, str, Form]]:
+    """Return (set, split, form) of all that is in the data folder."""
+    pairs = ((entry, split, find(entry, split, root)) for entry in SETS.values() for split in entry.counts)
+    return [(entry, split, form) for entry, split, form in pairs if form is not None]
+
+
+def check_split(entry: Entry, split: str) -> None:
+    """Raise ValueError unless the set has that split."""
+    corruption, slash, severity = split.partition("/")
+    if entry.name != "cifar10c" or not slash:
+        check_choice("split", split, entry.counts)
+        return
+    check_choice("corruption", corruption, entry.counts)
+    check_choice("severity", severity, "12345")
+
+
+def _check_shape(size: int | None, channels: int | None) -> None:
+    if size is not None:
+        check_count("size", size, 1)
+    if channels is not None:
+        check_channels(channels)
+
+
+def _shaped(images: ImageSet, size: int | None, channels: int | None) -> ImageSet:
+    images = images if size is None else images.resized(size)
+    return images if channels is None else images.with_channels(channels)
+
+
+def quick_note(form: Form, split: str, root: Path) -> str:
+    """Return what can be said against a form without reading its images: a stand-in, other bytes than published."""
+    known = {need: form.published[need] for need in form.needs(split) if need in form.published}
+    others = [need for need, md5 in known.items() if _md5(root / need) != md5]
+    notes = (form.note, f"not the published bytes of {', '.join(others)}" if others else "")
+    return "; ".join(note for note in notes if note)
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _partial(entry: Entry, split: str, images: ImageSet) -> str:
+    corruption, _, severity = split.partition("/")
+    published = entry.counts[corruption] // (5 if severity else 1)
+    if len(images) == published:
+        return ""
+    classes = "" if images.labels is None else f", in {len(np.unique(images.labels))} classes"
+    return f"partial: {len(images):,} of {published:,} images{classes}"

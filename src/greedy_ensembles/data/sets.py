@@ -1,0 +1,247 @@
+"""The table of sets: for each, how many images were published and in which forms its files may lie in the data folder.
+
+Published files come before the small copies in `ood/`, which are already resized, may be a part of the set or stand in
+for it, and then say so in their note.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from greedy_ensembles.data import arrays, cifar, idx, matlab, noise, picture_sets
+from greedy_ensembles.data.image_set import ImageSet
+
+#: From the data folder, the split and the size asked for (None: the set's own) to the set.
+Reader = Callable[[Path, str, int | None], ImageSet]
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """One form in which a set may lie in the data folder.
+
+    needs : from a split to the paths, relative to the data folder, that this form reads.
+    published : MD5 of those paths as published, where they are known; other bytes are read, but noted.
+    """
+
+    needs: Callable[[str], Sequence[str]]
+    read: Reader
+    note: str = ""
+    published: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def found(self, root: Path, split: str) -> bool:
+        """Say whether all that this form needs for a split is there."""
+        return all((root / need).exists() for need in self.needs(split))
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A set: `counts` says how many images each split has as published; one without forms is made, not read."""
+
+    name: str
+    title: str
+    counts: dict[str, int]
+    forms: tuple[Form, ...] = ()
+
+
+_DIGITS = tuple("0123456789")
+_CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+_CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CORRUPTIONS = (
+    *("brightness", "contrast", "defocus_blur", "elastic_transform", "fog", "frost", "gaussian_blur"),
+    *("gaussian_noise", "glass_blur", "impulse_noise", "jpeg_compression", "motion_blur", "pixelate"),
+    *("saturate", "shot_noise", "snow", "spatter", "speckle_noise", "zoom_blur"),
+)
+
+
+def _idx(folder: str, classes: tuple[str, ...], end: str) -> Form:
+    def needs(split: str) -> list[str]:
+        prefix = {"train": "train", "test": "t10k"}[split]
+        return [f"{folder}/{prefix}-{kind}-ubyte{end}" for kind in ("images-idx3", "labels-idx1")]
+
+    def read(root: Path, split: str, size: int | None) -> ImageSet:
+        files = [root / need for need in needs(split)]
+        images, labels = idx.read_idx_pair(files[0], files[1])
+        return ImageSet(images, labels.astype(np.int64), folder, classes, str(files[0]))
+
+    return Form(needs, read)
+
+
+def _cifar(
+    folder: str, files: dict[str, list[str]], label_bytes: int, classes: str | tuple[str, ...], **md5: str
+) -> Form:
+    """Return the form of a folder of batches; `label_bytes` 0: python version; `classes`: the names, or their file."""
+
+    def needs(split: str) -> list[str]:
+        meta = [f"{folder}/{classes}"] if isinstance(classes, str) else []
+        return [f"{folder}/{file}" for file in files[split]] + meta
+
+    def read(root: Path, split: str, size: int | None) -> ImageSet:
+        paths = [root / folder / file for file in files[split]]
+        parts = [cifar.read_binary(path, label_bytes) if label_bytes else cifar.read_python(path) for path in paths]
+        images, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+        names = classes
+        if isinstance(names, str):
+            names = cifar.read_class_names(root / folder / names, "fine_label_names")
+        return ImageSet(images, labels.astype(np.int64), folder, names, str(root / folder))
+
+    return Form(needs, read, published={f"{folder}/{file}": digest for file, digest in md5.items()})
+
+
+def _corrupted(root: Path, split: str, size: int | None) -> ImageSet:
+    corruption, _, severity = split.partition("/")
+    folder = root / "CIFAR-10-C"
+    images, labels = cifar.read_corrupted(folder, corruption, int(severity) if severity else None)
+    return ImageSet(images, labels.astype(np.int64), "cifar10c", _CIFAR10, str(folder / f"{corruption}.npy"))
+
+
+def _svhn(root: Path, split: str, size: int | None) -> ImageSet:
+    path = root / "svhn" / f"{split}_32x32.mat"
+    images, labels = matlab.read_svhn(path)
+    return ImageSet(images, labels.astype(np.int64), "svhn", _DIGITS, str(path))
+
+
+def _pictures(read: Callable[[Path, int | None], picture_sets.Read], size: int, *places: str) -> tuple[Form, ...]:
+    """Return the forms of a set of pictures, in a folder or archive at one of some places."""
+
+    def form(place: str) -> Form:
+        def read_place(root: Path, split: str, asked: int | None) -> ImageSet:
+            images, labels, classes, note = read(root / place, asked or size)
+            return ImageSet(images, picture_sets.as_labels(labels), place, classes, str(root / place), note)
+
+        return Form(lambda split: [place], read_place)
+
+    return tuple(form(place) for place in places)
+
+
+def _copy(name: str, note: str = "") -> Form:
+    """Return the form of a small copy in `ood/`."""
+    place = f"ood/{name}.npz"
+
+    def read(root: Path, split: str, size: int | None) -> ImageSet:
+        images, labels = arrays.read_arrays(root / place)
+        stored = images.shape[2]
+        again = f"resized from {stored}, not from the original" if size not in (None, stored) else ""
+        return ImageSet(images, labels, name, None, str(root / place), again)
+
+    return Form(lambda split: [place], read, note)
+
+
+_BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+_CIFAR10_MD5 = {
+    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+}
+_SVHN_MD5 = {
+    "svhn/train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+    "svhn/test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+}
+
+_ENTRIES = (
+    Entry(
+        "mnist",
+        "MNIST, handwritten digits",
+        {"train": 60_000, "test": 10_000},
+        (_idx("mnist", _DIGITS, ""), _idx("mnist", _DIGITS, ".gz")),
+    ),
+    Entry(
+        "fashion_mnist",
+        "Fashion-MNIST, clothes",
+        {"train": 60_000, "test": 10_000},
+        (_idx("fashion_mnist", _CLOTHES, ""), _idx("fashion_mnist", _CLOTHES, ".gz")),
+    ),
+    Entry(
+        "cifar10",
+        "CIFAR-10, objects in 10 classes",
+        {"train": 50_000, "test": 10_000},
+        (
+            _cifar(
+                "cifar-10-batches-bin",
+                {split: [f"{file}.bin" for file in files] for split, files in _BATCHES.items()},
+                1,
+                _CIFAR10,
+                **_CIFAR10_MD5,
+            ),
+            _cifar("cifar-10-batches-py", _BATCHES, 0, _CIFAR10),
+        ),
+    ),
+    Entry(
+        "cifar100",
+        "CIFAR-100, objects in 100 classes",
+        {"train": 50_000, "test": 10_000},
+        (
+            _cifar("cifar-100-binary", {"train": ["train.bin"], "test": ["test.bin"]}, 2, "fine_label_names.txt"),
+            _cifar("cifar-100-python", {"train": ["train"], "test": ["test"]}, 0, "meta"),
+        ),
+    ),
+    Entry(
+        "svhn",
+        "SVHN, cropped house numbers (non-commercial use)",
+        {"train": 73_257, "test": 26_032},
+        (Form(lambda split: [f"svhn/{split}_32x32.mat"], _svhn, published=_SVHN_MD5),),
+    ),
+    Entry(
+        "cifar10c",
+        "CIFAR-10-C, the test set of CIFAR-10 corrupted; splits are corruptions, or corruption/severity",
+        dict.fromkeys(_CORRUPTIONS, 50_000),
+        (
+            Form(
+                lambda split: [f"CIFAR-10-C/{split.partition('/')[0]}.npy", "CIFAR-10-C/labels.npy"],
+                _corrupted,
+            ),
+        ),
+    ),
+    Entry(
+        "omniglot",
+        "Omniglot, evaluation alphabets, white on black",
+        {"test": 13_180},
+        (
+            *_pictures(picture_sets.read_omniglot, 28, "omniglot/images_evaluation", "omniglot/images_evaluation.zip"),
+            _copy("omniglot"),
+        ),
+    ),
+    Entry(
+        "dtd",
+        "Describable Textures 1.0.1 (for research)",
+        {"test": 5_640},
+        (
+            *_pictures(picture_sets.read_dtd, 32, "dtd/images", "dtd-r1.0.1.tar.gz"),
+            _copy("dtd"),
+        ),
+    ),
+    Entry(
+        "tiny_imagenet",
+        "Tiny ImageNet, validation set",
+        {"test": 10_000},
+        (
+            *_pictures(picture_sets.read_tiny_imagenet, 32, "tiny-imagenet-200", "tiny-imagenet-200.zip"),
+            _copy("tiny_imagenet"),
+        ),
+    ),
+    Entry(
+        "places365",
+        "Places365, the first 10,000 of the test set in alphabetical order",
+        {"test": 10_000},
+        (
+            *_pictures(picture_sets.read_places, 32, "places365/test_256", "places365/test_256.tar"),
+            _copy("places", "stand-in: MIT Mini-Places validation"),
+        ),
+    ),
+    Entry(
+        "lsun",
+        "LSUN scenes, test set",
+        {"test": 10_000},
+        (
+            *_pictures(picture_sets.read_lsun, 32, "lsun/test_lmdb"),
+            _copy("lsun", "stand-in: 9 of LSUN's 10 classes out of MIT Mini-Places"),
+        ),
+    ),
+    *(Entry(kind, f"noise: {kind}, made when asked for", {"test": noise.COUNT}) for kind in noise.KINDS),
+)
+
+SETS: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}

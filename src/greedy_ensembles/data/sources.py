@@ -1,0 +1,164 @@
+"""Where the published files come from, and the hashes by which they are known.
+
+Addresses are the publishers' where these still answer, then public mirrors. Hashes are those that the publishers print
+(CIFAR, CIFAR-10-C on Zenodo) or that public projects record: torchvision (MNIST, Fashion-MNIST, SVHN, Omniglot, DTD),
+TensorFlow Datasets (Places365), many loaders of Tiny ImageNet alike. For LSUN's test set no public record was found: it
+is downloaded unverified, and the command says so.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file to download.
+
+    path : where it goes, relative to the data folder.
+    urls : addresses, the first that gives the right bytes wins.
+    digest : algorithm:hexadecimal, or None where no public record is known.
+    unpack : the folder, relative to the data folder, into which the archive is unpacked (and then removed), or None to
+        keep it as it is; `makes` is what must be there afterwards.
+    size : about how many megabytes.
+    """
+
+    path: str
+    urls: tuple[str, ...]
+    digest: str | None
+    size: float
+    unpack: str | None = None
+    makes: str = ""
+
+
+def _idx(folder: str, mirrors: tuple[str, ...], files: dict[str, tuple[str, float]]) -> tuple[Source, ...]:
+    return tuple(
+        Source(f"{folder}/{file}.gz", tuple(f"{mirror}{file}.gz" for mirror in mirrors), f"md5:{md5}", size)
+        for file, (md5, size) in files.items()
+    )
+
+
+SOURCES: dict[str, tuple[Source, ...]] = {
+    "mnist": _idx(
+        "mnist",
+        (
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
+            "http://yann.lecun.com/exdb/mnist/",
+        ),
+        {
+            "train-images-idx3-ubyte": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9.9),
+            "train-labels-idx1-ubyte": ("d53e105ee54ea40749a09fcbcd1e9432", 0.03),
+            "t10k-images-idx3-ubyte": ("9fb629c4189551a2d022fa330f9573f3", 1.6),
+            "t10k-labels-idx1-ubyte": ("ec29112dd5afa0611ce80d1b7f02629c", 0.01),
+        },
+    ),
+    "fashion_mnist": _idx(
+        "fashion_mnist",
+        (
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+        ),
+        {
+            "train-images-idx3-ubyte": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26.4),
+            "train-labels-idx1-ubyte": ("25c81989df183df01b3e8a0aad5dffbe", 0.03),
+            "t10k-images-idx3-ubyte": ("bef4ecab320f06d8554ea6380940ec79", 4.4),
+            "t10k-labels-idx1-ubyte": ("bb300cfdad3c16e7a12a480ee83cd310", 0.01),
+        },
+    ),
+    "cifar10": (
+        Source(
+            "cifar-10-binary.tar.gz",
+            (
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                "https://cave.cs.toronto.edu/kriz/cifar-10-binary.tar.gz",
+            ),
+            "md5:c32a1d4ab5d03f1284b67883e8d87530",
+            170,
+            unpack="",
+            makes="cifar-10-batches-bin",
+        ),
+    ),
+    "cifar100": (
+        Source(
+            "cifar-100-binary.tar.gz",
+            (
+                "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+                "https://cave.cs.toronto.edu/kriz/cifar-100-binary.tar.gz",
+            ),
+            "md5:03b5dce01913d631647c71ecec9e9cb8",
+            169,
+            unpack="",
+            makes="cifar-100-binary",
+        ),
+    ),
+    "svhn": tuple(
+        Source(
+            f"svhn/{split}_32x32.mat",
+            tuple(f"{scheme}://ufldl.stanford.edu/housenumbers/{split}_32x32.mat" for scheme in ("http", "https")),
+            f"md5:{md5}",
+            size,
+        )
+        for split, md5, size in (
+            ("train", "e26dedcc434d2e4c54c9b2d4a06d8373", 182),
+            ("test", "eb5a983be6a315427106f1b164d9cef3", 64),
+        )
+    ),
+    "cifar10c": (
+        Source(
+            "CIFAR-10-C.tar",
+            (
+                "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar?download=1",
+                "https://zenodo.org/record/2535967/files/CIFAR-10-C.tar",
+            ),
+            "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
+            2918,
+            unpack="",
+            makes="CIFAR-10-C",
+        ),
+    ),
+    "omniglot": (
+        Source(
+            "omniglot/images_evaluation.zip",
+            (
+                "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/images_evaluation.zip",
+                "https://github.com/brendenlake/omniglot/raw/master/python/images_evaluation.zip",
+            ),
+            "md5:6b91aef0f799c5bb55b94e3f2daec811",
+            6,
+        ),
+    ),
+    "dtd": (
+        Source(
+            "dtd-r1.0.1.tar.gz",
+            (
+                "https://www.robots.ox.ac.uk/~vgg/data/dtd/download/dtd-r1.0.1.tar.gz",
+                "https://thor.robots.ox.ac.uk/dtd/dtd-r1.0.1.tar.gz",
+            ),
+            "md5:fff73e5086ae6bdbea199a49dfb8a4c1",
+            625,
+            unpack="",
+            makes="dtd",
+        ),
+    ),
+    "tiny_imagenet": (
+        Source(
+            "tiny-imagenet-200.zip",
+            (
+                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip?download=1",
+            ),
+            "md5:90528d7ca1a48142e341f4ef8d21d0de",
+            248,
+        ),
+    ),
+    "places365": (
+        Source(
+            "places365/test_256.tar",
+            ("http://data.csail.mit.edu/places/places365/test_256.tar",),
+            "sha256:037ee8180369bdde46636341b92900d4bcb8ea000c026a1fd3e0e9827a8702a1",
+            4737,
+        ),
+    ),
+    "lsun": (
+        Source("lsun/test_lmdb.zip", ("http://dl.yf.io/lsun/scenes/test_lmdb.zip",), None, 180, "lsun", "test_lmdb"),
+    ),
+}

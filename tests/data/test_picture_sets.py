@@ -1,0 +1,101 @@
+import hashlib
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from greedy_ensembles.data import picture_sets
+
+
+def zipped(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_omniglot_is_white_on_black_and_small(tmp_path, encoded):
+    page = np.full((105, 105), 255, np.uint8)
+    page[40:60, 10:90] = 0  # a black stroke
+    files = {
+        f"images_evaluation/{alphabet}/character{i:02}/{i:04}_01.png": encoded(page)
+        for alphabet in ("Tengwar", "Atlantean")
+        for i in (1, 2)
+    }
+    images, labels, classes, note = picture_sets.read_omniglot(zipped(tmp_path / "o.zip", files), 28)
+    assert images.shape == (4, 1, 28, 28)
+    assert images[0, 0, 0, 0] == 0
+    assert images[0, 0, 13, 13] == 255
+    assert labels == [0, 1, 2, 3]
+    assert classes[0] == "Atlantean/character01"
+    assert note == ""
+
+
+def test_tiny_imagenet_follows_its_annotations(tmp_path, encoded):
+    shade = {"val_0.JPEG": 10, "val_1.JPEG": 90, "val_10.JPEG": 170, "val_2.JPEG": 250}
+    files = {f"t/val/images/{name}": encoded(np.full((64, 64, 3), v, np.uint8), "JPEG") for name, v in shade.items()}
+    files["t/train/n1/images/n1_0.JPEG"] = b"never looked at"
+    rows = [("val_0.JPEG", "n7"), ("val_1.JPEG", "n3"), ("val_2.JPEG", "n7"), ("val_10.JPEG", "n5")]
+    files["t/val/val_annotations.txt"] = "".join(f"{name}\t{word}\t0\t1\t2\t3\n" for name, word in rows).encode()
+    images, labels, classes, note = picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), 32)
+    assert images.shape == (4, 3, 32, 32)
+    assert images[:, 0, 5, 5].tolist() == pytest.approx([10, 90, 250, 170], abs=2)
+    assert (labels, classes) == ([2, 0, 2, 1], ("n3", "n5", "n7"))
+    assert note == "not the recorded choice of files"
+    del files["t/val/images/val_2.JPEG"]
+    with pytest.raises(ValueError, match=r"lacks 1 of 4 .*val_2\.JPEG"):
+        picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), 32)
+    with pytest.raises(ValueError, match=r"0 files val_annotations\.txt"):
+        picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", {"a.png": b""}), 32)
+
+
+def test_places_takes_the_first_in_alphabetical_order(tmp_path, encoded, monkeypatch):
+    monkeypatch.setattr(picture_sets, "PLACES_COUNT", 2)
+    for number in (3, 1, 2):
+        name = f"Places365_test_{number:08}.jpg"
+        (tmp_path / name).write_bytes(encoded(np.full((256, 256, 3), 50 * number, np.uint8), "JPEG"))
+    images, labels, _, note = picture_sets.read_places(tmp_path, 32)
+    assert images[:, 0, 0, 0].tolist() == pytest.approx([50, 100], abs=2)
+    assert labels is None
+    assert note
+    digest = hashlib.sha256(b"Places365_test_00000001.jpg\nPlaces365_test_00000002.jpg\n").hexdigest()
+    monkeypatch.setattr(picture_sets, "PLACES_NAMES", digest)
+    assert picture_sets.read_places(tmp_path, 32)[3] == ""
+
+
+def test_the_recorded_hashes_are_those_of_the_published_names():
+    places = [f"any/folder/Places365_test_{number:08}.jpg" for number in range(1, 10_001)]
+    assert picture_sets.subset_note(places, picture_sets.PLACES_NAMES) == ""
+    assert picture_sets.subset_note(places[1:], picture_sets.PLACES_NAMES) != ""
+    tiny = [f"val_{number}.JPEG" for number in range(10_000)]
+    assert picture_sets.subset_note(tiny, picture_sets.TINY_IMAGENET_NAMES) == ""
+
+
+def test_textures_are_labelled_by_their_folder(tmp_path, encoded, random_bytes):
+    for word in ("zigzagged", "banded"):
+        (tmp_path / word).mkdir()
+        (tmp_path / word / f"{word}_0001.jpg").write_bytes(encoded(random_bytes(300, 400, 3), "JPEG"))
+    images, labels, classes, _ = picture_sets.read_dtd(tmp_path, 32)
+    assert images.shape == (2, 3, 32, 32)
+    assert (labels, classes) == ([0, 1], ("banded", "zigzagged"))
+
+
+def test_lsun_is_read_in_the_order_of_its_keys(tmp_path, encoded):
+    lmdb = pytest.importorskip("lmdb", reason="lmdb is an extra: greedy-ensembles[lsun]")
+    with lmdb.open(str(tmp_path)) as database, database.begin(write=True) as transaction:
+        for key, shade in ((b"b", 200), (b"a", 100)):
+            transaction.put(key, encoded(np.full((300, 256, 3), shade, np.uint8), "WEBP"))
+    images, labels, _, _ = picture_sets.read_lsun(tmp_path, 32)
+    assert images.shape == (2, 3, 32, 32)
+    assert images[:, 0, 0, 0].tolist() == pytest.approx([100, 200], abs=3)
+    assert labels is None
+    (tmp_path / "data.mdb").write_bytes(b"nothing" * 100)
+    with pytest.raises(ValueError, match="not a readable LMDB"):
+        picture_sets.read_lsun(tmp_path, 32)
+
+
+def test_lsun_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(ValueError, match=r"pip install 'greedy-ensembles\[lsun\]'"):
+        picture_sets.read_lsun(tmp_path, 32)
