@@ -1,0 +1,136 @@
+"""What `ge.fit` takes: inputs of any shape and type, Datasets, and models of every kind."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import greedy_ensembles as ge
+
+
+def weights(ensemble):
+    return [member.state_dict() for member in ensemble]
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a) and a.keys() == b.keys()
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 4), (1, 6, 6), (2, 3, 2, 2)])
+def test_inputs_of_any_shape(shape, quick):
+    x = torch.rand(40, *shape, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(40) % 3
+    size = int(np.prod(shape))
+    weighting = ge.weighting.Uniform(0, 1, shape)
+    ensemble = ge.fit(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(size, 3)),
+        (x, y),
+        size=2,
+        strength=1.0,
+        weighting=weighting,
+        **quick,
+    )
+    assert ensemble.predict_proba(x).shape == (2, 40, 3)
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 2)
+    )
+
+
+def test_byte_images_get_the_papers_recipe(quick):
+    """uint8 in, wrapped p*, flips and crops, normalisation: all of it runs, and prediction applies it too."""
+    x = torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(40) % 2
+    recipe = ge.Recipe(epochs=2, batch_size=16, augment="flip_crop", normalize=((0.5,) * 3, (0.25,) * 3))
+    ensemble = ge.fit(convolutional, (x, y), size=2, strength=1.0, recipe=recipe, progress=False, device="cpu")
+    assert ensemble.normalize == ((0.5,) * 3, (0.25,) * 3)
+    scaled = x.float() / 255
+    torch.testing.assert_close(ensemble.predict_proba(x), ensemble.predict_proba(scaled))
+
+
+def test_floating_images_come_with_a_warning(quick):
+    x, y = torch.rand(40, 3, 8, 8), torch.arange(40) % 2
+    with pytest.warns(UserWarning, match="wrapped to 8 bits") as caught:
+        ge.fit(convolutional, (x, y), size=1, strength=1.0, **quick)
+    assert caught[0].filename == __file__
+
+
+def test_a_dataset_trains_like_the_arrays_in_it(blobs, make_model, quick):
+    class Lazy(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(blobs[0])
+
+        def __getitem__(self, i):
+            return blobs[0][i], int(blobs[1][i])
+
+    arrays = ge.fit(make_model, blobs, size=2, strength=1.0, **quick)
+    lazy = ge.fit(make_model, Lazy(), size=2, strength=1.0, **quick)
+    assert all(same(a, b) for a, b in zip(weights(arrays), weights(lazy), strict=True))
+
+
+def test_tokens_reach_the_model_as_they_are(quick):
+    tokens, y = torch.randint(0, 9, (40, 5)), torch.arange(40) % 2
+
+    def model():
+        return nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 2))
+
+    weighting = ge.weighting.FromData(torch.randint(0, 9, (100, 5)))
+    assert len(ge.fit(model, (tokens, y), size=2, strength=1.0, weighting=weighting, **quick)) == 2
+    with pytest.raises(ValueError, match=r"x holds torch\.int64, for which there is no default p\*; pass weighting"):
+        ge.fit(model, (tokens, y), size=2, strength=1.0, **quick)
+
+
+def test_masks_of_minus_infinity_are_no_divergence(blobs, quick):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.register_buffer("mask", torch.full((2, 2), -float("inf")).triu(1))
+
+        def forward(self, x):
+            return self.linear(x)
+
+    assert len(ge.fit(Masked, blobs, size=2, strength=1.0, **quick)) == 2
+
+
+def test_frozen_parameters_stay(blobs, quick):
+    torch.manual_seed(3)
+    backbone = nn.Linear(2, 8).requires_grad_(False)
+
+    def model():
+        return nn.Sequential(backbone, nn.ReLU(), nn.Linear(8, 2))
+
+    before = backbone.weight.clone()
+    ensemble = ge.fit(model, blobs, size=2, strength=1.0, **quick)
+    assert torch.equal(ensemble[1][0].weight, before)
+    assert not torch.equal(ensemble[0][2].weight, ensemble[1][2].weight)
+
+
+@pytest.mark.parametrize(("count", "batches"), [(33, [16, 16]), (34, [16, 16, 2]), (16, [16]), (1, [1])])
+def test_a_last_batch_of_one_is_left_out(count, batches, make_model):
+    sizes = []
+
+    def augment(batch):
+        sizes.append(len(batch))
+        return batch
+
+    x, y = torch.randn(count, 2), torch.arange(count) % 2
+    recipe = ge.Recipe(epochs=1, batch_size=16, augment=augment)
+    ge.fit(make_model, (x, y), size=1, method="deep", recipe=recipe, validation=0, progress=False, device="cpu")
+    assert sizes[1:] == batches  # after one trial
+
+
+def test_numbers_of_numpy_are_numbers(blobs, make_model, quick, tmp_path):
+    numpy_kind = {"size": np.int64(2), "strength": np.float32(1.0), "seed": np.int32(3), "validation": np.float64(0.1)}
+    recipe = ge.Recipe(epochs=np.int64(2), lr=np.float32(0.1), batch_size=np.int64(16))
+    quick = {**quick, "recipe": recipe}
+    ge.fit(make_model, blobs, run_dir=tmp_path / "run", **numpy_kind, **quick)
+    plain = {"size": 2, "strength": 1.0, "seed": 3, "validation": 0.1}
+    assert len(ge.fit(make_model, blobs, run_dir=tmp_path / "run", **plain, **quick)) == 2
+
+
+def test_a_model_in_double_precision_trains(blobs, quick):
+    ensemble = ge.fit(lambda: ge.models.MLP(2, (4,)).double(), blobs, size=2, strength=1.0, **quick)
+    assert ensemble.predict_proba(blobs[0]).dtype == torch.float64
