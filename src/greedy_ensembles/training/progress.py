@@ -1,4 +1,4 @@
-"""Progress bars that show member, epoch, loss and time left."""
+"""Progress bars that show member, epoch, loss and time left; in a log file, a line for each member instead."""
 
 from types import TracebackType
 
@@ -11,14 +11,16 @@ from greedy_ensembles.training.events import Epoch
 class ProgressBars:
     """One bar a run, over all epochs of all its members, on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            console=Console(stderr=True),
+            console=self._console,
             refresh_per_second=4,
+            disable=not self._console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
 
@@ -31,6 +33,8 @@ class ProgressBars:
             self._tasks[run] = self._bars.add_task(run, total=total, completed=done - 1, state="")
         state = f"member {event.member}/{event.size}  epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}"
         self._bars.update(self._tasks[run], completed=done, state=state)
+        if not self._console.is_terminal and event.epoch == event.epochs:
+            self._console.print(f"{run}: {state}", highlight=False, soft_wrap=True)
 
     def __enter__(self) -> "ProgressBars":
         self._bars.start()
