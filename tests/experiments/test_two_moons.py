@@ -27,7 +27,7 @@ def out(tmp_path_factory):
     os.killpg(first.pid, signal.SIGINT)  # what Ctrl-C does: the whole group hears it
     _, messages = first.communicate(timeout=60)
     assert first.returncode == 130
-    assert messages.splitlines()[-1] == "Interrupted; the same command goes on from the last finished epochs."
+    assert messages.splitlines()[-1] == "Interrupted; the same command goes on from there."
     assert "Traceback" not in messages
     assert not (out / "two-moons.json").exists()
     (out / "README.md").write_text("mine")

@@ -7,16 +7,12 @@ Proposition 1 maximises rank candidates as the exact gain does? `guarantee_cell`
 Each cell is a file of its own, written when it is whole: after a kill the same command computes only what is missing.
 """
 
-import multiprocessing
-import os
 import platform
 import shlex
-import signal
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from greedy_ensembles import machine, theory
 from greedy_ensembles.checks import check_count
 from greedy_ensembles.experiments.guarantee_cell import DRAWS, Cell, measure_cell
+from greedy_ensembles.experiments.processes import run_all
 from greedy_ensembles.report.guarantee import CellResult, Provenance, write_report
 from greedy_ensembles.storage import FolderError, read_json, write_json
 from greedy_ensembles.theory.arrays import set_threads
@@ -34,8 +31,6 @@ from greedy_ensembles.version import __version__
 GENERATORS = (*theory.GENERATORS, "alpha(-0.5)", "alpha(1.5)")
 CANDIDATES = (8, 12, 16)
 SIZES = (2, 3, 4, 5)
-
-_parent = 0  # of a worker: the process that gave it its cells
 
 
 def all_cells() -> list[Cell]:
@@ -55,14 +50,11 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder / "study.json", {"instances": instances, "seed": seed, "draws": DRAWS})
     missing = [cell for cell in cells if not _path(folder, cell).exists()]
-    try:
-        with _progress(progress) as bar:
-            task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(missing))
-            for _ in _in_processes(missing, folder, instances, seed):
-                bar.advance(task)
-    except KeyboardInterrupt as interruption:
-        interruption.add_note("Interrupted; the same command goes on with the cells that are missing.")
-        raise
+    shares = [missing[core :: machine.cores()] for core in range(machine.cores())]  # dear and cheap ones alike
+    jobs = {f"core {core}": _Cells(share, folder, instances, seed) for core, share in enumerate(shares) if share}
+    with _progress(progress) as bar:
+        task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(missing))
+        run_all(jobs, lambda core, cell: bar.advance(task))
     contents = [read_json(_path(folder, cell)) for cell in cells]
     results = [CellResult(**content["cell"], measurements=content["measurements"]) for content in contents]
     write_report(results, _provenance(contents, out, instances, seed), out)
@@ -81,33 +73,28 @@ def _claim(path: Path, configuration: dict[str, Any]) -> None:
         raise FolderError(f"{path.parent} holds a study with {found}, not {configuration}; choose another --out")
 
 
-def _in_processes(cells: list[Cell], folder: Path, instances: int, seed: int) -> Iterator[None]:
-    if not cells:
-        return
-    context = multiprocessing.get_context("spawn")  # forking a process that holds threads can hang
-    with context.Pool(min(machine.cores(), len(cells)), _start_worker, (os.getpid(),)) as pool:
-        yield from pool.imap_unordered(partial(_compute, folder=folder, instances=instances, seed=seed), cells)
+@dataclass(frozen=True)
+class _Cells:
+    """Some cells, to be computed in a process of its own, each written when it is whole."""
 
+    cells: list[Cell]
+    folder: Path
+    instances: int
+    seed: int
 
-def _start_worker(parent: int) -> None:
-    global _parent
-    _parent = parent
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    set_threads(1)  # the processes keep the cores busy
-
-
-def _compute(cell: Cell, folder: Path, instances: int, seed: int) -> None:
-    start = time.process_time()
-    measurements = measure_cell(cell, instances, seed)
-    content = {
-        "cell": asdict(cell),
-        "seconds": time.process_time() - start,
-        "date": datetime.now(UTC).date().isoformat(),
-        "measurements": measurements,
-    }
-    if os.getppid() != _parent:
-        os._exit(1)  # the parent was killed, and the folder may be another's by now
-    write_json(_path(folder, cell), content)
+    def __call__(self, tell: Callable[[str], None]) -> None:
+        set_threads(1)  # the processes keep the cores busy
+        for cell in self.cells:
+            start = time.process_time()
+            measurements = measure_cell(cell, self.instances, self.seed)
+            content = {
+                "cell": asdict(cell),
+                "seconds": time.process_time() - start,
+                "date": datetime.now(UTC).date().isoformat(),
+                "measurements": measurements,
+            }
+            tell(cell.name)
+            write_json(_path(self.folder, cell), content)
 
 
 def _progress(shown: bool) -> Progress:

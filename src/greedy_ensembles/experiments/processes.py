@@ -1,7 +1,8 @@
-"""Independent runs in processes of their own, with one progress bar each.
+"""Independent parts of a study in processes of their own.
 
-Small networks keep one core busy at the most, so a study trains its ensembles side by side. Each run has a run folder:
-when the study is interrupted its processes are simply killed, and the next start goes on from their last epochs.
+Small networks keep one core busy at the most, so a study does its parts side by side. Each part keeps what it has done
+in files that are whole or absent: when the study is interrupted its processes are simply killed, and the next start
+goes on from there.
 """
 
 import contextlib
@@ -11,44 +12,38 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
 
 from greedy_ensembles import machine
-from greedy_ensembles.training.events import Callback, Epoch
-from greedy_ensembles.training.progress import ProgressBars
 
-#: Trains one run to its end, telling the callback about every epoch. It must survive pickling.
-Job = Callable[[Callback], object]
+#: Does one part of a study, calling what it is given with each thing to tell. It must survive pickling, as they must.
+Job = Callable[[Callable[[Any], None]], object]
 
 
-def run_all(jobs: Mapping[str, Job], progress: bool = True) -> None:
-    """Run all jobs, as many at a time as there are cores, and return when the last one is done."""
+def run_all(jobs: Mapping[str, Job], hear: Callable[[str, Any], None]) -> None:
+    """Run all jobs, as many at a time as there are cores; `hear` is called here with a job's name and what it tells."""
     context = multiprocessing.get_context("spawn")  # forking a process that holds threads of torch can hang
     events, waiting = context.Queue(), list(jobs.items())
     running: list[BaseProcess] = []
     try:
-        with ProgressBars() as bars:
-            while waiting or running or not events.empty():
-                while waiting and len(running) < machine.cores():
-                    process: BaseProcess = context.Process(
-                        target=_work, args=(*waiting.pop(0), events, os.getpid()), daemon=True
-                    )
-                    with _deaf_to_interrupts():
-                        process.start()
-                    running.append(process)
-                with contextlib.suppress(queue.Empty):
-                    name, event = events.get(timeout=0.1)
-                    if isinstance(event, BaseException):
-                        raise event
-                    if progress:
-                        bars.show(event, name)
-                running = [process for process in running if not _ended(process)]
+        while waiting or running or not events.empty():
+            while waiting and len(running) < machine.cores():
+                arguments = (*waiting.pop(0), events, os.getpid())
+                process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
+                with _deaf_to_interrupts():
+                    process.start()
+                running.append(process)
+            with contextlib.suppress(queue.Empty):
+                name, event = events.get(timeout=0.1)
+                if isinstance(event, BaseException):
+                    raise event
+                hear(name, event)
+            running = [process for process in running if not _ended(process)]
     except KeyboardInterrupt as interruption:
-        interruption.add_note("Interrupted; the same command goes on from the last finished epochs.")
+        interruption.add_note("Interrupted; the same command goes on from there.")
         raise
     finally:
         for process in running:
@@ -60,8 +55,8 @@ def _ended(process: BaseProcess) -> bool:
     """Return whether a process has done its job; raise where it was killed, as a system out of memory does."""
     if process.exitcode is not None and process.exitcode < 0:
         raise ChildProcessError(
-            f"a training process was ended by signal {-process.exitcode}, perhaps for want of memory; "
-            "the same command goes on from the last finished epochs"
+            f"a process of the study was ended by signal {-process.exitcode}, perhaps for want of memory; "
+            "the same command goes on from there"
         )
     return process.exitcode is not None
 
@@ -80,13 +75,13 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _work(name: str, job: Job, events: Any, parent: int) -> None:
-    """Do a job in a process of its own, sending home its epochs or the error that ended it."""
+    """Do a job in a process of its own, sending home what it tells or the error that ended it."""
     torch.set_num_threads(1)
 
-    def tell(event: Epoch) -> None:
+    def tell(event: Any) -> None:
         if os.getppid() != parent:
-            os._exit(1)  # the parent was killed; do not keep its run folders locked
-        events.put((name, replace(event, model=None)))  # the numbers, not the weights
+            os._exit(1)  # the parent was killed; do not keep its folders locked, or write into another's
+        events.put((name, event))
 
     try:
         job(tell)

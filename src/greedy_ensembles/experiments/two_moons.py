@@ -9,7 +9,8 @@ that we tried.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from torch import Tensor
 import greedy_ensembles as ge
 from greedy_ensembles.experiments.processes import one_thread, run_all
 from greedy_ensembles.report.plane import Panel, draw_planes
-from greedy_ensembles.training.events import Callback
+from greedy_ensembles.training.progress import ProgressBars
 
 SIZE = 11
 STRENGTHS = (None, 0.1, 1.0, 10.0)  # None: Deep Ensembles
@@ -50,7 +51,8 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     x, y = torch.from_numpy(points.astype(np.float32)), torch.from_numpy(labels)
     folders = [out / "runs" / _name(strength) for strength in STRENGTHS]
     jobs = {folder.name: _Training(s, x, y, folder, seed) for s, folder in zip(STRENGTHS, folders, strict=True)}
-    run_all(jobs, progress)
+    with ProgressBars() as bars:
+        run_all(jobs, lambda name, event: bars.show(event, name) if progress else None)
     ensembles = [ge.load_run(folder).ensemble for folder in folders]
     with one_thread():
         results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(STRENGTHS, ensembles, strict=True)]
@@ -70,7 +72,7 @@ class _Training:
     folder: Path
     seed: int
 
-    def __call__(self, callback: Callback) -> None:
+    def __call__(self, tell: Callable[[ge.Epoch], None]) -> None:
         ge.fit(
             partial(ge.models.MLP, 2, hidden=(128, 128), classes=2),
             (self.x, self.y),
@@ -82,7 +84,7 @@ class _Training:
             run_dir=self.folder,
             device="cpu",
             progress=False,
-            callbacks=[callback],
+            callbacks=[lambda epoch: tell(replace(epoch, model=None))],  # the numbers, not the weights
         )
 
 

@@ -103,6 +103,6 @@ def _explain(member: Member, problem: Problem, loss: float) -> str:
         remedies.append("distance='probabilities', since the distance of logits has no bound")
     return (
         f"training left the range of numbers in member {member.number} of {problem.size}, epoch {member.epoch + 1}"
-        f"{of_strength} (mean loss {loss}). Try {', or '.join(remedies)}, in another run_dir. "
-        "What was saved before this epoch is kept"
+        f"{of_strength} (mean loss {loss}). Try {', or '.join(remedies)}. What was saved "
+        "before this epoch is kept in run_dir, if there is one; the next try needs another"
     )
