@@ -1,0 +1,51 @@
+"""The application that commands register with, and how they end when something goes wrong."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Annotated, ParamSpec
+
+import typer
+
+from greedy_ensembles.version import __version__
+
+Parameters = ParamSpec("Parameters")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Deep ensembles trained greedily to cover the posterior.",
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"greedy-ensembles {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Let a command end in one line, instead of a traceback, where the user can mend what went wrong."""
+
+    @functools.wraps(command)
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as interruption:
+            print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
+            raise typer.Exit(130) from None
+        except (ValueError, OSError, ArithmeticError, ChildProcessError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+    return run
