@@ -1,0 +1,125 @@
+"""Residual networks with pre-activation for small images (He et al. 2016, "Identity Mappings in Deep Residual Nets").
+
+Three stages of 16, 32 and 64 channels (four times as many out of a bottleneck), the second and third at half the
+resolution of the one before. Where shapes change, a 1x1 convolution of the block's input is the shortcut.
+"""
+
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+
+from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.models.initial import initialise
+
+Block = Literal["basic", "bottleneck"]
+#: From this depth on, blocks are bottlenecks.
+_DEEP = 44
+
+
+class BasicBlock(nn.Module):
+    """BatchNorm, ReLU and 3x3 convolution, twice."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.shortcut = _shortcut(inputs, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's input plus its change."""
+        change = self.conv1(self.bn1(x).relu())
+        change = self.conv2(self.bn2(change).relu())
+        return change + self.shortcut(x)  # type: ignore[no-any-return]
+
+
+class Bottleneck(nn.Module):
+    """BatchNorm, ReLU and convolution, three times: 1x1 down, 3x3, 1x1 up."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = self.expansion * width
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.shortcut = _shortcut(inputs, outputs, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's input plus its change."""
+        change = self.conv1(self.bn1(x).relu())
+        change = self.conv2(self.bn2(change).relu())
+        change = self.conv3(self.bn3(change).relu())
+        return change + self.shortcut(x)  # type: ignore[no-any-return]
+
+
+class PreResNet(nn.Module):
+    """PreResNet of 6n+2 layers in basic blocks or 9n+2 in bottlenecks, from (n, channels, 28 or 32, same) to logits.
+
+    Args:
+        depth: 8, 14, 20, ... (6n+2) below 44; 47, 56, ..., 164 (9n+2) from there on.
+        classes: how many logits.
+        channels: of the images.
+        block: "basic" or "bottleneck", whatever the depth.
+        blocks_per_stage: n, whatever the depth. The paper's published code builds its PreResNet164 with 27.
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        classes: int = 10,
+        channels: int = 3,
+        block: Block | None = None,
+        blocks_per_stage: int | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in (("classes", classes), ("channels", channels)):
+            check_count(name, value, least=1)
+        block = block or ("bottleneck" if depth >= _DEEP else "basic")
+        check_choice("block", block, get_args(Block))
+        if blocks_per_stage is None:
+            blocks_per_stage = _blocks_per_stage(depth, block)
+        check_count("blocks_per_stage", blocks_per_stage, least=1)
+        kind = BasicBlock if block == "basic" else Bottleneck
+        blocks: list[nn.Module] = []
+        inputs = 16
+        for stage, width in enumerate((16, 32, 64)):
+            for number in range(blocks_per_stage):
+                blocks.append(kind(inputs, width, stride=2 if stage > 0 and number == 0 else 1))
+                inputs = kind.expansion * width
+        self.first = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+        self.blocks = nn.Sequential(*blocks)
+        self.bn = nn.BatchNorm2d(inputs)
+        self.linear = nn.Linear(inputs, classes)
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes)."""
+        features = self.bn(self.blocks(self.first(x))).relu().mean(dim=(2, 3))
+        return self.linear(features)  # type: ignore[no-any-return]
+
+
+def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    return nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+
+def _blocks_per_stage(depth: int, block: Block) -> int:
+    check_count("depth", depth, least=8)
+    layers = {"basic": 6, "bottleneck": 9}[block]
+    blocks, rest = divmod(depth - 2, layers)
+    if rest or not blocks:
+        near = layers * max(round((depth - 2) / layers), 1) + 2
+        raise ValueError(
+            f"depth of a PreResNet in {block} blocks must be {layers}n+2, got {depth}; the nearest is {near} "
+            "(or give blocks_per_stage)"
+        )
+    return blocks

@@ -1,0 +1,56 @@
+"""Wide residual networks (Zagoruyko & Komodakis 2016): few blocks of many channels, here 28 layers ten times as wide.
+
+As their paper has it: the stride in a block's first convolution, no biases, no dropout. A shortcut that changes shape
+starts from the activated input, as in their code.
+"""
+
+from torch import Tensor, nn
+
+from greedy_ensembles.checks import check_count
+from greedy_ensembles.models.initial import initialise
+
+_BLOCKS_PER_STAGE = 4  # (28 - 4) / 6
+_WIDTHS = (160, 320, 640)
+
+
+class WideBlock(nn.Module):
+    """BatchNorm, ReLU and 3x3 convolution, twice."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.shortcut = None if inputs == width else nn.Conv2d(inputs, width, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's input plus its change."""
+        active = self.bn1(x).relu()
+        change = self.conv2(self.bn2(self.conv1(active)).relu())
+        return change + (x if self.shortcut is None else self.shortcut(active))  # type: ignore[no-any-return]
+
+
+class WideResNet28x10(nn.Module):
+    """36.5 million parameters, from (n, channels, 28 or 32, same) to logits."""
+
+    def __init__(self, classes: int = 10, channels: int = 3) -> None:
+        super().__init__()
+        for name, value in (("classes", classes), ("channels", channels)):
+            check_count(name, value, least=1)
+        blocks: list[nn.Module] = []
+        inputs = 16
+        for stage, width in enumerate(_WIDTHS):
+            for number in range(_BLOCKS_PER_STAGE):
+                blocks.append(WideBlock(inputs, width, stride=2 if stage > 0 and number == 0 else 1))
+                inputs = width
+        self.first = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+        self.blocks = nn.Sequential(*blocks)
+        self.bn = nn.BatchNorm2d(inputs)
+        self.linear = nn.Linear(inputs, classes)
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes)."""
+        features = self.bn(self.blocks(self.first(x))).relu().mean(dim=(2, 3))
+        return self.linear(features)  # type: ignore[no-any-return]
