@@ -134,3 +134,19 @@ def test_numbers_of_numpy_are_numbers(blobs, make_model, quick, tmp_path):
 def test_a_model_in_double_precision_trains(blobs, quick):
     ensemble = ge.fit(lambda: ge.models.MLP(2, (4,)).double(), blobs, size=2, strength=1.0, **quick)
     assert ensemble.predict_proba(blobs[0]).dtype == torch.float64
+
+
+def test_an_image_set_is_data_like_its_arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    images = ge.data.ImageSet(rng.integers(0, 256, (20, 1, 4, 4)).astype(np.uint8), np.arange(20) % 2, "tiny")
+
+    def make_model():
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 2))
+
+    options = {"size": 2, "strength": 1.0, "recipe": ge.Recipe(epochs=1), "progress": False, "device": "cpu"}
+    ours = ge.fit(make_model, images, **options, run_dir=tmp_path / "run")
+    theirs = ge.fit(make_model, (images.images, images.labels), **options)
+    assert torch.equal(ours.predict_proba(images.images), theirs.predict_proba(images.images))
+    assert ge.load_run(tmp_path / "run").information["data"]["name"] == "tiny"
+    with pytest.raises(ValueError, match="tiny has no labels"):
+        ge.fit(make_model, images.replace(labels=None), **options)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles import machine
+from greedy_ensembles.data import ImageSet
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.training.seeds import generator
 from greedy_ensembles.version import __version__
@@ -68,6 +69,13 @@ def describe_weighting(weighting: Any) -> Any:
 def describe_model(model: nn.Module) -> dict[str, list[int]]:
     """Return names and shapes of a model's parameters."""
     return {name: list(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def describe_data(data: Any) -> dict[str, Any] | None:
+    """Return what a reader of a run must know of its image set; None for arrays, which have no name."""
+    if not isinstance(data, ImageSet):
+        return None
+    return {"name": data.name, "images": len(data), "source": data.source, "note": data.note}
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:

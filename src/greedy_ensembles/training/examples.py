@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
+from greedy_ensembles.data import ImageSet
 from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.storage import digest_of_tensor
 
@@ -117,6 +118,10 @@ class DatasetExamples(Examples):
 
 def as_examples(data: Any) -> Examples:
     """Return training data behind its common face, or refuse it, naming what is wrong."""
+    if isinstance(data, ImageSet):
+        if data.labels is None:
+            raise ValueError(f"{data.name} has no labels; training needs one for every image")
+        data = (data.images, data.labels)
     if type(data) is TensorDataset and len(data.tensors) == 2:  # a subclass may transform its items
         data = data.tensors
     if isinstance(data, list | tuple) and len(data) == 2:
@@ -127,7 +132,8 @@ def as_examples(data: Any) -> Examples:
         examples = DatasetExamples(data)
     else:
         raise TypeError(
-            f"data must be a pair (x, y) of tensors or arrays, or a Dataset with a length; got {type(data).__name__}"
+            "data must be a pair (x, y) of tensors or arrays, an ImageSet, or a Dataset with a length; "
+            f"got {type(data).__name__}"
         )
     return examples
 

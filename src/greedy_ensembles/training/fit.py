@@ -10,7 +10,7 @@ import torch
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.method.weighting import Weighting
-from greedy_ensembles.training.configuration import describe, provenance
+from greedy_ensembles.training.configuration import describe, describe_data, provenance
 from greedy_ensembles.training.events import Callback, Epoch
 from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.progress import ProgressBars
@@ -48,8 +48,8 @@ def fit(
 
     Args:
         make_model: builds a new ``nn.Module`` from inputs (n, ...) to logits (n, classes) at every call.
-        data: a pair (x, y) of tensors or arrays, or a ``torch.utils.data.Dataset`` of such; y are class indices.
-            Inputs of type uint8 reach the model as numbers in [0, 1].
+        data: a pair (x, y) of tensors or arrays, an image set of `ge.data`, or a ``torch.utils.data.Dataset`` of
+            such pairs; y are class indices. Inputs of type uint8 reach the model as numbers in [0, 1].
         size: M, the number of members, those of `earlier` or of the run that is extended included.
         method: "greedy" (the paper's) or "deep" (Deep Ensembles).
         strength: lambda_M, how strongly members repel each other; methods that have one require it.
@@ -98,7 +98,7 @@ def fit(
     check_memory(problem)
     with ExitStack() as stack:
         stack.enter_context(preserved_generators(problem.device))
-        store = stack.enter_context(_store(problem, run_dir))
+        store = stack.enter_context(_store(problem, run_dir, data))
         if progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
         last: list[int] = []
@@ -120,11 +120,11 @@ def fit(
 
 
 @contextmanager
-def _store(problem: Problem, run_dir: str | Path | None) -> Iterator[Store]:
+def _store(problem: Problem, run_dir: str | Path | None, data: Any) -> Iterator[Store]:
     if run_dir is None:
         yield MemoryStore()
         return
-    information = {"model": describe(problem.make_model), **provenance(problem.device)}
+    information = {"model": describe(problem.make_model), "data": describe_data(data), **provenance(problem.device)}
     arguments = (problem.configuration, information, problem.size, problem.make_model, problem.device)
     with open_run_folder(Path(run_dir).expanduser(), *arguments, problem.earlier or ()) as folder:
         yield folder

@@ -1,0 +1,165 @@
+"""``greedy-ensembles train``: any network on any data set, with the paper's recipe or changes to it."""
+
+import ast
+import dataclasses
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.data import DataFolder
+
+if TYPE_CHECKING:
+    from greedy_ensembles.data import ImageSet
+    from greedy_ensembles.method.weighting import Weighting
+    from greedy_ensembles.training import Recipe
+
+#: What --weighting takes beside the name of a data set.
+WEIGHTINGS = ("wrap", "clip", "none", "uniform")
+
+
+@app.command("train")
+@in_one_line
+def train(
+    dataset: Annotated[str, typer.Argument(help="A data set, as `data list` shows them; its train split is used.")],
+    model: Annotated[
+        str, typer.Option(help="PreResNet8, PreResNet20, ..., VGG16BN, WideResNet28x10, or package:function.")
+    ],
+    size: Annotated[int, typer.Option(help="M, the number of members.")],
+    out: Annotated[Path, typer.Option(help="The run folder; a run there is resumed, or extended to a larger size.")],
+    strength: Annotated[
+        float | None, typer.Option(help="lambda_M, how strongly members repel each other; without: Deep Ensembles.")
+    ] = None,
+    weighting: Annotated[
+        str,
+        typer.Option(help=f"p*: {', '.join(WEIGHTINGS)}, or a data set (outlier exposure). The paper's is wrap."),
+    ] = "wrap",
+    seed: Annotated[int, typer.Option(help="Where all random numbers come from; repetitions: at least M apart.")] = 0,
+    schedule: Annotated[str, typer.Option(help="sequential (the paper's) or concurrent.")] = "sequential",
+    validation: Annotated[float, typer.Option(help="Share held out to select each member's best epoch.")] = 0.1,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="A field of the recipe to change, as in --set epochs=20."),
+    ] = None,
+    images: Annotated[int | None, typer.Option(help="Train on the first so many images alone.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")] = None,
+    root: DataFolder = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Train an ensemble on a data set."""
+    from greedy_ensembles.data import load
+    from greedy_ensembles.training import fit
+
+    changes = _changes(change or [])
+    data = load(dataset, "train", root)
+    if images is not None:
+        data = _first(data, images)
+    make_model = _model(model, data)
+    recipe = _recipe(dataset, model, data.images.shape[1], changes)
+    if data.note:
+        print(f"{dataset}: {data.note}", file=sys.stderr)
+    ensemble = fit(
+        make_model,
+        data,
+        size=size,
+        method="deep" if strength is None else "greedy",
+        strength=strength,
+        weighting=None if strength is None else _weighting(weighting, data, root),
+        recipe=recipe,
+        seed=seed,
+        validation=validation,
+        run_dir=out,
+        schedule=schedule,
+        device=device,
+        progress=not quiet,
+    )
+    Console().print(f"{len(ensemble)} members in {out}", soft_wrap=True, highlight=False)
+
+
+def _changes(texts: list[str]) -> dict[str, Any]:
+    """Return FIELD=VALUE as a dictionary; values are Python literals, and plain words are strings."""
+    changes = {}
+    for text in texts:
+        field, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes FIELD=VALUE, as in --set epochs=20; got {text!r}")
+        try:
+            changes[field.strip()] = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            changes[field.strip()] = value.strip()
+    return changes
+
+
+def _first(data: "ImageSet", count: int) -> "ImageSet":
+    if not 1 <= count <= len(data):
+        raise ValueError(f"--images must be between 1 and the {len(data):,} of {data.name}, got {count}")
+    part = data.replace(images=data.images[:count], labels=None if data.labels is None else data.labels[:count])
+    return part.with_note(f"the first {count:,} images of {len(data):,}")
+
+
+def _recipe(dataset: str, model: str, channels: int, changes: dict[str, Any]) -> "Recipe":
+    """Return the paper's recipe for the pair, or that of the nearest pair the paper has, and say so."""
+    from greedy_ensembles.training import Recipe
+
+    fields = {field.name for field in dataclasses.fields(Recipe)}
+    for name in changes:
+        if name not in fields:
+            raise ValueError(f"--set {name}: a recipe has no such field, but {', '.join(sorted(fields))}")
+    pair = dataset, model
+    try:
+        Recipe.paper(*pair)
+    except ValueError:
+        pair = ("mnist", "PreResNet8") if channels == 1 else ("cifar10", _nearest(model))
+        print(f"The paper has no {model} on {dataset}; its recipe of {pair[1]} on {pair[0]} is used.", file=sys.stderr)
+    try:
+        return Recipe.paper(*pair, **changes)
+    except TypeError as error:
+        raise ValueError(f"--set: {error}") from None
+
+
+def _nearest(model: str) -> str:
+    return model if model in ("VGG16BN", "WideResNet28x10", "PreResNet20") else "PreResNet164"
+
+
+def _model(name: str, data: "ImageSet") -> Callable[[], Any]:
+    from greedy_ensembles.models import named
+
+    if ":" in name:
+        return imported(name)
+    if data.classes is None:
+        raise ValueError(
+            f"{data.name} does not say how many classes it has; give a model with --model package:function"
+        )
+    return named(name, classes=len(data.classes), channels=data.images.shape[1])
+
+
+def imported(name: str) -> Callable[[], Any]:
+    """Return a callable named package:function, found as Python finds modules, the current folder included."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"--model {name} cannot be imported: {error}") from None
+    finally:
+        sys.path.remove("")
+    return found  # type: ignore[no-any-return]
+
+
+def _weighting(name: str, data: "ImageSet", root: Path | None) -> "Weighting":
+    from greedy_ensembles.data import SETS, load
+    from greedy_ensembles.method.weighting import FromData, Gaussian, Uniform
+
+    if name == "uniform":
+        return Uniform(0.0, 255.0, data.images.shape[1:])
+    if name in WEIGHTINGS:
+        return Gaussian.from_data(data.images, overflow=name)  # type: ignore[arg-type]
+    if name not in SETS:
+        raise ValueError(f"--weighting must be one of {', '.join(WEIGHTINGS)} or a data set, got {name!r}")
+    channels, size = data.images.shape[1:3]
+    return FromData(load(name, "train" if "train" in SETS[name].counts else "test", root, size, channels).images)

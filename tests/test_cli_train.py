@@ -1,0 +1,110 @@
+"""`greedy-ensembles train`, on a tiny MNIST in the published format."""
+
+import gzip
+import json
+import struct
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import greedy_ensembles as ge
+from greedy_ensembles.cli import app
+
+
+@pytest.fixture
+def root(tmp_path):
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (60, 28, 28)).astype(np.uint8)
+    labels = (np.arange(60) % 10).astype(np.uint8)
+    with gzip.open(folder / "train-images-idx3-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">IIII", 0x803, *images.shape) + images.tobytes())
+    with gzip.open(folder / "train-labels-idx1-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">II", 0x801, 60) + labels.tobytes())
+    return folder.parent
+
+
+@pytest.fixture
+def train(root, tmp_path):
+    def run(*options, dataset="mnist", model="PreResNet8", out="run"):
+        fixed = ["--size", "2", "--root", root, "--out", tmp_path / out, "--device", "cpu", "--quiet"]
+        short = ["--set", "epochs=1", "--validation", "0.2"]
+        arguments = ["train", dataset, "--model", model, *fixed, *short, *options]
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return run
+
+
+def test_a_run_knows_its_recipe_data_and_model(train, tmp_path):
+    done = train("--strength", "0.1", "--set", "lr=0.05", "--seed", "3")
+    assert done.exit_code == 0, done.output
+    assert "partial: 60 of 60,000 images" in done.output
+    run = ge.load_run(tmp_path / "run")
+    assert run.information["data"]["name"] == "mnist"
+    assert run.information["data"]["images"] == 60
+    assert "partial" in run.information["data"]["note"]
+    recipe = run.configuration["recipe"]
+    assert (recipe["lr"], recipe["batch_size"], recipe["weight_decay"], recipe["epochs"]) == (0.05, 256, 1e-5, 1)
+    assert (run.configuration["strength"], run.configuration["seed"]) == (0.1, 3)
+    assert run.configuration["weighting"]["overflow"] == "wrap"
+    assert type(run.ensemble[0]).__name__ == "PreResNet"  # without being told the model again
+
+
+@pytest.mark.parametrize(
+    ("weighting", "kind", "overflow"),
+    [
+        ("clip", "Gaussian", "clip"),
+        ("none", "Gaussian", "none"),
+        ("uniform", "Uniform", None),
+        ("mnist", "FromData", None),
+    ],
+)
+def test_weightings_by_name(train, tmp_path, weighting, kind, overflow):
+    done = train("--strength", "1", "--weighting", weighting)
+    assert done.exit_code == 0, done.output
+    described = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]["weighting"]
+    assert described["class"] == kind
+    assert described.get("overflow") == overflow
+
+
+def test_without_strength_it_is_deep_ensembles_and_a_run_can_be_extended(train, tmp_path):
+    assert train().exit_code == 0
+    assert train("--size", "3").exit_code == 0
+    run = ge.load_run(tmp_path / "run")
+    assert run.configuration["method"] == "deep"
+    assert len(run.ensemble) == 3
+
+
+def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    done = train(model="mine:make")
+    assert done.exit_code == 0, done.output
+    assert "its recipe of PreResNet8 on mnist is used" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords", "message"),
+    [
+        (["--set", "epoch=1"], {}, "a recipe has no such field"),
+        (["--set", "epochs"], {}, "FIELD=VALUE"),
+        (["--set", "lr=fast"], {}, "lr must be a number, got 'fast'"),
+        ([], {"model": "PresNet8"}, "did you mean 'PreResNet8'"),
+        ([], {"model": "no_such_module:make"}, "cannot be imported"),
+        ([], {"dataset": "mnst"}, "did you mean 'mnist'"),
+        ([], {"dataset": "cifar10"}, "data download cifar10"),
+        (["--strength", "1", "--weighting", "wrapped"], {}, "--weighting must be one of"),
+        (["--images", "61"], {}, "between 1 and the 60"),
+        (["--schedule", "parallel"], {}, "schedule must be one of"),
+    ],
+)
+def test_mistakes_are_one_line(train, tmp_path, options, keywords, message):
+    done = train(*options, **keywords)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert "Traceback" not in done.output
+    assert not (tmp_path / "run").exists()
