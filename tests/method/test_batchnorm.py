@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.method import rows_stay_rows, split_batchnorm
 
 
 @pytest.fixture
@@ -57,3 +58,94 @@ def test_modes_come_back_as_they_were_even_after_an_error(network):
     assert seen == [False]
     assert network[1].training
     assert not own.training
+
+
+class Reshaping(nn.Module):
+    """Rows of the batch are no longer rows in front of BatchNorm."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm1d(1), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.last(self.norm(x.reshape(-1, 1)).reshape(len(x), -1))
+
+
+class Mixing(nn.Module):
+    """Rows of the batch see each other outside of BatchNorm."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.last(x - x.mean(dim=0))
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16, 6),
+        nn.BatchNorm1d(6, affine=False),
+    )
+
+
+LAYERS = {
+    "plain": lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2)),
+    "cumulative": lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, momentum=None)),
+    "without statistics": lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, track_running_stats=False)),
+    "images": lambda: nn.Sequential(nn.Unflatten(1, (1, 1, 3)), nn.Upsample((4, 4)), convolutional()),
+    "without BatchNorm": lambda: nn.Linear(3, 2),
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_one_split_pass_is_two_passes(kind):
+    """Outputs, gradients and statistics, over three steps so that the statistics matter."""
+    torch.manual_seed(0)
+    ours = LAYERS[kind]().double().train()
+    theirs = copy.deepcopy(ours)
+    for _ in range(3):
+        first, others = torch.randn(6, 3).double(), 10 * torch.randn(4, 3).double() + 3
+        with split_batchnorm(ours, 6):
+            together = ours(torch.cat([first, others]))
+        separate = theirs(first)
+        with ge.frozen_batchnorm(theirs):
+            separate = torch.cat([separate, theirs(others)])
+        torch.testing.assert_close(together, separate)
+        weights = torch.randn(together.shape).double()
+        (together * weights).sum().backward()
+        (separate * weights).sum().backward()
+        for (name, p), q in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad, msg=name)
+        for (name, a), b in zip(ours.named_buffers(), theirs.buffers(), strict=True):
+            torch.testing.assert_close(a, b, msg=name)
+    assert all("forward" not in vars(layer) for layer in ours.modules())  # left as found
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_networks_whose_rows_stay_rows(kind):
+    torch.manual_seed(0)
+    network = LAYERS[kind]().train()
+    before = copy.deepcopy(network)
+    assert rows_stay_rows(network, torch.randn(8, 3), 10 * torch.randn(8, 3))
+    assert network.training
+    for (name, a), b in zip(network.state_dict().items(), before.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("kind", [Reshaping, Mixing])
+def test_networks_whose_rows_do_not(kind):
+    torch.manual_seed(0)
+    network = kind().train()
+    before = copy.deepcopy(network.state_dict())
+    assert not rows_stay_rows(network, torch.randn(8, 3), 10 * torch.randn(8, 3))
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_dropout_does_not_stand_in_the_way_of_the_comparison(network):
+    assert rows_stay_rows(network.train(), torch.randn(8, 3), torch.randn(8, 3))
+    assert network[3].training

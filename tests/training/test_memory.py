@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import greedy_ensembles as ge
-from greedy_ensembles.training import weighting_set
+from greedy_ensembles.training import memory
 
 PEAK = """
 import sys
@@ -47,17 +47,23 @@ def test_a_bank_beyond_memory_is_refused_with_its_size_and_the_remedy(blobs, mak
 
 
 def test_what_is_free_decides(blobs, make_model, quick, monkeypatch):
-    needed = 54 * (4 * 2) + 4 * 2 * 54 * 2  # samples of two numbers, and a row of two classes for each of two members
-    monkeypatch.setattr(weighting_set, "available_memory", lambda device: needed)
+    shared = 54 * (4 * 2) + 4 * 2 * 54 * 2  # samples of two numbers, and a row of two classes for each of two members
+    state = 4 * 4 * (2 * 8 + 8 + 8 * 2 + 2)  # weights, gradients, momentum and the best epoch's
+    row = 4 * (2 + 8)  # an input, and what ReLU and the second layer keep of it, which is one and the same
+    needed = shared + int(state + 1.25 * row * (16 + 16))
+    monkeypatch.setattr(memory, "available_memory", lambda device: needed)
     assert len(ge.fit(make_model, blobs, size=2, strength=1.0, **quick)) == 2
-    monkeypatch.setattr(weighting_set, "available_memory", lambda device: needed - 1)
+    monkeypatch.setattr(memory, "available_memory", lambda device: needed - 1)
+    with pytest.raises(ValueError, match=r"one member needs .* use a smaller batch_size"):
+        ge.fit(make_model, blobs, size=2, strength=1.0, **quick)
+    monkeypatch.setattr(memory, "available_memory", lambda device: shared - 1)
     with pytest.raises(ValueError, match="use a smaller p"):
         ge.fit(make_model, blobs, size=2, strength=1.0, **quick)
-    monkeypatch.setattr(weighting_set, "available_memory", lambda device: None)  # a system that does not say
+    monkeypatch.setattr(memory, "available_memory", lambda device: None)  # a system that does not say
     assert len(ge.fit(make_model, blobs, size=2, strength=1.0, **quick)) == 2
 
 
 def test_free_memory_is_a_plausible_number():
     import torch
 
-    assert 2**20 < weighting_set.available_memory(torch.device("cpu")) < 2**50
+    assert 2**20 < memory.available_memory(torch.device("cpu")) < 2**50

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import MethodType
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
@@ -25,3 +28,79 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.training = True
+
+
+@contextmanager
+def split_batchnorm(model: nn.Module, count: int) -> Iterator[None]:
+    """Let one pass do for two: BatchNorm trains on the first `count` rows of a batch and is frozen for the others.
+
+    The first rows are normalised by their own statistics and update the running ones; the others are normalised by the
+    running ones, just updated. That is what two passes do, the second one inside `frozen_batchnorm`, at the price of a
+    single larger one. It holds where rows of the batch stay rows in front of every BatchNorm layer.
+    """
+    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    for layer in layers:
+        layer.first_rows = count  # type: ignore[assignment]
+        layer.forward = MethodType(_split_forward, layer)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward, layer.first_rows
+
+
+def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
+    count: int = layer.first_rows  # type: ignore[assignment]
+    first, others = x.split([count, len(x) - count])  # not slices, whose gradients would be padded to all of x
+    weight, bias, mean, variance = layer.weight, layer.bias, layer.running_mean, layer.running_var
+    momentum = _momentum(layer)
+    first = batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps)
+    # Without running statistics a frozen layer uses those of the batch it gets, as PyTorch's own does in eval mode.
+    others = batch_norm(others, mean, variance, weight, bias, mean is None, momentum, layer.eps)
+    return torch.cat([first, others])
+
+
+def _momentum(layer: _BatchNorm) -> float:
+    """Return the weight of this batch in the running statistics, counting the batch as BatchNorm's own forward does."""
+    if layer.num_batches_tracked is not None:
+        layer.num_batches_tracked.add_(1)
+    if layer.momentum is not None:
+        return layer.momentum
+    return 0.0 if layer.num_batches_tracked is None else 1.0 / float(layer.num_batches_tracked)
+
+
+def rows_stay_rows(model: nn.Module, first: Tensor, others: Tensor) -> bool:
+    """Return whether `split_batchnorm` gives this model what two passes would, tried on a few inputs; changes nothing.
+
+    Layers other than BatchNorm are in eval mode, so that nothing random stands between the two.
+    """
+    modes = {layer: layer.training for layer in model.modules()}
+    statistics = {name: value.clone() for name, value in model.state_dict().items()}
+    try:
+        for layer in modes:
+            layer.training = isinstance(layer, _BatchNorm)
+        with torch.no_grad():
+            separate = [model(first.clone())]
+            with frozen_batchnorm(model):
+                separate.append(model(others.clone()))
+            updated = {name: value.clone() for name, value in model.state_dict().items()}
+            model.load_state_dict(statistics)
+            with split_batchnorm(model, len(first)):
+                together = model(torch.cat([first, others]))
+        same = all(_close(value, updated[name]) for name, value in model.state_dict().items())
+        return same and _close(together, torch.cat(separate))
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        return False
+    finally:
+        model.load_state_dict(statistics)
+        for layer, mode in modes.items():
+            layer.training = mode
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape:
+        return False
+    if not a.is_floating_point():
+        return bool(torch.equal(a, b))
+    scale = float(a.abs().nan_to_num(0.0, 0.0).amax()) if a.numel() else 0.0
+    return bool(torch.allclose(a, b, rtol=1e-2, atol=1e-3 * scale, equal_nan=True))

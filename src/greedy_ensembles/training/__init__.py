@@ -4,6 +4,6 @@ from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.fit import fit
 from greedy_ensembles.training.load import Run, load_run
 from greedy_ensembles.training.recipe import Recipe
-from greedy_ensembles.training.sequential import NonFiniteLossError
+from greedy_ensembles.training.schedule import NonFiniteLossError
 
 __all__ = ["Epoch", "NonFiniteLossError", "Recipe", "Run", "fit", "load_run"]

@@ -1,65 +1,77 @@
-"""The eager engine: one member, one epoch, one step after another, for any model on any device.
+"""The eager engine: one operation after another, for any model, data and optimizer on any device."""
 
-A step is the published one: backward of the loss; forward of the p* samples with BatchNorm frozen and dropout on;
-backward of the coupling's term; one step of the optimizer.
-"""
-
-from typing import NamedTuple
+from contextlib import nullcontext
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from greedy_ensembles.inputs import dtype_of
-from greedy_ensembles.method import frozen_batchnorm
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor, set_learning_rate
 from greedy_ensembles.training.seeds import SHUFFLE, generator
+from greedy_ensembles.training.step import Batch, Losses, forward, objective
 from greedy_ensembles.training.weighting_set import WeightingSet
 
-_EVALUATION_BATCH = 1024
 
+class EagerEngine:
+    """Trains a group of members together; all of them are at the same epoch."""
 
-class Losses(NamedTuple):
-    """Means over an epoch: of the loss over examples, and of the coupling's term over steps."""
+    def __init__(self, members: list[Member], problem: Problem, weighting: WeightingSet | None) -> None:
+        self._members, self._problem = members, problem
+        self._weighting = weighting if needs_samples(members, weighting) else None
 
-    loss: float
-    diversity: float | None
+    def train_epoch(self) -> list[Losses]:
+        """Train every member for one epoch, each against the bank and the members before it in the group."""
+        problem, members = self._problem, self._members
+        batches = [epoch_batches(problem, member) for member in members]
+        totals = torch.zeros(2, len(members), dtype=torch.float64, device=problem.device)
+        for member in members:
+            member.model.train()
+        steps = len(batches[0])
+        for number in range(steps):
+            step = members[0].epoch * steps + number
+            self._step(step, learning_rate_factor(problem.recipe, step / steps), [b[number] for b in batches], totals)
+        examples = sum(len(indices) for indices in batches[0])
+        return as_losses(totals, examples, steps, members, self._weighting)
 
-
-def train_epoch(member: Member, problem: Problem, weighting: WeightingSet | None) -> Losses:
-    """Train a member for one epoch against the members in the bank."""
-    model, optimizer, recipe = member.model.train(), member.optimizer, problem.recipe
-    augment = problem.augment
-    batches = epoch_batches(problem, member)
-    if weighting is not None and len(weighting.bank) == 0:
-        weighting = None  # the first member has no one to differ from
-    total, term_total = torch.zeros(2, dtype=torch.float64, device=problem.device).unbind()
-    for number, indices in enumerate(batches):
-        step = member.epoch * len(batches) + number
-        set_learning_rate(optimizer, learning_rate_factor(recipe, step / len(batches)))
-        inputs = problem.inputs(problem.examples.inputs(indices))
-        targets = problem.examples.labels[indices].to(problem.device)
-        optimizer.zero_grad()
-        loss = problem.loss(model(inputs if augment is None else augment(inputs)), targets)
-        loss.backward()
-        total += loss.detach() * len(indices)
+    def _step(self, step: int, rate: float, batches: list[Tensor], totals: Tensor) -> None:
+        problem, weighting = self._problem, self._weighting
+        samples, others = None, None
         if weighting is not None:
-            term = coupling_term(model, problem, weighting, step)
-            term.backward()
-            term_total += term.detach()
-        optimizer.step()
-    examples = sum(len(indices) for indices in batches)
-    return Losses(float(total) / examples, float(term_total) / len(batches) if weighting is not None else None)
+            indices = weighting.indices(step)
+            samples, others = problem.inputs(weighting.samples[indices]), weighting.bank.at(indices)
+        for position, (member, indices) in enumerate(zip(self._members, batches, strict=True)):
+            set_learning_rate(member.optimizer, rate)
+            with nullcontext() if len(self._members) == 1 else member.at_work():
+                inputs = problem.inputs(problem.examples.inputs(indices))
+                targets = problem.examples.labels[indices].to(problem.device)
+                member.optimizer.zero_grad()
+                passed = forward(member.model, problem, Batch(inputs, targets, samples))
+                loss, term = objective(passed, problem, others)
+                loss.backward()
+                member.optimizer.step()
+            totals[0, position] += passed.loss.detach() * len(indices)
+            if term is not None:
+                totals[1, position] += term.detach()
+            if passed.outputs is not None and others is not None:
+                others = torch.cat([others, passed.outputs.detach()[None]])
 
 
-def coupling_term(model: nn.Module, problem: Problem, weighting: WeightingSet, step: int) -> Tensor:
-    """Return the coupling's term on this step's samples of p*."""
-    assert problem.coupling is not None  # who has a p* has a coupling
-    indices = weighting.indices(step)
-    with frozen_batchnorm(model):
-        outputs = problem.outputs(model(problem.inputs(weighting.samples[indices])))
-    return problem.coupling.term(outputs, weighting.bank.at(indices))
+def needs_samples(members: list[Member], weighting: WeightingSet | None) -> bool:
+    """Return whether there is anyone to differ from: a bank that is not empty, or another member of the group."""
+    return weighting is not None and len(weighting.bank) + len(members) > 1
+
+
+def as_losses(
+    totals: Tensor, examples: int, steps: int, members: list[Member], weighting: WeightingSet | None
+) -> list[Losses]:
+    """Return the means of an epoch's sums (2, members): of losses over examples, and of terms over steps."""
+    losses, terms = totals.tolist()  # the one time in an epoch that the host waits for the device
+    alone = weighting is None or len(weighting.bank) == 0  # then the first has no term
+    return [
+        Losses(losses[k] / examples, None if weighting is None or (alone and k == 0) else terms[k] / steps)
+        for k in range(len(members))
+    ]
 
 
 def epoch_batches(problem: Problem, member: Member) -> list[Tensor]:
@@ -73,27 +85,3 @@ def epoch_batches(problem: Problem, member: Member) -> list[Tensor]:
     if len(batches) > 1 and len(batches[-1]) == 1 < batch_size:
         batches.pop()
     return batches
-
-
-@torch.no_grad()
-def count_correct(model: nn.Module, problem: Problem) -> int | None:
-    """Return how many held-out examples the model gets right, or None where none are held out."""
-    if len(problem.validation) == 0:
-        return None
-    model.eval()
-    correct = torch.zeros((), dtype=torch.long, device=problem.device)
-    for indices in problem.validation.split(_EVALUATION_BATCH):
-        predicted = model(problem.inputs(problem.examples.inputs(indices))).argmax(dim=1)
-        correct += (predicted == problem.examples.labels[indices].to(problem.device)).sum()
-    return int(correct)
-
-
-@torch.no_grad()
-def outputs_on_set(model: nn.Module, problem: Problem, weighting: WeightingSet) -> Tensor:
-    """Return a finished member's row of the bank: its outputs on the whole p* set in eval mode, in single precision."""
-    model.eval()
-    rows = [
-        problem.outputs(model(problem.inputs(batch, dtype_of(model)))).float()
-        for batch in weighting.samples.split(_EVALUATION_BATCH)
-    ]
-    return torch.cat(rows)

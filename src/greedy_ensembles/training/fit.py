@@ -1,6 +1,6 @@
 """`ge.fit`: train an ensemble, in memory or in a run folder."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,15 @@ from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.configuration import describe, describe_data, provenance
 from greedy_ensembles.training.events import Callback, Epoch
+from greedy_ensembles.training.memory import check_memory
+from greedy_ensembles.training.numerics import numerics
 from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.progress import ProgressBars
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.run_folder import open_run_folder
+from greedy_ensembles.training.schedule import SCHEDULES, train
 from greedy_ensembles.training.seeds import preserved_generators
-from greedy_ensembles.training.sequential import train_sequentially
 from greedy_ensembles.training.store import MemoryStore, Store
-from greedy_ensembles.training.weighting_set import check_memory
-
-#: When members train.
-SCHEDULES: dict[str, Callable[[Problem, Store, Callable[[Epoch], None]], None]] = {"sequential": train_sequentially}
 
 
 def fit(
@@ -61,7 +59,8 @@ def fit(
         validation: the share of each class that is held out to select each member's best epoch; 0: keep the last one.
         run_dir: a folder for checkpoints and members. A run found there is resumed, or extended to a larger size.
         earlier: an ensemble whose members count as already there.
-        schedule: "sequential", one member after another.
+        schedule: "sequential", one member after another (the paper's), or "concurrent", all at once, each repelled
+            from the current outputs of those before it; `recipe.members_at_once` bounds how many.
         device: where to train; by default CUDA where there is one.
         progress: whether to show a progress bar.
         callbacks: called with an `Epoch` after every epoch.
@@ -98,6 +97,7 @@ def fit(
     check_memory(problem)
     with ExitStack() as stack:
         stack.enter_context(preserved_generators(problem.device))
+        stack.enter_context(numerics(problem.recipe, problem.device))
         store = stack.enter_context(_store(problem, run_dir, data))
         if progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
@@ -112,7 +112,7 @@ def fit(
                     watcher(event)
 
         try:
-            SCHEDULES[schedule](problem, store, notify)
+            train(problem, store, notify)
         except KeyboardInterrupt as interruption:
             interruption.add_note(_how_to_go_on(last, run_dir))
             raise

@@ -1,11 +1,14 @@
 """One member under way: its model, optimizer, history and best epoch so far, and all of that as one saved state."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.training.numerics import placed
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import make_optimizer
 from greedy_ensembles.training.seeds import global_state, restore_global_state, seed_global_generators
@@ -20,13 +23,23 @@ class Member:
         self.seed = problem.seed + number - 1
         self._device = problem.device
         seed_global_generators(self.seed)
-        self.model: nn.Module = problem.make_model().to(problem.device)
+        self.model: nn.Module = placed(problem.make_model(), problem.device, problem.memory_format)
         self.optimizer = make_optimizer(problem.recipe, self.model)
+        self._generators = global_state(self._device)
         self.epoch = 0  #: epochs finished
         self.history: History = []
         self._best: dict[str, Any] | None = None
         # Masks of attention are minus infinity by design; what started out finite has to stay so.
         self._numbers = [name for name, value in _floats(self.model) if torch.isfinite(value).all()]
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Let the global generators be this member's inside the block."""
+        restore_global_state(self._generators, self._device)
+        try:
+            yield
+        finally:
+            self._generators = global_state(self._device)
 
     def end_epoch(self, record: dict[str, Any], correct: int | None) -> None:
         """Note a finished epoch; keep its weights if none before had as many correct, or always without validation."""
@@ -65,7 +78,7 @@ class Member:
             "epoch": self.epoch,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "generators": global_state(self._device),
+            "generators": self._generators,
             "best": self._best,
             "history": json.dumps(self.history),  # text: it grows, and is rewritten after every epoch
         }
@@ -75,7 +88,12 @@ class Member:
         self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        restore_global_state(state["generators"], self._device)
+        for parameter, values in self.optimizer.state.items():
+            for name, value in values.items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    # In the layout of the parameter, which files do not keep and fused updates need.
+                    values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+        self._generators = state["generators"]
 
     def is_finite(self) -> bool:
         """Return whether all weights and statistics of the model that were finite at the start still are."""

@@ -19,9 +19,17 @@ from greedy_ensembles.method import METHODS, Coupling
 from greedy_ensembles.method.weighting import Gaussian, Weighting, moments
 from greedy_ensembles.training.configuration import describe, describe_model, describe_weighting
 from greedy_ensembles.training.examples import Examples, as_examples
+from greedy_ensembles.training.footprint import Footprint, measure_footprint
+from greedy_ensembles.training.numerics import memory_format, placed
 from greedy_ensembles.training.recipe import Augmentation, Loss, Recipe, as_augmentation
 from greedy_ensembles.training.seeds import generator, preserved_generators, seed_global_generators
-from greedy_ensembles.training.trial import check_normalize, check_outputs, check_passes, checked_model
+from greedy_ensembles.training.trial import (
+    can_share_a_pass,
+    check_normalize,
+    check_outputs,
+    check_passes,
+    checked_model,
+)
 
 #: How the distance between members sees their logits. The paper's figures belong to probabilities.
 DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -44,6 +52,9 @@ class Problem:
     coupling: Coupling | None
     weighting: Weighting | None
     outputs: Callable[[Tensor], Tensor]  #: from logits to what distances are measured between
+    one_pass: bool  #: whether examples and samples of p* can go through a model together
+    memory_format: torch.memory_format  #: of the models' inputs
+    footprint: Footprint  #: what one member needs of memory
     recipe: Recipe
     seed: int
     earlier: Ensemble | None
@@ -109,6 +120,9 @@ def pose(
         classes = check_outputs(model, examples, recipe, device)
         weighting = _checked_weighting(weighting, examples) if coupling is not None else None
         check_passes(model, earlier, weighting, examples, recipe, device, classes)
+        one_pass = weighting is not None and can_share_a_pass(model, weighting, examples, recipe, device)
+        layout = memory_format(recipe, device, model)
+        footprint = measure_footprint(placed(model, device, layout), examples, recipe, device)
         configuration = {
             "method": method,
             "strength": None if strength is None else float(strength),
@@ -134,6 +148,9 @@ def pose(
         coupling=coupling,
         weighting=weighting,
         outputs=DISTANCES[distance],
+        one_pass=one_pass,
+        memory_format=layout,
+        footprint=footprint,
         recipe=recipe,
         seed=seed,
         earlier=earlier,
@@ -193,6 +210,8 @@ def _coupling(method: str, strength: float | None, size: int) -> Coupling | None
     if strength is None:
         raise ValueError(f"method {method!r} needs strength (lambda_M), for example strength=1.0")
     check_number("strength (lambda_M)", strength, least=0.0)
+    if strength == 0:  # a constant is left of the term: Deep Ensembles
+        return None
     return kind(float(strength), size)
 
 

@@ -17,6 +17,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Augmentation = Callable[[Tensor], Tensor]
 OptimizerName = Literal["sgd", "adamw"]
 Schedule = Literal["anneal", "milestones", "constant"]
+Precision = Literal["float32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Recipe:
             them; applied to training examples alone.
         normalize: (mean, std), numbers or one number a channel, taken out of the inputs of training, p* and prediction
             alike, after uint8 inputs were scaled to [0, 1].
+        precision: "float32", "tf32" (products of a GPU's tensor cores, sums in single precision) or "bf16" (autocast);
+            weights and their updates are in the model's own precision always.
+        deterministic: whether to use only kernels that give the same result every time; slower on a GPU.
+        members_at_once: how many members the concurrent schedule trains together; None: all that memory holds.
     """
 
     epochs: int = 100
@@ -64,6 +69,9 @@ class Recipe:
     loss: Loss | None = None
     augment: Literal["flip_crop"] | Augmentation | None = None
     normalize: Sequence[float | Sequence[float]] | None = None
+    precision: Precision = "float32"
+    deterministic: bool = False
+    members_at_once: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):  # numbers of numpy become plain ones, which JSON and torch take
@@ -72,7 +80,7 @@ class Recipe:
                 object.__setattr__(self, field.name, value.item())
         for name in ("epochs", "batch_size"):
             check_count(name, getattr(self, name), least=1)
-        for name in ("weighting_batch_size", "weighting_samples"):
+        for name in ("weighting_batch_size", "weighting_samples", "members_at_once"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=1)
         check_count("warmup_epochs", self.warmup_epochs, least=0)
@@ -85,6 +93,9 @@ class Recipe:
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
         check_choice("schedule", self.schedule, get_args(Schedule))
+        check_choice("precision", self.precision, get_args(Precision))
+        if not isinstance(self.deterministic, bool):
+            raise TypeError(f"deterministic must be True or False, got {self.deterministic!r}")
         if not callable(self.optimizer):
             check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         if self.loss is not None and not callable(self.loss):

@@ -3,7 +3,7 @@
     run.json                   configuration, size, versions, command, commit
     members/NN/                weights.safetensors (selected epoch), history.jsonl, member.json (written last)
     bank/NN.safetensors        the member's outputs on the p* set
-    checkpoint.safetensors     the member under way after its last finished epoch: model, optimizer, generators, history
+    checkpoint.safetensors     the members under way after their last epoch: model, optimizer, generators, history
     lock                       held by the process that trains here, and released by the system when it ends
 
 Every file is replaced as a whole (`greedy_ensembles.storage`). A member counts once its member.json exists; a kill
@@ -49,7 +49,7 @@ class RunFolder:
             yield storage.read_tensors(file, self._device, seal)[0]["outputs"]
 
     def checkpoint(self) -> dict[str, Any] | None:
-        """Return the state of the member under way, if one was saved."""
+        """Return the state of the members under way, if one was saved."""
         if not self._checkpoint.exists():
             return None
         remedy = f"Delete it to train member {self.finished + 1} again from its first epoch"
@@ -57,22 +57,27 @@ class RunFolder:
         # Cloned, since what was read is mapped from a file that the next epoch replaces.
         tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         state: dict[str, Any] = unflatten(json.loads(metadata["state"]), tensors)
-        if state["number"] <= self.finished:  # a kill came between the end of a member and this
+        numbers = [member["number"] for member in state["members"]]
+        if numbers[-1] <= self.finished:  # a kill came between the end of these members and this
             self._checkpoint.unlink()
             return None
-        if state["number"] > self.finished + 1:
+        if numbers[0] > self.finished + 1:
             missing = weights_file(self.path, self.finished + 1).with_name("member.json")
-            raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {state['number']}")
+            raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {numbers[0]}")
         return state
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Replace the state of the member under way."""
+        """Replace the state of the members under way."""
         tensors: dict[str, Tensor] = {}
         skeleton = flatten(state, tensors)
         storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton)})
 
+    def drop_checkpoint(self) -> None:
+        """Delete the state of the members under way, which are all finished."""
+        self._checkpoint.unlink(missing_ok=True)
+
     def add(self, member: Finished) -> None:
-        """Write a finished member, and drop the checkpoint that it came from."""
+        """Write a finished member."""
         weights = weights_file(self.path, member.number)
         weights.parent.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(line) + "\n" for line in member.history).encode()
@@ -83,7 +88,6 @@ class RunFolder:
             bank.parent.mkdir(exist_ok=True)
             files["bank"] = storage.write_tensors(bank, {"outputs": member.row})
         storage.write_json(weights.with_name("member.json"), {**member.facts, "files": files})
-        self._checkpoint.unlink(missing_ok=True)
         self.finished = member.number
 
     def ensemble(self, normalize: Normalize | None) -> Ensemble:

@@ -36,11 +36,15 @@ class Store(Protocol):
         ...
 
     def checkpoint(self) -> dict[str, Any] | None:
-        """Return the state of the member under way, if one was saved."""
+        """Return the state of the members under way, if one was saved."""
         ...
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Keep the state of the member under way."""
+        """Keep the state of the members under way: {"members": [...]}, each with its "number"."""
+        ...
+
+    def drop_checkpoint(self) -> None:
+        """Forget the state of the members under way, which are all finished."""
         ...
 
     def add(self, member: Finished) -> None:
@@ -72,6 +76,9 @@ class MemoryStore:
         return None
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def drop_checkpoint(self) -> None:
         """Do nothing."""
 
     def add(self, member: Finished) -> None:

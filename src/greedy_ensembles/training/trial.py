@@ -10,10 +10,13 @@ from torch.nn.parameter import UninitializedParameter
 
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, device_of, dtype_of, to_model
+from greedy_ensembles.method import rows_stay_rows
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import Recipe, as_augmentation, make_optimizer
 from greedy_ensembles.training.seeds import generator
+
+_FEW = 8  # enough for BatchNorm's statistics not to be those of two lucky inputs
 
 
 def check_normalize(recipe: Recipe, examples: Examples) -> None:
@@ -94,6 +97,16 @@ def check_passes(
             if not isinstance(outputs, Tensor) or outputs.shape != (len(batch), classes):
                 found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
                 raise ValueError(f"earlier member {number} must return {(len(batch), classes)} logits, got {found}")
+
+
+def can_share_a_pass(
+    model: nn.Module, weighting: Weighting, examples: Examples, recipe: Recipe, device: torch.device
+) -> bool:
+    """Return whether examples and samples of p* may go through the model in one batch, with BatchNorm split."""
+    few = examples.inputs(torch.arange(min(_FEW, len(examples)), device=examples.device))
+    samples = as_stored(weighting.sample(_FEW, generator(0)), examples.dtype)
+    first, others = (to_model(part.to(device), recipe.normalize, dtype_of(model)) for part in (few, samples))  # type: ignore[arg-type]
+    return rows_stay_rows(model, first, others)
 
 
 def check_outputs(model: nn.Module, examples: Examples, recipe: Recipe, device: torch.device) -> int:

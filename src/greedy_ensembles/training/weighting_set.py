@@ -1,10 +1,5 @@
 """The p* set: drawn once per seed, of fixed size; every step takes some of its samples by index."""
 
-import contextlib
-import math
-import os
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -37,37 +32,3 @@ class WeightingSet:
 def weighting_samples(problem: Problem) -> int:
     """Return the size of the p* set."""
     return problem.recipe.weighting_samples or len(problem.train)
-
-
-def check_memory(problem: Problem) -> None:
-    """Refuse a p* set and bank that memory cannot hold, before anything is made or written."""
-    if problem.weighting is None:
-        return
-    count, numbers = weighting_samples(problem), math.prod(problem.examples.shape)
-    bank = Bank.nbytes(problem.size, count, problem.classes)
-    needed, available = 4 * numbers * count + bank, available_memory(problem.device)
-    if available is not None and needed > available:
-        raise ValueError(
-            f"{count} samples of p* and the bank of {problem.size} members' outputs on them need {_gib(needed)} "
-            f"({_gib(bank)} for the bank), and {_gib(available)} are free on {problem.device}; "
-            "use a smaller p* set: Recipe(weighting_samples=...)"
-        )
-
-
-def available_memory(device: torch.device) -> int | None:
-    """Return the bytes that can still be allocated on a device, or None where the system does not say."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    limits = []
-    with contextlib.suppress(OSError), Path("/proc/meminfo").open() as lines:
-        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError):  # of a container; the file says "max" where there is none
-        group = Path("/sys/fs/cgroup")
-        limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    if not limits and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(limits, default=None)
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"

@@ -1,0 +1,87 @@
+"""Whether a training fits into memory, and how many members at once, known before it starts."""
+
+import contextlib
+import math
+import os
+from pathlib import Path
+
+import torch
+
+from greedy_ensembles.method import Bank
+from greedy_ensembles.training.problem import Problem
+from greedy_ensembles.training.weighting_set import weighting_samples
+
+#: What passes need beyond the tensors that they keep: buffers of kernels, gradients under way.
+_MARGIN = 1.25
+
+
+def check_memory(problem: Problem) -> None:
+    """Refuse a p* set, a bank and a member that memory cannot hold, before anything is made or written."""
+    available = available_memory(problem.device)
+    if available is None:
+        return
+    bank, fixed, member = _bank(problem), _fixed(problem), _member(problem)
+    if bank and fixed > available:
+        raise ValueError(
+            f"{weighting_samples(problem)} samples of p* and the bank of {problem.size} members' outputs on them need "
+            f"{_gib(fixed)} ({_gib(bank)} for the bank), and {_gib(available)} are free on {problem.device}; "
+            "use a smaller p* set: Recipe(weighting_samples=...)"
+        )
+    if fixed + member > available:
+        raise ValueError(
+            f"one member needs {_gib(member)} to train ({_gib(problem.footprint.state)} for weights, gradients and "
+            f"optimizer, the rest for a batch of {_rows(problem)} inputs) beside {_gib(fixed)} for p*, and "
+            f"{_gib(available)} are free on {problem.device}; use a smaller batch_size or weighting_batch_size"
+        )
+
+
+def members_at_once(problem: Problem) -> int:
+    """Return how many members to train together: as many as the recipe says, or else as memory holds."""
+    most = problem.recipe.members_at_once or problem.size
+    available = available_memory(problem.device)
+    if problem.recipe.members_at_once is not None or available is None:
+        return min(most, problem.size)
+    return max(1, min(most, int((available - _fixed(problem)) // max(_member(problem), 1))))
+
+
+def _bank(problem: Problem) -> int:
+    if problem.weighting is None:
+        return 0
+    return Bank.nbytes(problem.size, weighting_samples(problem), problem.classes)
+
+
+def _fixed(problem: Problem) -> int:
+    """Return the bytes of what all members share and is not there yet: the p* set and the bank."""
+    if problem.weighting is None:
+        return 0
+    return 4 * math.prod(problem.examples.shape) * weighting_samples(problem) + _bank(problem)
+
+
+def _member(problem: Problem) -> int:
+    return int(problem.footprint.state + _MARGIN * problem.footprint.row * _rows(problem))
+
+
+def _rows(problem: Problem) -> int:
+    recipe = problem.recipe
+    samples = 0 if problem.weighting is None else recipe.weighting_batch_size or recipe.batch_size
+    return min(recipe.batch_size, len(problem.train)) + samples
+
+
+def available_memory(device: torch.device) -> int | None:
+    """Return the bytes that can still be allocated on a device, or None where the system does not say."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by PyTorch, for the next one
+        return int(torch.cuda.mem_get_info(device)[0]) + held
+    limits = []
+    with contextlib.suppress(OSError), Path("/proc/meminfo").open() as lines:
+        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):  # of a container; the file says "max" where there is none
+        group = Path("/sys/fs/cgroup")
+        limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    if not limits and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(limits, default=None)
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB"
