@@ -4,6 +4,7 @@ Bytes (uint8 images) become numbers in [0, 1]; then, if asked for, mean and stan
 of other types, such as tokens, go to the model as they are.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -48,9 +49,16 @@ def to_model(x: Tensor, normalize: Normalize | None, dtype: torch.dtype) -> Tens
         return x.clone()
     if normalize is None:
         return x
-    channels = (-1, *[1] * (x.ndim - 2))
-    mean, std = (torch.tensor(part, dtype=dtype, device=x.device).reshape(channels) for part in normalize)
+    mean, std = _constants(normalize, x.ndim, dtype, x.device)
     return (x - mean) / std
+
+
+@functools.lru_cache(maxsize=64)  # made once: what a GPU records must not copy from the host
+def _constants(normalize: Normalize, ndim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation in a form that broadcasts over the channels of a batch."""
+    channels = (-1, *[1] * (ndim - 2))
+    mean, std = (torch.tensor(part, dtype=dtype, device=device).reshape(channels) for part in normalize)
+    return mean, std
 
 
 def as_stored(samples: Tensor, dtype: torch.dtype) -> Tensor:

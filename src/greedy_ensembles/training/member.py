@@ -25,7 +25,7 @@ class Member:
         seed_global_generators(self.seed)
         self.model: nn.Module = placed(problem.make_model(), problem.device, problem.memory_format)
         self.optimizer = make_optimizer(problem.recipe, self.model)
-        self._generators = global_state(self._device)
+        self.generators = global_state(self._device)  #: as this member left them
         self.epoch = 0  #: epochs finished
         self.history: History = []
         self._best: dict[str, Any] | None = None
@@ -35,11 +35,11 @@ class Member:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Let the global generators be this member's inside the block."""
-        restore_global_state(self._generators, self._device)
+        restore_global_state(self.generators, self._device)
         try:
             yield
         finally:
-            self._generators = global_state(self._device)
+            self.generators = global_state(self._device)  #: as this member left them
 
     def end_epoch(self, record: dict[str, Any], correct: int | None) -> None:
         """Note a finished epoch; keep its weights if none before had as many correct, or always without validation."""
@@ -52,6 +52,7 @@ class Member:
 
     def select_best(self) -> None:
         """Give the model the weights of its best epoch, for good."""
+        self.optimizer.zero_grad()  # the model outlives training, gradients need not
         assert self._best is not None
         if self._best["weights"] is not None:
             self.model.load_state_dict(self._best["weights"])
@@ -78,7 +79,7 @@ class Member:
             "epoch": self.epoch,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "generators": self._generators,
+            "generators": self.generators,
             "best": self._best,
             "history": json.dumps(self.history),  # text: it grows, and is rewritten after every epoch
         }
@@ -93,7 +94,7 @@ class Member:
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     # In the layout of the parameter, which files do not keep and fused updates need.
                     values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-        self._generators = state["generators"]
+        self.generators = state["generators"]
 
     def is_finite(self) -> bool:
         """Return whether all weights and statistics of the model that were finite at the start still are."""

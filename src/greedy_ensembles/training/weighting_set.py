@@ -15,7 +15,7 @@ class WeightingSet:
 
     def __init__(self, problem: Problem, weighting: Weighting) -> None:
         self._seed = problem.seed
-        self._batch_size = problem.recipe.weighting_batch_size or problem.recipe.batch_size
+        self.batch_size = problem.recipe.weighting_batch_size or problem.recipe.batch_size
         count = weighting_samples(problem)
         samples = weighting.sample(count, generator(WEIGHTING_SET, problem.seed))
         if len(samples) != count or not all(bool(torch.isfinite(part).all()) for part in samples.split(1024)):
@@ -26,7 +26,7 @@ class WeightingSet:
     def indices(self, step: int) -> Tensor:
         """Return the samples of a step, drawn with replacement: the same for every member and schedule."""
         chosen = generator(WEIGHTING_BATCH, self._seed, step)
-        return torch.randint(len(self.samples), (self._batch_size,), generator=chosen).to(self.samples.device)
+        return torch.randint(len(self.samples), (self.batch_size,), generator=chosen).to(self.samples.device)
 
 
 def weighting_samples(problem: Problem) -> int:

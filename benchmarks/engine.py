@@ -1,0 +1,258 @@
+"""What a member's step costs: the published loop's shape, the captured engine, both schedules, small p* batches.
+
+On a GPU (batch 128, CIFAR-10 shapes, M = 11) times are milliseconds per member and step, data preparation included, and
+every target is a ratio within this run. Without a GPU, the ratios that are promised for the CPU.
+
+    python benchmarks/engine.py [--out FOLDER] [--models VGG16BN ...] [--profile]
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import greedy_ensembles as ge
+from greedy_ensembles.models import named
+from greedy_ensembles.training.captured import CapturedEngine
+from greedy_ensembles.training.eager import EagerEngine
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.memory import members_at_once
+from greedy_ensembles.training.numerics import numerics
+from greedy_ensembles.training.problem import Problem, pose
+from greedy_ensembles.training.weighting_set import WeightingSet
+
+BATCH, SIZE, STEPS, STRENGTH = 128, 11, 40, 3.0
+MODELS = ("VGG16BN", "PreResNet164", "WideResNet28x10")
+#: (row, model) -> what it must reach.
+TARGETS = {
+    "published loop over concurrent, p* batch 128": (">=", {"VGG16BN": 10, "PreResNet164": 8, "WideResNet28x10": 2.5}),
+    "p* batch 8 over Deep Ensembles, concurrent": (
+        "<=",
+        {"VGG16BN": 1.15, "PreResNet164": 1.2, "WideResNet28x10": 1.15},
+    ),
+    "concurrent over sequential, p* batch 128": ("<=", {"VGG16BN": 0.7, "PreResNet164": 0.7, "WideResNet28x10": 1.0}),
+}
+
+
+def problem(model: str, samples: int | None, device: str, examples: int, side: int = 32, **changes: Any) -> Problem:
+    """Return a training on random images; `samples` is the p* batch, None for Deep Ensembles."""
+    draw = torch.Generator().manual_seed(0)
+    channels = 1 if side == 28 else 3
+    x = torch.randint(0, 256, (examples, channels, side, side), dtype=torch.uint8, generator=draw)
+    y = torch.randint(0, 10, (examples,), generator=draw)
+    paper = ("mnist", model) if side == 28 else ("cifar10", model)
+    recipe = ge.Recipe.paper(*paper, batch_size=BATCH, weighting_batch_size=samples, **changes)
+    return pose(
+        named(model, 10, channels),
+        (x, y),
+        size=SIZE,
+        method="deep" if samples is None else "greedy",
+        strength=None if samples is None else STRENGTH,
+        weighting=None,
+        distance="probabilities",
+        recipe=recipe,
+        seed=0,
+        validation=0.0,
+        earlier=None,
+        schedule="concurrent",
+        device=device,
+    )
+
+
+def published_loop(model: str, samples: int | None) -> float:
+    """Return milliseconds a step of the published loop's shape: eager, single precision as PyTorch has it by default,
+    two passes, a number read back at every step; its data is on the GPU already, which flatters it."""
+    torch.manual_seed(0)
+    net = named(model, 10, 3)().cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+    x, y = torch.rand(STEPS * BATCH, 3, 32, 32, device="cuda"), torch.randint(0, 10, (STEPS * BATCH,), device="cuda")
+    noise = torch.rand(STEPS * BATCH, 3, 32, 32, device="cuda")
+    bank = torch.rand(SIZE // 2, STEPS * BATCH, 10, device="cuda").softmax(2)
+    norms = [layer for layer in net.modules() if isinstance(layer, nn.BatchNorm2d)]
+
+    def epoch() -> None:
+        for start in range(0, len(x), BATCH):
+            rows = slice(start, start + BATCH)
+            optimizer.zero_grad()
+            loss = cross_entropy(net(x[rows]), y[rows])
+            loss.backward()
+            if samples is not None:
+                for layer in norms:
+                    layer.eval()
+                outputs = net(noise[rows]).softmax(1)
+                for layer in norms:
+                    layer.train()
+                distances = [(outputs - row[rows]).square().sum(1).mean() for row in bank]
+                term = torch.logsumexp(torch.stack([-(STRENGTH / SIZE) * d for d in distances]), 0)
+                term.backward()
+            optimizer.step()
+            loss.item()
+
+    return 1e3 * seconds(epoch, repeats=2) / STEPS
+
+
+def captured(model: str, samples: int | None, concurrent: bool, profile: bool = False) -> dict[str, float]:
+    """Return milliseconds a member and step of the captured engine, and what getting ready took."""
+    posed = problem(model, samples, "cuda", STEPS * BATCH, precision="bf16")
+    with numerics(posed.recipe, posed.device):
+        weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
+        count = members_at_once(posed) if concurrent else 1
+        first = 1 if concurrent else SIZE // 2 + 1
+        if weighting is not None:
+            for _ in range(first - 1):
+                weighting.bank.append(torch.rand(len(weighting.samples), 10, device="cuda").softmax(1))
+        members = [Member(posed, number) for number in range(first, first + count)]
+        start = time.perf_counter()
+        engine = CapturedEngine(members, posed, weighting)
+        ready = time.perf_counter() - start
+        milliseconds = 1e3 * seconds(engine.train_epoch) / STEPS / count
+        if profile:
+            show_profile(engine.train_epoch)
+        memory = torch.cuda.max_memory_allocated() / 2**30
+    del engine, members, weighting, posed
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return {"milliseconds": milliseconds, "ready_seconds": ready, "members_at_once": count, "peak_gib": memory}
+
+
+def seconds(run: Callable[[], object], repeats: int = 3) -> float:
+    """Return the median time of a call, after one that does not count."""
+    run()
+    times = []
+    for _ in range(repeats):
+        synchronize()
+        start = time.perf_counter()
+        run()
+        synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def synchronize() -> None:
+    """Wait for the GPU, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def show_profile(run: Callable[[], object]) -> None:
+    """Print which kernels the time of an epoch goes to, by kind."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as record:
+        run()
+        torch.cuda.synchronize()
+    kinds = {
+        "convolutions": ("conv", "gemm", "xmma", "cutlass", "nvjet", "fprop", "dgrad", "wgrad"),
+        "optimizer": ("multi_tensor",),
+    }
+    totals: dict[str, list[float]] = {}
+    for event in record.key_averages():
+        name = event.key.lower()
+        kind = next((k for k, words in kinds.items() if any(w in name for w in words) and "triton" not in name), None)
+        kind = kind or ("fused pointwise and reductions" if "triton" in name else "others")
+        entry = totals.setdefault(kind, [0, 0])
+        entry[0] += event.count / STEPS
+        entry[1] += event.self_device_time_total / 1e3 / STEPS
+    for kind, (count, milliseconds) in sorted(totals.items(), key=lambda item: -item[1][1]):
+        print(f"    {kind}: {milliseconds:.2f} ms in {count:.0f} kernels a step of the group")
+
+
+def on_gpu(models: list[str], out: Path | None, profile: bool) -> None:
+    """Measure all of the table, print it, and write it where asked."""
+    figures: dict[str, Any] = {}
+    for model in models:
+        row: dict[str, Any] = {}
+        for name, samples in (("deep", None), ("greedy", BATCH)):
+            row[f"published loop, {name}"] = {"milliseconds": published_loop(model, samples)}
+        for schedule, concurrent in (("sequential", False), ("concurrent", True)):
+            for name, samples in (("deep", None), ("p* batch 128", 128), ("p* batch 32", 32), ("p* batch 8", 8)):
+                row[f"{schedule}, {name}"] = captured(model, samples, concurrent, profile)
+        for name, entry in row.items():
+            ready = f"  ({entry['ready_seconds']:.0f} s to get ready)" if "ready_seconds" in entry else ""
+            print(f"{model:16} {name:26} {entry['milliseconds']:8.3f} ms{ready}", flush=True)
+        time_of = {name: entry["milliseconds"] for name, entry in row.items()}
+        ratios = {
+            "published loop over concurrent, p* batch 128": time_of["published loop, greedy"]
+            / time_of["concurrent, p* batch 128"],
+            "p* batch 8 over Deep Ensembles, concurrent": time_of["concurrent, p* batch 8"]
+            / time_of["concurrent, deep"],
+            "concurrent over sequential, p* batch 128": time_of["concurrent, p* batch 128"]
+            / time_of["sequential, p* batch 128"],
+        }
+        for name, value in ratios.items():
+            sign, targets = TARGETS[name]
+            met = value >= targets[model] if sign == ">=" else value <= targets[model]
+            print(
+                f"{model:16} {name}: {value:.2f} (target {sign} {targets[model]}: {'met' if met else 'missed'})",
+                flush=True,
+            )
+        figures[model] = {"times": row, "ratios": ratios}
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        facts = {
+            "command": "python benchmarks/engine.py",
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "batch": BATCH,
+            "size": SIZE,
+            "steps": STEPS,
+        }
+        (out / "speed.json").write_text(json.dumps({**facts, "models": figures}, indent=2) + "\n")
+
+
+def on_cpu() -> None:
+    """Print the ratios that are promised for the CPU."""
+    torch.set_num_threads(1)
+    steps = 4
+
+    def step(samples: int | None, bank: int) -> float:
+        posed = problem("PreResNet8", samples, "cpu", steps * BATCH, side=28)
+        weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
+        if weighting is not None:
+            for _ in range(bank):
+                weighting.bank.append(torch.rand(len(weighting.samples), 10).softmax(1))
+        engine = EagerEngine([Member(posed, bank + 1)], posed, weighting)
+        return seconds(engine.train_epoch, repeats=5) / steps
+
+    def coupling(earlier: int) -> float:
+        outputs = torch.randn(BATCH, 10).softmax(1).requires_grad_()
+        bank = torch.randn(earlier, BATCH, 10).softmax(2)
+        return seconds(lambda: [ge.diversity_term(outputs, bank, 1.0, 100).backward() for _ in range(200)]) / 200
+
+    deep, greedy = step(None, 0), step(BATCH // 8, 5)
+    print("PreResNet8, 28x28, batch 128, one thread of a CPU")
+    print(f"  a step of greedy at p* batch 16 over one of Deep Ensembles: {greedy / deep:.2f} (target <= 1.3)")
+    costs = {k: coupling(k) for k in (5, 10, 20, 50)}
+    print(f"  the coupling alone against 50 members, of a step: {costs[50] / deep:.2%} (target < 5 %)")
+    print(
+        "  its cost against 5, 10, 20, 50 members over that against 5:",
+        *(f"{c / costs[5]:.1f}" for c in costs.values()),
+    )
+
+
+def main() -> None:
+    """Measure what this machine can."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--profile", action="store_true")
+    arguments = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt):
+        if torch.cuda.is_available():
+            on_gpu(arguments.models, arguments.out, arguments.profile)
+        else:
+            on_cpu()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The captured engine: the whole step of a group as one CUDA graph, its members as parallel branches.
+
+Small networks at usual batch sizes are bound by the launches of their kernels, not by the GPU. So everything that a
+step does, from choosing the examples to the optimizer, is recorded once and replayed from then on, and where training
+is long enough for it to pay, the networks are compiled first.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from greedy_ensembles.training.compilation import compiled, worth_compiling
+from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samples
+from greedy_ensembles.training.examples import ArrayExamples
+from greedy_ensembles.training.group_step import GroupStep, hold_learning_rates
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.problem import Problem
+from greedy_ensembles.training.recipe import learning_rate_factor
+from greedy_ensembles.training.seeds import global_state
+from greedy_ensembles.training.step import Losses
+from greedy_ensembles.training.weighting_set import WeightingSet
+
+_WARM_UP = 2  # steps: the first lets libraries choose their kernels, the second finds all choices made
+
+
+class CannotCapture(Exception):
+    """Why a step cannot be recorded, in a few words."""
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return what forbids capturing this training, as far as can be told without trying."""
+    if not isinstance(problem.examples, ArrayExamples):
+        return "a Dataset is read item by item; give data as a pair of arrays"
+    if callable(problem.recipe.optimizer):
+        return "optimizers of one's own may do what cannot be recorded; those of the recipe can"
+    return None
+
+
+class CapturedEngine:
+    """Trains a group of members together; raises `CannotCapture` where their step cannot be recorded."""
+
+    def __init__(self, members: list[Member], problem: Problem, weighting: WeightingSet | None) -> None:
+        self._members, self._problem = members, problem
+        self._weighting = weighting if needs_samples(members, weighting) else None
+        self._totals = torch.zeros(2, len(members), dtype=torch.float64, device=problem.device)
+        self._branches = Streams(members, problem.device)
+        lengths = [len(batch) for batch in epoch_batches(problem, members[0])]
+        hold_learning_rates(members, problem.device)
+        with _kept(members, problem.device):
+            self._full = self._record(lengths.count(lengths[0]), lengths[0], worth_compiling(members, problem))
+            rest = lengths[-1] if lengths[-1] != lengths[0] else 0
+            self._rest = self._record(1, rest, compile_models=False) if rest else None
+
+    def train_epoch(self) -> list[Losses]:
+        """Train every member for one epoch, each against the bank and the members before it in the group."""
+        problem, members = self._problem, self._members
+        batches = [epoch_batches(problem, member) for member in members]
+        steps = len(batches[0])
+        numbers = range(members[0].epoch * steps, (members[0].epoch + 1) * steps)
+        samples = [] if self._weighting is None else [self._weighting.indices(step) for step in numbers]
+        rates = [learning_rate_factor(problem.recipe, step / steps) for step in numbers]
+        full = steps if self._rest is None else steps - 1
+        for member in members:
+            member.model.train()
+        self._totals.zero_()
+        with self._branches.generators_of_members():
+            for recorded, part in ((self._full, slice(full)), (self._rest, slice(full, steps))):
+                if recorded is not None:
+                    recorded.play([b[part] for b in batches], samples[part], rates[part])
+            # Reading the sums waits for the device, after which the generators' states are those after the epoch.
+            return as_losses(self._totals, sum(map(len, batches[0])), steps, members, self._weighting)
+
+    def _record(self, rows: int, batch_size: int, compile_models: bool) -> "Recorded":
+        def step() -> GroupStep:
+            return GroupStep(
+                self._members, self._problem, self._weighting, self._totals, rows, batch_size, self._branches
+            )
+
+        models = [member.model for member in self._members]
+        if compile_models:
+            try:
+                with compiled(models):
+                    return Recorded(step(), self._branches, self._problem.device)
+            except Exception as error:  # of any kind: what compiles depends on model, drivers and versions
+                warnings.warn(f"trained without compiling, which failed: {_in_short(error)}", stacklevel=2)
+        return Recorded(step(), self._branches, self._problem.device)
+
+
+class Recorded:
+    """A step that was recorded, to be played as often as its tables have rows."""
+
+    def __init__(self, step: GroupStep, branches: "Streams", device: torch.device) -> None:
+        self._step = step
+        before = _host_generators(device)
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        try:
+            with torch.cuda.stream(side), branches.generators_of_members():
+                for _ in range(_WARM_UP):
+                    step.load_nothing()
+                    step.run()
+                step.load_nothing()
+            torch.cuda.current_stream(device).wait_stream(side)
+            if _host_generators(device) != before:
+                raise CannotCapture("model, loss or augmentation draws random numbers on the host")
+            self._graph = torch.cuda.CUDAGraph()
+            branches.register(self._graph)
+            with torch.cuda.graph(self._graph):
+                step.run()
+        except (RuntimeError, ValueError, TypeError) as error:
+            torch.cuda.synchronize(device)
+            raise CannotCapture(_in_short(error)) from error
+
+    def play(self, examples: Sequence[Sequence[Tensor]], samples: Sequence[Tensor], rates: Sequence[float]) -> None:
+        """Take as many steps as there are rates."""
+        self._step.load(examples, samples, rates)
+        for _ in rates:
+            self._graph.replay()
+
+
+class Streams:
+    """Members as parallel branches of one graph, each with its own stream and generator; one alone needs neither."""
+
+    def __init__(self, members: Sequence[Member], device: torch.device) -> None:
+        self._members, self._device = members, device
+        several = len(members) > 1
+        self._streams = [torch.cuda.Stream(device) for _ in members] if several else []
+        self._generators = [torch.Generator(device) for _ in members] if several else []
+        self._ready: list[torch.cuda.Event] = []
+
+    def register(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Let a graph that is about to be recorded advance the members' generators at every replay."""
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+
+    @contextmanager
+    def generators_of_members(self) -> Iterator[None]:
+        """Give the branches their members' random numbers, and the members theirs back as they are then."""
+        for generator, member in zip(self._generators, self._members, strict=False):
+            generator.set_state(member.generators["cuda"])
+        try:
+            yield
+        finally:
+            for generator, member in zip(self._generators, self._members, strict=False):
+                member.generators = {**member.generators, "cuda": generator.get_state()}
+
+    def start(self) -> None:
+        """Let every branch begin where the group is now."""
+        self._ready = []
+        for stream in self._streams:
+            stream.wait_stream(torch.cuda.current_stream(self._device))
+
+    def of(self, position: int) -> AbstractContextManager[object]:
+        """Return the block in which a member's operations are issued."""
+        return torch.cuda.stream(self._streams[position]) if self._streams else nullcontext()
+
+    @contextmanager
+    def drawing(self, position: int) -> Iterator[None]:
+        """Let the device's default generator, which dropout uses, be the member's; note when its outputs are there."""
+        if not self._streams:
+            yield
+            return
+        default = torch.cuda.default_generators[self._device.index or 0]
+        own = default.graphsafe_get_state()
+        default.graphsafe_set_state(self._generators[position].graphsafe_get_state())
+        try:
+            yield
+        finally:
+            default.graphsafe_set_state(own)
+        self._ready.append(self._streams[position].record_event())
+
+    def wait_for_earlier(self, position: int) -> None:
+        """Let a member's branch go on only when those before it have their outputs."""
+        for event in self._ready[:position]:
+            self._streams[position].wait_event(event)
+
+    def join(self) -> None:
+        """Let the group go on when all branches are through."""
+        for stream in self._streams:
+            torch.cuda.current_stream(self._device).wait_stream(stream)
+
+
+@contextmanager
+def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
+    """Leave members as they were found, in the same memory: recording takes steps that are not part of training."""
+    states = [(_copied(m.model.state_dict()), _copied(_tensors(m.optimizer)), m.generators) for m in members]
+    default = torch.cuda.get_rng_state(device)
+    try:
+        yield
+    finally:
+        for member, (weights, moments, generators) in zip(members, states, strict=True):
+            member.model.load_state_dict(weights)
+            for name, value in _tensors(member.optimizer).items():
+                if name in moments:
+                    value.copy_(moments[name])
+                else:
+                    value.zero_()  # made by the first step, which starts from nothing
+            member.generators = generators
+        torch.cuda.set_rng_state(default, device)
+
+
+def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    values: dict[str, Tensor] = {}
+    for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                values[f"{index} {name}"] = value
+    return values
+
+
+def _copied(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in values.items()}
+
+
+def _host_generators(device: torch.device) -> Any:
+    """Return the states of the generators that a graph cannot advance, in a form that can be compared."""
+    state = global_state(torch.device("cpu"))
+    return repr([state["torch"].tolist(), state["numpy"], state["python"]])
+
+
+def _in_short(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,0 +1,145 @@
+"""A step of a whole group as a fixed sequence of operations on fixed tensors, so that a GPU can record and replay it.
+
+What changes from step to step (which examples, which samples of p*, the learning rate) lies in tables on the device,
+whose row is chosen by a counter that the step itself advances; sums of the losses stay on the device too. Members are
+branches that meet at one point only: each waits for the outputs on p* of those before it.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.problem import Problem
+from greedy_ensembles.training.step import Batch, Pass, forward, objective
+from greedy_ensembles.training.weighting_set import WeightingSet
+
+
+class Branches(Protocol):
+    """How members run beside each other."""
+
+    def start(self) -> None:
+        """Let every branch begin where the group is now."""
+
+    def of(self, position: int) -> AbstractContextManager[object]:
+        """Return the block in which a member's operations are issued."""
+        ...
+
+    def drawing(self, position: int) -> AbstractContextManager[object]:
+        """Return the block in which random numbers are the member's own."""
+        ...
+
+    def wait_for_earlier(self, position: int) -> None:
+        """Let a member's branch go on only when those before it have their outputs."""
+
+    def join(self) -> None:
+        """Let the group go on when all branches are through."""
+
+
+class OneByOne:
+    """No branches: members take turns, which is what a CPU does, and what a single member needs."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def of(self, position: int) -> AbstractContextManager[object]:
+        """Return a block that changes nothing."""
+        return nullcontext()
+
+    def drawing(self, position: int) -> AbstractContextManager[object]:
+        """Return a block that changes nothing."""
+        return nullcontext()
+
+    def wait_for_earlier(self, position: int) -> None:
+        """Do nothing."""
+
+    def join(self) -> None:
+        """Do nothing."""
+
+
+class GroupStep:
+    """Steps of one batch size: `load` an epoch's tables, then `run` once for every row of them."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        problem: Problem,
+        weighting: WeightingSet | None,
+        totals: Tensor,
+        rows: int,
+        batch_size: int,
+        branches: Branches | None = None,
+    ) -> None:
+        device = problem.device
+        self._members, self._problem, self._weighting, self._totals = members, problem, weighting, totals
+        self._branches = branches or OneByOne()
+        self._examples = torch.zeros(rows, len(members), batch_size, dtype=torch.long, device=device)
+        samples = 0 if weighting is None else weighting.batch_size
+        self._samples = torch.zeros(rows, samples, dtype=torch.long, device=device)
+        self._rates = torch.ones(rows, device=device)
+        self._counter = torch.zeros(1, dtype=torch.long, device=device)
+
+    def load(self, examples: Sequence[Sequence[Tensor]], samples: Sequence[Tensor], rates: Sequence[float]) -> None:
+        """Fill the tables: indices of examples by member and step, of samples by step, and learning-rate factors."""
+        self._examples.copy_(torch.stack([torch.stack(list(batches)) for batches in examples], dim=1))
+        if len(samples):
+            self._samples.copy_(torch.stack(list(samples)))
+        self._rates.copy_(torch.tensor(rates))
+        self._counter.zero_()
+
+    def load_nothing(self) -> None:
+        """Go back to the first row, whatever the tables hold."""
+        self._counter.zero_()
+
+    def run(self) -> None:
+        """Take the step of the current row, and advance to the next."""
+        branches, problem = self._branches, self._problem
+        examples = self._examples.index_select(0, self._counter)[0]
+        rate = self._rates.index_select(0, self._counter)[0]
+        samples, bank = self._draw_samples()
+        branches.start()
+        passes = []
+        for position, member in enumerate(self._members):
+            with branches.of(position), branches.drawing(position):
+                passes.append(self._forward(member, examples[position], samples))
+        for position, member in enumerate(self._members):
+            with branches.of(position):
+                branches.wait_for_earlier(position)
+                others = None if bank is None else _others(bank, passes[:position])
+                loss, term = objective(passes[position], problem, others)
+                member.optimizer.zero_grad()
+                loss.backward()
+                for group in member.optimizer.param_groups:
+                    group["lr"].copy_(rate * group["initial_lr"])
+                member.optimizer.step()
+                self._totals[0, position] += passes[position].loss.detach() * examples.shape[1]
+                if term is not None:
+                    self._totals[1, position] += term.detach()
+        branches.join()
+        self._counter += 1
+
+    def _draw_samples(self) -> tuple[Tensor | None, Tensor | None]:
+        if self._weighting is None:
+            return None, None
+        indices = self._samples.index_select(0, self._counter)[0]
+        return self._problem.inputs(self._weighting.samples[indices]), self._weighting.bank.at(indices)
+
+    def _forward(self, member: Member, indices: Tensor, samples: Tensor | None) -> Pass:
+        problem = self._problem
+        inputs = problem.inputs(problem.examples.inputs(indices))
+        return forward(member.model, problem, Batch(inputs, problem.examples.labels[indices], samples))
+
+
+def _others(bank: Tensor, earlier: Sequence[Pass]) -> Tensor:
+    live = [passed.outputs.detach()[None] for passed in earlier if passed.outputs is not None]
+    return torch.cat([bank, *live])
+
+
+def hold_learning_rates(members: Sequence[Member], device: torch.device) -> None:
+    """Put every optimizer's learning rates into tensors on the device, where a step can change them."""
+    for member in members:
+        for group in member.optimizer.param_groups:
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)

@@ -1,0 +1,215 @@
+"""The captured engine on a GPU: the same training as the eager engine's, or a line that says why not."""
+
+import random
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.training import captured, engines
+from greedy_ensembles.training.captured import CannotCapture
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+]
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Flatten(),
+        nn.Linear(512, 3),
+    )
+
+
+@pytest.fixture
+def images():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (120, 3, 8, 8), dtype=torch.uint8, generator=generator), torch.arange(120) % 3
+
+
+def fit(images, make_model=network, **options):
+    fields = {"epochs": 2, "batch_size": 32, "augment": "flip_crop", "normalize": (0.5, 0.25), "deterministic": True}
+    fields |= options.pop("recipe", {})
+    chosen = {"size": 3, "strength": 2.0, "progress": False, "device": "cuda", "validation": 0.1, **options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return ge.fit(make_model, images, recipe=ge.Recipe(**fields), **chosen)
+
+
+@pytest.fixture
+def eagerly(monkeypatch):
+    """Run a fit with the eager engine instead."""
+
+    def run(images, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr(engines, "CapturedEngine", lambda *arguments: engines.EagerEngine(*arguments))
+            return fit(images, **options)
+
+    return run
+
+
+def assert_same(ours, theirs, **tolerance):
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=True), start=1):
+        for (name, x), y in zip(a.state_dict().items(), b.state_dict().values(), strict=True):
+            torch.testing.assert_close(x, y, msg=lambda m, n=name, k=number: f"member {k} {n}: {m}", **tolerance)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
+@pytest.mark.parametrize("method", [{}, {"method": "deep", "strength": None}])
+@pytest.mark.parametrize(
+    "recipe",
+    [{}, {"nesterov": True, "warmup_epochs": 1, "weighting_batch_size": 4}, {"optimizer": "adamw", "lr": 1e-3}],
+)
+def test_it_is_the_same_training_as_the_eager_engines(images, eagerly, schedule, method, recipe):
+    """Dropout and augmentation included: the random numbers are the same, too."""
+    ours, theirs = (run(images, schedule=schedule, recipe=recipe, **method) for run in (fit, eagerly))
+    if recipe.get("optimizer") == "adamw":
+        assert_same(ours, theirs, rtol=1e-2, atol=1e-4)  # Adam divides by gradients that may be almost nothing
+    else:
+        assert_same(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_step_by_step(images, eagerly):
+    """After one step, two, three: rounding has no time to hide a difference."""
+    x, y = images
+    for examples in (32, 64, 96):
+        part = x[:examples], y[:examples]
+        options = {"recipe": {"epochs": 1}, "validation": 0.0, "schedule": "concurrent"}
+        ours, theirs = (run(part, **options) for run in (fit, eagerly))
+        assert_same(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
+def test_the_same_seed_gives_the_same_weights_bit_for_bit(images, schedule):
+    first, second = (fit(images, schedule=schedule) for _ in range(2))
+    assert_same(first, second, rtol=0, atol=0)
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(images, tmp_path, schedule):
+    def stop(event):
+        if (event.member, event.epoch) == (2, 1):
+            raise Stop
+
+    whole = fit(images, schedule=schedule)
+    with pytest.raises(Stop):
+        fit(images, schedule=schedule, run_dir=tmp_path, callbacks=[stop])
+    assert_same(whole, fit(images, schedule=schedule, run_dir=tmp_path), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_other_precisions_train(images, precision, deterministic):
+    recipe = {"precision": precision, "epochs": 20, "deterministic": deterministic, "lr": 0.02, "augment": None}
+    losses = []
+
+    def listen(event):
+        losses.append(event.loss)
+
+    ensemble = fit(images, recipe=recipe, schedule="concurrent", callbacks=[listen])
+    assert losses[-1] < losses[0]
+    assert next(ensemble[0].parameters()).dtype == torch.float32
+    torch.testing.assert_close(ensemble.predict_proba(images[0]).sum(2), torch.ones(3, 120))
+
+
+def test_compiled_it_is_the_same_training_to_rounding(images, eagerly, monkeypatch):
+    monkeypatch.setattr(captured, "worth_compiling", lambda *arguments: True)
+    plain = nn.Sequential(*list(network())[:3], nn.Flatten(), nn.Linear(512, 3))  # compiled dropout draws other numbers
+
+    def make_model():
+        model = nn.Sequential(*list(network())[:3], nn.Flatten(), nn.Linear(512, 3))
+        assert [type(layer) for layer in model] == [type(layer) for layer in plain]
+        return model
+
+    options = {"make_model": make_model, "schedule": "concurrent", "recipe": {"augment": None}}
+    assert_same(fit(images, **options), eagerly(images, **options), rtol=1e-3, atol=1e-5)
+
+
+def reads_the_host(x):
+    return x + 0.01 * random.random()
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Flatten(), nn.Linear(192, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(x if float(x.mean()) > 0 else -x)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"make_model": Branching}, "captur"),
+        ({"recipe": {"augment": reads_the_host}}, "draws random numbers on the host"),
+        ({"recipe": {"optimizer": lambda p: torch.optim.SGD(p, lr=0.01)}}, "optimizers of one's own"),
+    ],
+)
+def test_what_cannot_be_captured_is_trained_step_by_step_and_says_why(images, options, why):
+    recipe = ge.Recipe(**{"epochs": 1, "batch_size": 32, **options.get("recipe", {})})
+    make_model = options.get("make_model", network)
+    chosen = {"size": 2, "strength": 1.0, "progress": False, "device": "cuda", "schedule": "concurrent"}
+    with pytest.warns(UserWarning, match=why) as caught:
+        ge.fit(make_model, images, recipe=recipe, **chosen)
+    assert len([w for w in caught if "step by step" in str(w.message)]) == 1
+
+
+def test_a_dataset_is_read_step_by_step(images):
+    class Files(torch.utils.data.Dataset):
+        def __len__(self):
+            return 60
+
+        def __getitem__(self, index):
+            return images[0][index], int(images[1][index])
+
+    with pytest.warns(UserWarning, match="a Dataset is read item by item"):
+        ge.fit(network, Files(), size=2, method="deep", recipe=ge.Recipe(epochs=1), progress=False, device="cuda")
+
+
+def test_divergence_is_noticed_within_the_epoch(images):
+    with pytest.raises(ge.NonFiniteLossError, match="epoch 1"):
+        fit(images, recipe={"lr": 1e30}, schedule="concurrent")
+
+
+def test_generators_are_left_alone(images):
+    torch.cuda.manual_seed(3)
+    expected = torch.rand(3, device="cuda")
+    torch.cuda.manual_seed(3)
+    fit(images, schedule="concurrent")
+    assert torch.equal(torch.rand(3, device="cuda"), expected)
+
+
+def test_an_engine_that_fails_leaves_members_as_they_were(images, monkeypatch, eagerly):
+    """A capture that breaks off after its warm-up steps must not leave those steps in the weights."""
+
+    def refuse(*arguments, **options):
+        raise RuntimeError("no graphs today")
+
+    theirs = eagerly(images, schedule="concurrent")
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    with pytest.warns(UserWarning, match="no graphs today"):
+        ours = ge.fit(
+            network,
+            images,
+            size=3,
+            strength=2.0,
+            recipe=ge.Recipe(epochs=2, batch_size=32, augment="flip_crop", normalize=(0.5, 0.25), deterministic=True),
+            progress=False,
+            device="cuda",
+            schedule="concurrent",
+        )
+    assert_same(ours, theirs, rtol=1e-5, atol=1e-7)
+    assert CannotCapture.__doc__

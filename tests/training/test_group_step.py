@@ -1,0 +1,125 @@
+"""The step that a GPU records, run here one operation after another, against the eager engine."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.training.compilation import _regions, compiled, worth_compiling
+from greedy_ensembles.training.eager import EagerEngine, epoch_batches
+from greedy_ensembles.training.group_step import GroupStep, hold_learning_rates
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.problem import pose
+from greedy_ensembles.training.recipe import learning_rate_factor
+from greedy_ensembles.training.weighting_set import WeightingSet
+
+
+def network():  # no bias in front of BatchNorm: its gradient is rounding alone, which AdamW would blow up
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)
+    )
+
+
+@pytest.fixture
+def problem():
+    def make(strength=3.0, size=3, **changes):
+        draw = torch.Generator().manual_seed(0)
+        x = torch.randint(0, 256, (50, 1, 4, 4), dtype=torch.uint8, generator=draw)
+        fixed = {"epochs": 3, "batch_size": 16, "weighting_batch_size": 5, "normalize": (0.5, 0.25)}
+        return pose(
+            network,
+            (x, torch.arange(50) % 3),
+            size=size,
+            method="deep" if strength is None else "greedy",
+            strength=strength,
+            weighting=None,
+            distance="probabilities",
+            recipe=ge.Recipe(**{**fixed, **changes}),
+            seed=0,
+            validation=0.0,
+            earlier=None,
+            schedule="concurrent",
+            device="cpu",
+        )
+
+    return make
+
+
+def train_by_group_step(problem, members, weighting):
+    """What the captured engine does in an epoch, without a GPU: a table for the full batches, one for the rest."""
+    totals = torch.zeros(2, len(members), dtype=torch.float64)
+    hold_learning_rates(members, problem.device)
+    batches = [epoch_batches(problem, member) for member in members]
+    steps = len(batches[0])
+    numbers = range(members[0].epoch * steps, (members[0].epoch + 1) * steps)
+    samples = [weighting.indices(step) for step in numbers] if weighting is not None else []
+    rates = [learning_rate_factor(problem.recipe, step / steps) for step in numbers]
+    for part in (slice(steps - 1), slice(steps - 1, steps)):
+        step = GroupStep(members, problem, weighting, totals, len(rates[part]), len(batches[0][part][0]))
+        step.load([b[part] for b in batches], samples[part], rates[part])
+        for _ in rates[part]:
+            step.run()
+    return totals
+
+
+@pytest.mark.parametrize("strength", [None, 3.0])
+@pytest.mark.parametrize("changes", [{}, {"nesterov": True, "warmup_epochs": 2}, {"optimizer": "adamw", "lr": 0.01}])
+@pytest.mark.parametrize("in_bank", [0, 2])
+def test_it_trains_as_the_eager_engine_does(problem, strength, changes, in_bank):
+    posed = problem(strength, **changes)
+    groups = [[Member(posed, number) for number in (1, 2, 3)] for _ in range(2)]
+    weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
+    if weighting is not None:
+        for _ in range(in_bank):
+            weighting.bank.append(torch.rand(50, 3).softmax(1))
+    for _ in range(2):
+        losses = EagerEngine(groups[0], posed, weighting).train_epoch()
+        totals = train_by_group_step(posed, groups[1], weighting)
+        for k in range(3):
+            assert totals[0, k].item() / 50 == pytest.approx(losses[k].loss, rel=1e-4)
+            if losses[k].diversity is not None:
+                assert totals[1, k].item() / 4 == pytest.approx(losses[k].diversity, rel=1e-4, abs=1e-6)
+        for ours, theirs in zip(*groups, strict=True):
+            ours.epoch += 1
+            theirs.epoch += 1
+            for (name, value), other in zip(
+                ours.model.state_dict().items(), theirs.model.state_dict().values(), strict=True
+            ):
+                torch.testing.assert_close(other, value, rtol=1e-3, atol=1e-5, msg=name)
+    assert float(groups[1][0].optimizer.param_groups[0]["lr"]) == pytest.approx(
+        groups[0][0].optimizer.param_groups[0]["lr"]
+    )
+
+
+def test_blocks_that_repeat_are_compiled_once_for_all():
+    assert [type(r).__name__ for r in _regions(ge.models.VGG16BN())] == ["VGG16BN"]
+    assert {type(r).__name__ for r in _regions(ge.models.PreResNet(164))} == {"Bottleneck"}
+    assert len(_regions(ge.models.PreResNet(164))) == 54
+    assert [type(r).__name__ for r in _regions(ge.models.PreResNet(8))] == ["PreResNet"]
+
+
+def test_compiling_pays_for_long_trainings_of_deep_networks_alone(problem):
+    short = problem()
+    assert not worth_compiling([Member(short, 1)], short)
+    assert worth_compiling([Member(short, 1)], problem(epochs=50_000))  # one layer, 3 members, 50 / 16 batches
+    assert not worth_compiling([Member(short, 1)], problem(epochs=50_000, deterministic=True))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")  # the compiler looks at gradients that are not there
+def test_compiled_models_are_plain_again_afterwards(problem, monkeypatch):
+    """The graph that compiling traces gives what the model gives, BatchNorm split; the compiler itself is left out."""
+    compile_module = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: compile_module(self, backend="eager", **options))
+    posed = problem()
+    groups = [[Member(posed, number) for number in (1, 2)] for _ in range(2)]
+    weighting = WeightingSet(posed, posed.weighting)
+    before = copy.deepcopy(vars(groups[0][0].model))
+    with compiled([member.model for member in groups[0]]):
+        train_by_group_step(posed, groups[0], weighting)
+    train_by_group_step(posed, groups[1], weighting)
+    for ours, theirs in zip(*groups, strict=True):
+        for value, other in zip(ours.model.state_dict().values(), theirs.model.state_dict().values(), strict=True):
+            torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-6)
+    assert vars(groups[0][0].model).keys() == before.keys()
