@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.models.initial import initialise
+from greedy_ensembles.models.norm import NormReLU
 
 Block = Literal["basic", "bottleneck"]
 #: From this depth on, blocks are bottlenecks.
@@ -23,16 +24,16 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.bn1 = nn.BatchNorm2d(inputs)
+        self.norm1 = NormReLU(inputs)
         self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.norm2 = NormReLU(width)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
         self.shortcut = _shortcut(inputs, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        change = self.conv1(self.bn1(x).relu())
-        change = self.conv2(self.bn2(change).relu())
+        change = self.conv1(self.norm1(x))
+        change = self.conv2(self.norm2(change))
         return change + self.shortcut(x)  # type: ignore[no-any-return]
 
 
@@ -44,19 +45,19 @@ class Bottleneck(nn.Module):
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         outputs = self.expansion * width
-        self.bn1 = nn.BatchNorm2d(inputs)
+        self.norm1 = NormReLU(inputs)
         self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.norm2 = NormReLU(width)
         self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(width)
+        self.norm3 = NormReLU(width)
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
         self.shortcut = _shortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        change = self.conv1(self.bn1(x).relu())
-        change = self.conv2(self.bn2(change).relu())
-        change = self.conv3(self.bn3(change).relu())
+        change = self.conv1(self.norm1(x))
+        change = self.conv2(self.norm2(change))
+        change = self.conv3(self.norm3(change))
         return change + self.shortcut(x)  # type: ignore[no-any-return]
 
 
@@ -96,13 +97,13 @@ class PreResNet(nn.Module):
                 inputs = kind.expansion * width
         self.first = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
         self.blocks = nn.Sequential(*blocks)
-        self.bn = nn.BatchNorm2d(inputs)
+        self.norm = NormReLU(inputs)
         self.linear = nn.Linear(inputs, classes)
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes)."""
-        features = self.bn(self.blocks(self.first(x))).relu().mean(dim=(2, 3))
+        features = self.norm(self.blocks(self.first(x))).mean(dim=(2, 3))
         return self.linear(features)  # type: ignore[no-any-return]
 
 

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_count
 from greedy_ensembles.models.initial import initialise
+from greedy_ensembles.models.norm import ConvNormReLU
 
 #: Widths of the 3x3 convolutions; each group ends in a pooling that halves the resolution.
 _GROUPS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -20,7 +21,7 @@ class VGG16BN(nn.Module):
         inputs = channels
         for group in _GROUPS:
             for width in group:
-                layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+                layers.append(ConvNormReLU(inputs, width))
                 inputs = width
             layers.append(nn.MaxPool2d(2, ceil_mode=True))  # so that 28 pixels come down to 1 as 32 do
         self.features = nn.Sequential(*layers)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_count
 from greedy_ensembles.models.initial import initialise
+from greedy_ensembles.models.norm import NormReLU
 
 _BLOCKS_PER_STAGE = 4  # (28 - 4) / 6
 _WIDTHS = (160, 320, 640)
@@ -18,16 +19,16 @@ class WideBlock(nn.Module):
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.bn1 = nn.BatchNorm2d(inputs)
+        self.norm1 = NormReLU(inputs)
         self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.norm2 = NormReLU(width)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
         self.shortcut = None if inputs == width else nn.Conv2d(inputs, width, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active = self.bn1(x).relu()
-        change = self.conv2(self.bn2(self.conv1(active)).relu())
+        active = self.norm1(x)
+        change = self.conv2(self.norm2(self.conv1(active)))
         return change + (x if self.shortcut is None else self.shortcut(active))  # type: ignore[no-any-return]
 
 
@@ -46,11 +47,11 @@ class WideResNet28x10(nn.Module):
                 inputs = width
         self.first = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
         self.blocks = nn.Sequential(*blocks)
-        self.bn = nn.BatchNorm2d(inputs)
+        self.norm = NormReLU(inputs)
         self.linear = nn.Linear(inputs, classes)
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes)."""
-        features = self.bn(self.blocks(self.first(x))).relu().mean(dim=(2, 3))
+        features = self.norm(self.blocks(self.first(x))).mean(dim=(2, 3))
         return self.linear(features)  # type: ignore[no-any-return]

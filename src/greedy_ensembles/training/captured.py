@@ -16,7 +16,7 @@ from torch import Tensor
 from greedy_ensembles.training.compilation import compiled, worth_compiling
 from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samples
 from greedy_ensembles.training.examples import ArrayExamples
-from greedy_ensembles.training.group_step import GroupStep, hold_learning_rates
+from greedy_ensembles.training.group_step import GroupStep, make_capturable
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor
@@ -49,7 +49,7 @@ class CapturedEngine:
         self._totals = torch.zeros(2, len(members), dtype=torch.float64, device=problem.device)
         self._branches = Streams(members, problem.device)
         lengths = [len(batch) for batch in epoch_batches(problem, members[0])]
-        hold_learning_rates(members, problem.device)
+        make_capturable(members, problem.device)
         with _kept(members, problem.device):
             self._full = self._record(lengths.count(lengths[0]), lengths[0], worth_compiling(members, problem))
             rest = lengths[-1] if lengths[-1] != lengths[0] else 0
@@ -111,8 +111,11 @@ class Recorded:
             branches.register(self._graph)
             with torch.cuda.graph(self._graph):
                 step.run()
-        except (RuntimeError, ValueError, TypeError) as error:
+        except CannotCapture:
+            raise
+        except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
             torch.cuda.synchronize(device)
+            _renew_default_generator(device)
             raise CannotCapture(_in_short(error)) from error
 
     def play(self, examples: Sequence[Sequence[Tensor]], samples: Sequence[Tensor], rates: Sequence[float]) -> None:
@@ -201,6 +204,12 @@ def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
                     value.zero_()  # made by the first step, which starts from nothing
             member.generators = generators
         torch.cuda.set_rng_state(default, device)
+
+
+def _renew_default_generator(device: torch.device) -> None:
+    """Give the device's default generator a new state: a recording that broke off leaves the old one unusable."""
+    fresh = torch.Generator(device)
+    torch.cuda.default_generators[device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -138,8 +138,10 @@ def _others(bank: Tensor, earlier: Sequence[Pass]) -> Tensor:
     return torch.cat([bank, *live])
 
 
-def hold_learning_rates(members: Sequence[Member], device: torch.device) -> None:
-    """Put every optimizer's learning rates into tensors on the device, where a step can change them."""
+def make_capturable(members: Sequence[Member], device: torch.device) -> None:
+    """Let optimizers keep their learning rates, and AdamW its count of steps, in tensors that a step can change."""
     for member in members:
         for group in member.optimizer.param_groups:
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
+            if "capturable" in group:
+                group["capturable"] = device.type == "cuda"

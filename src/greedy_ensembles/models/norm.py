@@ -1,0 +1,44 @@
+"""BatchNorm followed by ReLU as one layer, which a GPU runs as one operation.
+
+Between convolutions, small networks spend most of their time on moving activations through memory. The fused operation
+(`norm_function`) touches them as rarely as can be; elsewhere the layer is what PyTorch's own two layers are.
+"""
+
+from torch import Tensor, nn
+
+from greedy_ensembles.models.norm_function import can_fuse, norm_relu
+
+
+class NormReLU(nn.BatchNorm2d):
+    """BatchNorm2d, then ReLU.
+
+    `shift`, a number a channel, is added to the input first: the bias of a convolution in front, which then need not
+    be added in a pass of its own. Inside `split_batchnorm`, `first_rows` of the batch are those to train on.
+    """
+
+    def forward(self, x: Tensor, shift: Tensor | None = None) -> Tensor:
+        """Return the activated, normalised input."""
+        if self.training and can_fuse(self, x):
+            return norm_relu(x, self, shift, getattr(self, "first_rows", len(x)))
+        if shift is not None:
+            x = x + shift.to(x.dtype)[:, None, None]
+        return self.normalise(x).relu()
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Return the normalised input: what `split_batchnorm` takes over."""
+        return super().forward(x)
+
+
+class ConvNormReLU(nn.Module):
+    """A 3x3 convolution with bias, BatchNorm and ReLU."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm = NormReLU(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activated, normalised convolution."""
+        if self.training and x.is_cuda:
+            return self.norm(self.conv._conv_forward(x, self.conv.weight, None), self.conv.bias)  # type: ignore[no-any-return]
+        return self.norm(self.conv(x))  # type: ignore[no-any-return]

@@ -1,0 +1,170 @@
+"""BatchNorm in training followed by ReLU, with a gradient of its own: the mathematics, on any device.
+
+Of a batch x (plus a shift s a channel), the first n rows are normalised by their own mean and variance, which update
+the running statistics; other rows, if there are any, are normalised by the running ones, just updated. With a = w/std,
+
+    y = relu(a (x - center) + b),    center = mean for the first rows, running mean - s for the others,
+
+and, for the gradient g of what ReLU let through and h = (x - center)/std,
+
+    dw = sum g h,  db = sum g  (over all rows),    ds = sum over the others of a g,
+    dx = a (g - mean g - h mean(g h))  for the first rows,    a g  for the others.
+
+The four passes over the activations (moments, output, sums of the gradient, gradient) are Triton kernels on a GPU
+(`norm_kernels`) and PyTorch elsewhere; the latter is what the tests hold against autograd, and the kernels against it.
+"""
+
+import functools
+import importlib.util
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Coefficients(NamedTuple):
+    """What both groups of rows are normalised by, each (2, channels): first rows, others."""
+
+    scale: Tensor
+    center: Tensor
+    rstd: Tensor
+
+
+@functools.cache
+def _has_kernels() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
+    """Return whether the kernels take this layer and input: channels last on a GPU, as tensor cores have them."""
+    return (
+        x.is_cuda
+        and x.dtype in (torch.bfloat16, torch.float32)
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and layer.momentum is not None
+        and layer.running_mean is not None
+        and layer.weight is not None
+        and layer.weight.dtype == torch.float32
+        and _has_kernels()
+    )
+
+
+def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int) -> Tensor:
+    """Normalise and activate a batch (n, channels, height, width) and update the layer's running statistics."""
+    buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
+    return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, first_rows, layer.momentum, layer.eps)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _NormReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        shift: Tensor | None,
+        buffers: tuple[Tensor, Tensor, Tensor],
+        first_rows: int,
+        momentum: float,
+        eps: float,
+    ) -> Tensor:
+        passes = _passes(x)
+        flat = _flat(x)
+        count = first_rows * x.shape[2] * x.shape[3]
+        coefficients = passes.moments(flat, count, weight, shift, buffers, momentum, eps)
+        y = passes.output(flat, count, coefficients, bias)
+        ctx.save_for_backward(x, bias, *coefficients)
+        ctx.count, ctx.has_shift = count, shift is not None
+        return _unflat(y, x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, bias, *rest = ctx.saved_tensors
+        coefficients, passes = Coefficients(*rest), _passes(x)
+        flat, gradient = _flat(x), _flat(gradients[0].to(x.dtype))
+        sums = passes.gradient_sums(flat, gradient, ctx.count, coefficients, bias)  # (2 groups, g and g h, channels)
+        dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
+        both = sums.sum(dim=0)
+        shift = coefficients.scale[1] * sums[1, 0] if ctx.has_shift else None
+        return _unflat(dx, x), both[1], both[0], shift, None, None, None, None
+
+
+def _flat(x: Tensor) -> Tensor:
+    """Return (rows, channels), a view of a batch that lies channels last."""
+    return x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).reshape(-1, x.shape[1])
+
+
+def _unflat(flat: Tensor, x: Tensor) -> Tensor:
+    n, channels, height, width = x.shape
+    return flat.view(n, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _passes(x: Tensor) -> Any:
+    if not x.is_cuda:
+        return TorchPasses
+    from greedy_ensembles.models.norm_kernels import TritonPasses  # where there is a GPU, there is Triton
+
+    return TritonPasses
+
+
+class TorchPasses:
+    """The four passes in PyTorch, one line of mathematics each; x is (rows, channels), `count` its first rows."""
+
+    @staticmethod
+    def moments(
+        x: Tensor,
+        count: int,
+        weight: Tensor,
+        shift: Tensor | None,
+        buffers: tuple[Tensor, Tensor, Tensor],
+        momentum: float,
+        eps: float,
+    ) -> Coefficients:
+        """Update the running statistics, and return what to normalise by."""
+        running_mean, running_var, tracked = buffers
+        s = torch.zeros_like(weight) if shift is None else shift
+        var, mean = torch.var_mean(x[:count].float(), dim=0, correction=0)
+        running_mean.lerp_(mean + s, momentum)
+        running_var.lerp_(var * (count / max(count - 1, 1)), momentum)
+        tracked += 1
+        center = torch.stack([mean, running_mean - s])
+        rstd = torch.rsqrt(torch.stack([var, running_var]) + eps)
+        return Coefficients(weight * rstd, center, rstd)
+
+    @staticmethod
+    def output(x: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
+        """Return the activated, normalised rows."""
+        return _before_relu(x, count, by, bias).relu().to(x.dtype)
+
+    @staticmethod
+    def gradient_sums(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
+        """Return sum g and sum g h of both groups: (2, 2, channels)."""
+        g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
+        groups = slice(count), slice(count, None)
+        return torch.stack([torch.stack([g[rows].sum(0), (g[rows] * h[rows]).sum(0)]) for rows in groups])
+
+    @staticmethod
+    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Tensor) -> Tensor:
+        """Return the gradient with respect to x."""
+        g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
+        first = by.scale[0] * (g[:count] - sums[0, 0] / count - h[:count] * (sums[0, 1] / count))
+        return torch.cat([first, by.scale[1] * g[count:]]).to(x.dtype)
+
+
+def _groups(values: Tensor, rows: int, count: int) -> Tensor:
+    """Return (rows, channels) of what is (2, channels)."""
+    return torch.cat([values[0].expand(count, -1), values[1].expand(rows - count, -1)])
+
+
+def _before_relu(x: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
+    scale, center = (_groups(values, len(x), count) for values in (by.scale, by.center))
+    return (x.float() - center) * scale + bias
+
+
+def _normalised(x: Tensor, count: int, by: Coefficients) -> Tensor:
+    rstd, center = (_groups(values, len(x), count) for values in (by.rstd, by.center))
+    return (x.float() - center) * rstd
+
+
+def _let_through(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
+    return gradient.float() * (_before_relu(x, count, by, bias) > 0)

@@ -1,0 +1,247 @@
+"""The passes of `norm_function` as Triton kernels: each reads the activations once, in rows of contiguous channels.
+
+Sums go over chunks of rows to partial sums, which a second, tiny kernel adds up in a fixed order: no atomics, so that
+the same input gives the same bits every time.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from greedy_ensembles.models.norm_function import Coefficients
+
+_PROGRAMS = 256  # partial sums at most; enough to fill a GPU, few enough to add up in one go
+_TILE = 4096  # elements of a tile
+_FLAT = 2048  # elements of a program of a pointwise kernel
+
+
+@triton.jit
+def _moments(x, partial, rows, chunk, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    """Sum x - k and its square over a chunk of rows, k being the first row, so that large means cost no digits."""
+    program, channels = tl.program_id(0), tl.program_id(1) * BC + tl.arange(0, BC)
+    k = tl.load(x + channels).to(tl.float32)
+    total = tl.zeros((BR, BC), tl.float32)
+    squares = tl.zeros((BR, BC), tl.float32)
+    start = program * chunk
+    stop = tl.minimum(start + chunk, rows)
+    for first in range(start, stop, BR):
+        r = first + tl.arange(0, BR)
+        inside = (r < stop)[:, None]
+        v = tl.load(x + r[:, None] * C + channels[None, :], mask=inside, other=0.0).to(tl.float32)
+        d = tl.where(inside, v - k[None, :], 0.0)
+        total += d
+        squares += d * d
+    tl.store(partial + (program * 2) * C + channels, tl.sum(total, 0))
+    tl.store(partial + (program * 2 + 1) * C + channels, tl.sum(squares, 0))
+
+
+@triton.jit
+def _finish_moments(
+    x,
+    partial,
+    programs,
+    rows,
+    weight,
+    shift,
+    running_mean,
+    running_var,
+    tracked,
+    out,
+    momentum,
+    eps,
+    HAS_SHIFT: tl.constexpr,
+    C: tl.constexpr,
+    P: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Add up the partial sums, update the running statistics, and write scale, center and rstd of both groups."""
+    channels = tl.program_id(0) * BC + tl.arange(0, BC)
+    p = tl.arange(0, P)
+    there = (p < programs)[:, None]
+    at = (p[:, None] * 2) * C + channels[None, :]
+    total = tl.sum(tl.load(partial + at, mask=there, other=0.0), 0)
+    squares = tl.sum(tl.load(partial + at + C, mask=there, other=0.0), 0)
+    k = tl.load(x + channels).to(tl.float32)
+    w = tl.load(weight + channels)
+    s = tl.zeros((BC,), tl.float32)
+    if HAS_SHIFT:
+        s = tl.load(shift + channels)
+    offset = total / rows
+    mean = k + offset
+    var = tl.maximum(squares / rows - offset * offset, 0.0)
+    rm = tl.load(running_mean + channels)
+    rv = tl.load(running_var + channels)
+    rm += momentum * (mean + s - rm)
+    rv += momentum * (var * (rows / tl.maximum(rows - 1, 1).to(tl.float32)) - rv)
+    tl.store(running_mean + channels, rm)
+    tl.store(running_var + channels, rv)
+    if tl.program_id(0) == 0:
+        tl.store(tracked, tl.load(tracked) + 1)
+    rstd = 1.0 / tl.sqrt(var + eps)
+    running_rstd = 1.0 / tl.sqrt(rv + eps)
+    tl.store(out + channels, w * rstd)
+    tl.store(out + C + channels, w * running_rstd)
+    tl.store(out + 2 * C + channels, mean)
+    tl.store(out + 3 * C + channels, rm - s)
+    tl.store(out + 4 * C + channels, rstd)
+    tl.store(out + 5 * C + channels, running_rstd)
+
+
+@triton.jit
+def _output(x, y, by, bias, elements, count, C: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < elements
+    c = (i % C).to(tl.int32)
+    group = tl.where(i // C < count, 0, C) + c
+    v = tl.load(x + i, mask=inside, other=0.0).to(tl.float32)
+    z = (v - tl.load(by + 2 * C + group)) * tl.load(by + group) + tl.load(bias + c)
+    tl.store(y + i, tl.maximum(z, 0.0).to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _gradient_sums(
+    x, dy, by, bias, partial, rows, count, chunk, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+):
+    """Sum g and g h over a chunk of rows that are all of one group: programs below `first_programs` do the first."""
+    program, channels = tl.program_id(0), tl.program_id(1) * BC + tl.arange(0, BC)
+    other = program >= first_programs
+    start = tl.where(other, count + (program - first_programs) * chunk, program * chunk)
+    stop = tl.minimum(start + chunk, tl.where(other, rows, count))
+    group = tl.where(other, C, 0) + channels
+    scale = tl.load(by + group)[None, :]
+    center = tl.load(by + 2 * C + group)[None, :]
+    rstd = tl.load(by + 4 * C + group)[None, :]
+    b = tl.load(bias + channels)[None, :]
+    total = tl.zeros((BR, BC), tl.float32)
+    products = tl.zeros((BR, BC), tl.float32)
+    for first in range(start, stop, BR):
+        r = first + tl.arange(0, BR)
+        at = r[:, None] * C + channels[None, :]
+        inside = (r < stop)[:, None]
+        d = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - center
+        g = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+        g = tl.where(d * scale + b > 0, g, 0.0)
+        total += g
+        products += g * (d * rstd)
+    tl.store(partial + (program * 2) * C + channels, tl.sum(total, 0))
+    tl.store(partial + (program * 2 + 1) * C + channels, tl.sum(products, 0))
+
+
+@triton.jit
+def _finish_sums(partial, sums, first_programs, programs, C: tl.constexpr, P: tl.constexpr, BC: tl.constexpr):
+    channels = tl.program_id(0) * BC + tl.arange(0, BC)
+    p = tl.arange(0, P)[:, None]
+    at = (p * 2) * C + channels[None, :]
+    total = tl.load(partial + at, mask=p < programs, other=0.0)
+    products = tl.load(partial + at + C, mask=p < programs, other=0.0)
+    first = p < first_programs
+    tl.store(sums + channels, tl.sum(tl.where(first, total, 0.0), 0))
+    tl.store(sums + C + channels, tl.sum(tl.where(first, products, 0.0), 0))
+    tl.store(sums + 2 * C + channels, tl.sum(tl.where(first, 0.0, total), 0))
+    tl.store(sums + 3 * C + channels, tl.sum(tl.where(first, 0.0, products), 0))
+
+
+@triton.jit
+def _gradient(x, dy, dx, by, bias, sums, elements, count, C: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < elements
+    c = (i % C).to(tl.int32)
+    first = i // C < count
+    group = tl.where(first, 0, C) + c
+    d = tl.load(x + i, mask=inside, other=0.0).to(tl.float32) - tl.load(by + 2 * C + group)
+    scale = tl.load(by + group)
+    g = tl.load(dy + i, mask=inside, other=0.0).to(tl.float32)
+    g = tl.where(d * scale + tl.load(bias + c) > 0, g, 0.0)
+    h = d * tl.load(by + 4 * C + group)
+    mean, product = tl.load(sums + c) / count, tl.load(sums + C + c) / count
+    v = scale * tl.where(first, g - mean - h * product, g)
+    tl.store(dx + i, v.to(dx.dtype.element_ty), mask=inside)
+
+
+class TritonPasses:
+    """The four passes on a GPU; x is (rows, channels), contiguous, `count` its first rows."""
+
+    @staticmethod
+    def moments(
+        x: Tensor,
+        count: int,
+        weight: Tensor,
+        shift: Tensor | None,
+        buffers: tuple[Tensor, Tensor, Tensor],
+        momentum: float,
+        eps: float,
+    ) -> Coefficients:
+        """Update the running statistics, and return what to normalise by."""
+        channels = x.shape[1]
+        height, width = _tile(channels)
+        chunk, programs = _chunks(count, height, channels // width)
+        partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
+        out = x.new_empty((3, 2, channels), dtype=torch.float32)
+        _moments[(programs, channels // width)](x, partial, count, chunk, channels, height, width)
+        narrow = min(width, 16)
+        _finish_moments[(channels // narrow,)](
+            x,
+            partial,
+            programs,
+            count,
+            weight,
+            weight if shift is None else shift,
+            *buffers,
+            out,
+            momentum,
+            eps,
+            shift is not None,
+            channels,
+            triton.next_power_of_2(programs),
+            narrow,
+        )
+        return Coefficients(*out.unbind())
+
+    @staticmethod
+    def output(x: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
+        """Return the activated, normalised rows."""
+        y = torch.empty_like(x)
+        grid = (triton.cdiv(x.numel(), _FLAT),)
+        _output[grid](x, y, by.scale, bias, x.numel(), count, x.shape[1], _FLAT)
+        return y
+
+    @staticmethod
+    def gradient_sums(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
+        """Return sum g and sum g h of both groups: (2, 2, channels)."""
+        rows, channels = x.shape
+        height, width = _tile(channels)
+        chunk, _ = _chunks(rows, height, channels // width)
+        first, others = triton.cdiv(count, chunk), triton.cdiv(rows - count, chunk)
+        programs = first + others
+        partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
+        sums = x.new_empty((2, 2, channels), dtype=torch.float32)
+        _gradient_sums[(programs, channels // width)](
+            x, gradient, by.scale, bias, partial, rows, count, chunk, first, channels, height, width
+        )
+        narrow = min(width, 16)
+        _finish_sums[(channels // narrow,)](
+            partial, sums, first, programs, channels, triton.next_power_of_2(programs), narrow
+        )
+        return sums
+
+    @staticmethod
+    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Tensor) -> Tensor:
+        """Return the gradient with respect to x."""
+        dx = torch.empty_like(x)
+        grid = (triton.cdiv(x.numel(), _FLAT),)
+        _gradient[grid](x, gradient, dx, by.scale, bias, sums, x.numel(), count, x.shape[1], _FLAT)
+        return dx
+
+
+def _tile(channels: int) -> tuple[int, int]:
+    """Return rows and channels of a tile; its channels divide those of x."""
+    width = min(channels & -channels, 64)
+    return max(_TILE // width, 1), width
+
+
+def _chunks(rows: int, height: int, blocks: int) -> tuple[int, int]:
+    """Return how many rows a program sums, whole tiles of them, and how many programs that makes."""
+    programs = max(_PROGRAMS // blocks, 1)
+    chunk = triton.cdiv(triton.cdiv(rows, programs), height) * height
+    return chunk, triton.cdiv(rows, chunk)

@@ -1,0 +1,177 @@
+"""BatchNorm and ReLU as one layer, against PyTorch's own two, and the kernels against the same mathematics."""
+
+import copy
+import os
+import subprocess
+import sys
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import nn
+
+from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
+from greedy_ensembles.models.norm import ConvNormReLU, NormReLU
+from greedy_ensembles.models.norm_function import TorchPasses, can_fuse, norm_relu
+
+HAS_TRITON = __import__("importlib.util", fromlist=["util"]).find_spec("triton") is not None
+
+
+def two_layers(layer, x, shift, first_rows):
+    """BatchNorm and ReLU of PyTorch on the same weights, the first rows in training, the others frozen."""
+    plain = nn.BatchNorm2d(layer.num_features, eps=layer.eps, momentum=layer.momentum).to(x.dtype)
+    plain.load_state_dict(layer.state_dict())
+    shifted = x if shift is None else x + shift[:, None, None]
+    first = plain.train()(shifted[:first_rows]).relu()
+    others = plain.eval()(shifted[first_rows:]).relu()
+    return torch.cat([first, others]), plain
+
+
+@given(
+    n=st.integers(2, 6),
+    others=st.integers(0, 4),
+    channels=st.integers(1, 5),
+    side=st.integers(1, 4),
+    shifted=st.booleans(),
+    momentum=st.sampled_from([0.1, 0.5]),
+    seed=st.integers(0, 1000),
+)
+def test_the_gradient_by_hand_is_autograds(n, others, channels, side, shifted, momentum, seed):
+    draw = torch.Generator().manual_seed(seed)
+    layer = NormReLU(channels, momentum=momentum)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(channels, generator=draw))
+        layer.bias.copy_(torch.randn(channels, generator=draw))
+        layer.running_mean.copy_(torch.randn(channels, generator=draw))
+        layer.running_var.copy_(torch.rand(channels, generator=draw) + 0.5)
+    x = (3 * torch.randn(n + others, channels, side, side, generator=draw) + 1).requires_grad_()
+    shift = torch.randn(channels, generator=draw).requires_grad_() if shifted else None
+    leaves = [x, *([shift] if shifted else [])]
+    weights = torch.randn(x.shape, generator=draw)
+    expected, plain = two_layers(layer, x, shift, n)
+    theirs = torch.autograd.grad((expected * weights).sum(), [*leaves, plain.weight, plain.bias])
+    found = norm_relu(x, layer, shift, n)
+    ours = torch.autograd.grad((found * weights).sum(), [*leaves, layer.weight, layer.bias])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(layer.state_dict()[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "frozen", "split"])
+def test_a_layer_is_what_two_layers_are(mode):
+    torch.manual_seed(0)
+    ours, theirs = NormReLU(3), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU())
+    x = 2 * torch.randn(5, 3, 4, 4) + 1
+    if mode == "eval":
+        ours.eval()
+        theirs.eval()
+    if mode == "split":
+        with split_batchnorm(ours, 3), split_batchnorm(theirs, 3):
+            a, b = ours(x), theirs(x)
+    elif mode == "frozen":
+        with frozen_batchnorm(ours), frozen_batchnorm(theirs):
+            a, b = ours(x), theirs(x)
+    else:
+        a, b = ours(x), theirs(x)
+    assert torch.equal(a, b)
+    assert all(torch.equal(value, theirs[0].state_dict()[name]) for name, value in ours.state_dict().items())
+
+
+def test_a_shift_is_the_bias_of_a_convolution():
+    torch.manual_seed(0)
+    block = ConvNormReLU(2, 4)
+    nn.init.normal_(block.conv.bias)
+    x = torch.randn(5, 2, 6, 6)
+    twin = copy.deepcopy(block)
+    a = block(x)
+    b = twin.norm(twin.conv._conv_forward(x, twin.conv.weight, None), twin.conv.bias)
+    torch.testing.assert_close(a, b)
+    torch.testing.assert_close(block.norm.running_mean, twin.norm.running_mean)
+
+
+def test_what_the_kernels_do_not_take_goes_the_usual_way():
+    x = torch.randn(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
+    assert not can_fuse(NormReLU(4), x)  # not on a GPU
+
+
+KERNELS = """
+import torch
+from greedy_ensembles.models.norm_function import TorchPasses
+from greedy_ensembles.models.norm_kernels import TritonPasses
+
+torch.manual_seed(0)
+for channels, rows, count, shifted, dtype in {cases}:
+    x = (2 * torch.randn(rows, channels) + 3).to(dtype).to("{device}")
+    gradient = torch.randn(rows, channels).to(dtype).to("{device}")
+    weight, bias = torch.randn(channels).to("{device}"), torch.randn(channels).to("{device}")
+    shift = torch.randn(channels).to("{device}") if shifted else None
+    buffers = torch.randn(channels), torch.rand(channels) + 0.5, torch.tensor(3)
+    buffers = [[b.clone().to("{device}") for b in buffers] for _ in range(2)]
+    loose = dict(rtol=2e-2, atol=2e-2) if dtype == torch.bfloat16 else dict(rtol=1e-4, atol=1e-4)
+    theirs = TorchPasses.moments(x, count, weight, shift, buffers[0], 0.1, 1e-5)
+    ours = TritonPasses.moments(x, count, weight, shift, buffers[1], 0.1, 1e-5)
+    for a, b in [*zip(ours, theirs), *zip(*buffers)]:
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    arguments = (x, count, ours, bias)
+    torch.testing.assert_close(TritonPasses.output(*arguments), TorchPasses.output(*arguments), **loose)
+    arguments = (x, gradient, count, ours, bias)
+    sums = TritonPasses.gradient_sums(*arguments)
+    torch.testing.assert_close(sums, TorchPasses.gradient_sums(*arguments), rtol=1e-3, atol=2e-2)
+    torch.testing.assert_close(
+        TritonPasses.gradient(*arguments, sums), TorchPasses.gradient(*arguments, sums), **loose
+    )
+    assert torch.equal(sums, TritonPasses.gradient_sums(*arguments))  # the same bits every time
+"""
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed, which interprets its kernels on a CPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels themselves are tested where there is a GPU")
+def test_the_kernels_interpreted_on_a_cpu():
+    cases = (
+        "[(16, 96, 64, True, torch.float32), (160, 20, 20, False, torch.float32), (64, 192, 128, 1, torch.bfloat16)]"
+    )
+    script = KERNELS.replace("{cases}", cases).replace("{device}", "cpu")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_the_kernels_on_a_gpu():
+    sizes = [
+        (c, n, k) for c in (16, 64, 160, 256, 640) for n, k in ((2 * 1024, 1024), (5000, 4864), (4096, 4096), (40, 3))
+    ]
+    cases = [(c, n, k, (c + n) % 3 == 0, d) for c, n, k in sizes for d in ("torch.float32", "torch.bfloat16")]
+    listed = "[" + ", ".join(f"({c}, {n}, {k}, {s}, {d})" for c, n, k, s, d in cases) + "]"
+    exec(KERNELS.replace("{cases}", listed).replace("{device}", "cuda"), {})
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("first_rows", [4, 6])
+def test_the_fused_layer_on_a_gpu(first_rows):
+    torch.manual_seed(0)
+    layer = NormReLU(32).cuda()
+    x = (2 * torch.randn(6, 32, 8, 8, device="cuda") + 1).contiguous(memory_format=torch.channels_last)
+    assert can_fuse(layer, x)
+    x.requires_grad_()
+    weights = torch.randn_like(x)
+    expected, plain = two_layers(layer, x, None, first_rows)
+    theirs = torch.autograd.grad((expected * weights).sum(), [x, plain.weight, plain.bias])
+    with split_batchnorm(layer, first_rows):
+        found = layer(x)
+    ours = torch.autograd.grad((found * weights).sum(), [x, layer.weight, layer.bias])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(layer.state_dict()[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_the_passes_have_the_same_names_everywhere():
+    passes = {"moments", "output", "gradient_sums", "gradient"}
+    assert {name for name in vars(TorchPasses) if not name.startswith("_")} == passes
