@@ -2,4 +2,4 @@
 
 import importlib.util
 
-collect_ignore = [] if importlib.util.find_spec("triton") else ["src/greedy_ensembles/models/norm_kernels.py"]
+collect_ignore_glob = [] if importlib.util.find_spec("triton") else ["src/greedy_ensembles/models/*_kernels.py"]

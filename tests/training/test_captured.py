@@ -39,7 +39,7 @@ def fit(images, make_model=network, **options):
     fields |= options.pop("recipe", {})
     chosen = {"size": 3, "strength": 2.0, "progress": False, "device": "cuda", "validation": 0.1, **options}
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.filterwarnings("error", "trained ")  # that it fell back
         return ge.fit(make_model, images, recipe=ge.Recipe(**fields), **chosen)
 
 
@@ -123,6 +123,7 @@ def test_other_precisions_train(images, precision, deterministic):
     torch.testing.assert_close(ensemble.predict_proba(images[0]).sum(2), torch.ones(3, 120))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning:torch")  # of the compiler itself
 def test_compiled_it_is_the_same_training_to_rounding(images, eagerly, monkeypatch):
     monkeypatch.setattr(captured, "worth_compiling", lambda *arguments: True)
     plain = nn.Sequential(*list(network())[:3], nn.Flatten(), nn.Linear(512, 3))  # compiled dropout draws other numbers

@@ -30,8 +30,19 @@ class Coefficients(NamedTuple):
     rstd: Tensor
 
 
+class Sums(NamedTuple):
+    """Sums of the gradient over rows, each (channels,)."""
+
+    first: Tensor  #: of g, over the first rows
+    first_products: Tensor  #: of g h, over the first rows
+    weight: Tensor  #: of g h over all rows: the gradient of the weight
+    bias: Tensor  #: of g over all rows: the gradient of the bias
+    shift: Tensor  #: of a g over the others: the gradient of the shift
+
+
 @functools.cache
-def _has_kernels() -> bool:
+def has_kernels() -> bool:
+    """Return whether there is a compiler for the kernels."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -45,7 +56,7 @@ def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
         and layer.running_mean is not None
         and layer.weight is not None
         and layer.weight.dtype == torch.float32
-        and _has_kernels()
+        and has_kernels()
     )
 
 
@@ -82,11 +93,10 @@ class _NormReLU(torch.autograd.Function):
         x, bias, *rest = ctx.saved_tensors
         coefficients, passes = Coefficients(*rest), _passes(x)
         flat, gradient = _flat(x), _flat(gradients[0].to(x.dtype))
-        sums = passes.gradient_sums(flat, gradient, ctx.count, coefficients, bias)  # (2 groups, g and g h, channels)
+        sums = passes.gradient_sums(flat, gradient, ctx.count, coefficients, bias)
         dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
-        both = sums.sum(dim=0)
-        shift = coefficients.scale[1] * sums[1, 0] if ctx.has_shift else None
-        return _unflat(dx, x), both[1], both[0], shift, None, None, None, None
+        shift = sums.shift if ctx.has_shift else None
+        return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -137,17 +147,18 @@ class TorchPasses:
         return _before_relu(x, count, by, bias).relu().to(x.dtype)
 
     @staticmethod
-    def gradient_sums(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
-        """Return sum g and sum g h of both groups: (2, 2, channels)."""
-        g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
-        groups = slice(count), slice(count, None)
-        return torch.stack([torch.stack([g[rows].sum(0), (g[rows] * h[rows]).sum(0)]) for rows in groups])
+    def gradient_sums(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Sums:
+        """Return sums of the gradient over rows."""
+        g = _let_through(x, gradient, count, by, bias)
+        products = g * _normalised(x, count, by)
+        first, others, first_products = g[:count].sum(0), g[count:].sum(0), products[:count].sum(0)
+        return Sums(first, first_products, products.sum(0), first + others, others * by.scale[1])
 
     @staticmethod
-    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Tensor) -> Tensor:
+    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
         """Return the gradient with respect to x."""
         g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
-        first = by.scale[0] * (g[:count] - sums[0, 0] / count - h[:count] * (sums[0, 1] / count))
+        first = by.scale[0] * (g[:count] - sums.first / count - h[:count] * (sums.first_products / count))
         return torch.cat([first, by.scale[1] * g[count:]]).to(x.dtype)
 
 

@@ -9,10 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from greedy_ensembles.models.norm_function import Coefficients
+from greedy_ensembles.models.norm_function import Coefficients, Sums
 
-_PROGRAMS = 256  # partial sums at most; enough to fill a GPU, few enough to add up in one go
+_PROGRAMS = 512  # partial sums at most; enough to fill a GPU, few enough to add up in one go
 _TILE = 4096  # elements of a tile
+_WARPS = 8  # of a program that sums: enough loads under way to keep memory busy
 _FLAT = 2048  # elements of a program of a pointwise kernel
 
 
@@ -129,17 +130,22 @@ def _gradient_sums(
 
 
 @triton.jit
-def _finish_sums(partial, sums, first_programs, programs, C: tl.constexpr, P: tl.constexpr, BC: tl.constexpr):
+def _finish_sums(partial, by, sums, first_programs, programs, C: tl.constexpr, P: tl.constexpr, BC: tl.constexpr):
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
     p = tl.arange(0, P)[:, None]
     at = (p * 2) * C + channels[None, :]
     total = tl.load(partial + at, mask=p < programs, other=0.0)
     products = tl.load(partial + at + C, mask=p < programs, other=0.0)
     first = p < first_programs
-    tl.store(sums + channels, tl.sum(tl.where(first, total, 0.0), 0))
-    tl.store(sums + C + channels, tl.sum(tl.where(first, products, 0.0), 0))
-    tl.store(sums + 2 * C + channels, tl.sum(tl.where(first, 0.0, total), 0))
-    tl.store(sums + 3 * C + channels, tl.sum(tl.where(first, 0.0, products), 0))
+    first_total = tl.sum(tl.where(first, total, 0.0), 0)
+    first_products = tl.sum(tl.where(first, products, 0.0), 0)
+    other_total = tl.sum(tl.where(first, 0.0, total), 0)
+    other_products = tl.sum(tl.where(first, 0.0, products), 0)
+    tl.store(sums + channels, first_total)
+    tl.store(sums + C + channels, first_products)
+    tl.store(sums + 2 * C + channels, first_products + other_products)
+    tl.store(sums + 3 * C + channels, first_total + other_total)
+    tl.store(sums + 4 * C + channels, other_total * tl.load(by + C + channels))
 
 
 @triton.jit
@@ -178,8 +184,8 @@ class TritonPasses:
         chunk, programs = _chunks(count, height, channels // width)
         partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
         out = x.new_empty((3, 2, channels), dtype=torch.float32)
-        _moments[(programs, channels // width)](x, partial, count, chunk, channels, height, width)
-        narrow = min(width, 16)
+        _moments[(programs, channels // width)](x, partial, count, chunk, channels, height, width, num_warps=_WARPS)
+        narrow = min(width, 8)
         _finish_moments[(channels // narrow,)](
             x,
             partial,
@@ -207,30 +213,30 @@ class TritonPasses:
         return y
 
     @staticmethod
-    def gradient_sums(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
-        """Return sum g and sum g h of both groups: (2, 2, channels)."""
+    def gradient_sums(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Sums:
+        """Return sums of the gradient over rows."""
         rows, channels = x.shape
         height, width = _tile(channels)
         chunk, _ = _chunks(rows, height, channels // width)
         first, others = triton.cdiv(count, chunk), triton.cdiv(rows - count, chunk)
         programs = first + others
         partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
-        sums = x.new_empty((2, 2, channels), dtype=torch.float32)
+        sums = x.new_empty((5, channels), dtype=torch.float32)
         _gradient_sums[(programs, channels // width)](
-            x, gradient, by.scale, bias, partial, rows, count, chunk, first, channels, height, width
+            x, gradient, by.scale, bias, partial, rows, count, chunk, first, channels, height, width, num_warps=_WARPS
         )
-        narrow = min(width, 16)
+        narrow = min(width, 8)
         _finish_sums[(channels // narrow,)](
-            partial, sums, first, programs, channels, triton.next_power_of_2(programs), narrow
+            partial, by.scale, sums, first, programs, channels, triton.next_power_of_2(programs), narrow
         )
-        return sums
+        return Sums(*sums.unbind())
 
     @staticmethod
-    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Tensor) -> Tensor:
+    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
         """Return the gradient with respect to x."""
         dx = torch.empty_like(x)
         grid = (triton.cdiv(x.numel(), _FLAT),)
-        _gradient[grid](x, gradient, dx, by.scale, bias, sums, x.numel(), count, x.shape[1], _FLAT)
+        _gradient[grid](x, gradient, dx, by.scale, bias, sums.first, x.numel(), count, x.shape[1], _FLAT)
         return dx
 
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from greedy_ensembles.checks import check_count
 from greedy_ensembles.models.initial import initialise
 from greedy_ensembles.models.norm import ConvNormReLU
+from greedy_ensembles.models.pool import MaxPool2
 
 #: Widths of the 3x3 convolutions; each group ends in a pooling that halves the resolution.
 _GROUPS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -23,7 +24,7 @@ class VGG16BN(nn.Module):
             for width in group:
                 layers.append(ConvNormReLU(inputs, width))
                 inputs = width
-            layers.append(nn.MaxPool2d(2, ceil_mode=True))  # so that 28 pixels come down to 1 as 32 do
+            layers.append(MaxPool2())  # rounds up, so that 28 pixels come down to 1 as 32 do
         self.features = nn.Sequential(*layers)
         self.head = nn.Sequential(
             nn.Dropout(0.5),

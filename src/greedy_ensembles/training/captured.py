@@ -23,6 +23,7 @@ from greedy_ensembles.training.recipe import learning_rate_factor
 from greedy_ensembles.training.seeds import global_state
 from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.weighting_set import WeightingSet
+from greedy_ensembles.training.working_copies import WorkingCopies
 
 _WARM_UP = 2  # steps: the first lets libraries choose their kernels, the second finds all choices made
 
@@ -75,12 +76,16 @@ class CapturedEngine:
             return as_losses(self._totals, sum(map(len, batches[0])), steps, members, self._weighting)
 
     def _record(self, rows: int, batch_size: int, compile_models: bool) -> "Recorded":
-        def step() -> GroupStep:
-            return GroupStep(
-                self._members, self._problem, self._weighting, self._totals, rows, batch_size, self._branches
-            )
-
         models = [member.model for member in self._members]
+        # Where a weight is used twice in a step, its gradients are to be added in single precision, as autocast does.
+        once = self._weighting is None or self._problem.one_pass
+        in_half = self._problem.recipe.precision == "bf16" and once and not compile_models
+
+        def step() -> GroupStep:
+            copies = [WorkingCopies(model) for model in models] if in_half else None
+            tables = self._totals, rows, batch_size
+            return GroupStep(self._members, self._problem, self._weighting, *tables, self._branches, copies)
+
         if compile_models:
             try:
                 with compiled(models):

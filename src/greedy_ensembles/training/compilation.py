@@ -48,8 +48,9 @@ def compiled(models: Sequence[nn.Module]) -> Iterator[None]:
 
 def _regions(model: nn.Module) -> list[nn.Module]:
     """Return the blocks that a network repeats, or all of it where it repeats none."""
-    kinds = Counter(type(layer) for layer in model.modules() if not type(layer).__module__.startswith("torch."))
+    blocks = [m for m in model.modules() if next(m.children(), None) and not type(m).__module__.startswith("torch.")]
+    kinds = Counter(type(block) for block in blocks)
     repeated = {kind for kind, count in kinds.items() if count >= _BLOCKS}
-    blocks = [layer for layer in model.modules() if type(layer) in repeated]
+    blocks = [block for block in blocks if type(block) in repeated]
     inner = {id(part) for block in blocks for part in block.modules() if part is not block}
     return [block for block in blocks if id(block) not in inner] or [model]

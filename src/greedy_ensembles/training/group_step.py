@@ -16,6 +16,7 @@ from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.step import Batch, Pass, forward, objective
 from greedy_ensembles.training.weighting_set import WeightingSet
+from greedy_ensembles.training.working_copies import WorkingCopies
 
 
 class Branches(Protocol):
@@ -72,10 +73,11 @@ class GroupStep:
         rows: int,
         batch_size: int,
         branches: Branches | None = None,
+        copies: Sequence[WorkingCopies] | None = None,
     ) -> None:
         device = problem.device
         self._members, self._problem, self._weighting, self._totals = members, problem, weighting, totals
-        self._branches = branches or OneByOne()
+        self._branches, self._copies = branches or OneByOne(), copies
         self._examples = torch.zeros(rows, len(members), batch_size, dtype=torch.long, device=device)
         samples = 0 if weighting is None else weighting.batch_size
         self._samples = torch.zeros(rows, samples, dtype=torch.long, device=device)
@@ -104,7 +106,7 @@ class GroupStep:
         passes = []
         for position, member in enumerate(self._members):
             with branches.of(position), branches.drawing(position):
-                passes.append(self._forward(member, examples[position], samples))
+                passes.append(self._forward(position, examples[position], samples))
         for position, member in enumerate(self._members):
             with branches.of(position):
                 branches.wait_for_earlier(position)
@@ -112,6 +114,8 @@ class GroupStep:
                 loss, term = objective(passes[position], problem, others)
                 member.optimizer.zero_grad()
                 loss.backward()
+                if self._copies is not None:
+                    self._copies[position].hand_back()
                 for group in member.optimizer.param_groups:
                     group["lr"].copy_(rate * group["initial_lr"])
                 member.optimizer.step()
@@ -127,10 +131,13 @@ class GroupStep:
         indices = self._samples.index_select(0, self._counter)[0]
         return self._problem.inputs(self._weighting.samples[indices]), self._weighting.bank.at(indices)
 
-    def _forward(self, member: Member, indices: Tensor, samples: Tensor | None) -> Pass:
-        problem = self._problem
+    def _forward(self, position: int, indices: Tensor, samples: Tensor | None) -> Pass:
+        problem, model, call = self._problem, self._members[position].model, None
+        if self._copies is not None:
+            self._copies[position].refresh()
+            call = self._copies[position].call
         inputs = problem.inputs(problem.examples.inputs(indices))
-        return forward(member.model, problem, Batch(inputs, problem.examples.labels[indices], samples))
+        return forward(model, problem, Batch(inputs, problem.examples.labels[indices], samples), call)
 
 
 def _others(bank: Tensor, earlier: Sequence[Pass]) -> Tensor:

@@ -4,6 +4,7 @@ The examples of the step and the samples of p* go through the model, together in
 (`split_batchnorm`), otherwise one after the other with BatchNorm frozen; loss and coupling term are differentiated.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
 from greedy_ensembles.training.numerics import autocast
 from greedy_ensembles.training.problem import Problem
+
+Call = Callable[[Tensor], Tensor]
 
 
 class Losses(NamedTuple):
@@ -38,28 +41,30 @@ class Batch:
     samples: Tensor | None
 
 
-def forward(model: nn.Module, problem: Problem, batch: Batch) -> Pass:
-    """Send a member's examples and samples through it."""
+def forward(model: nn.Module, problem: Problem, batch: Batch, call: Call | None = None) -> Pass:
+    """Send a member's examples and samples through it; `call` stands in for the model, as on copies of its weights."""
     inputs = batch.inputs if problem.augment is None else problem.augment(batch.inputs)
     with autocast(problem.recipe, problem.device):
-        logits, others = _logits(model, problem, inputs, batch.samples)
+        logits, others = _logits(model, call or model, problem, inputs, batch.samples)
     outputs = None if others is None else problem.outputs(full_precision(others))
     return Pass(problem.loss(full_precision(logits), batch.targets), outputs)
 
 
-def _logits(model: nn.Module, problem: Problem, inputs: Tensor, samples: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _logits(
+    model: nn.Module, call: Call, problem: Problem, inputs: Tensor, samples: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
     layout = problem.memory_format
     if samples is None:
-        return model(inputs.to(memory_format=layout)), None
+        return call(inputs.to(memory_format=layout)), None
     if problem.one_pass:
         count = len(inputs)
         with split_batchnorm(model, count):
-            both = model(torch.cat([inputs, samples]).to(memory_format=layout))
+            both = call(torch.cat([inputs, samples]).to(memory_format=layout))
         logits, others = both.split([count, len(samples)])
         return logits, others
-    logits = model(inputs.to(memory_format=layout))
+    logits = call(inputs.to(memory_format=layout))
     with frozen_batchnorm(model):
-        return logits, model(samples.to(memory_format=layout))
+        return logits, call(samples.to(memory_format=layout))
 
 
 def objective(passed: Pass, problem: Problem, others: Tensor | None) -> tuple[Tensor, Tensor | None]:
