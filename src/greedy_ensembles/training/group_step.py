@@ -104,7 +104,7 @@ class GroupStep:
         samples, bank = self._draw_samples()
         branches.start()
         passes = []
-        for position, member in enumerate(self._members):
+        for position in range(len(self._members)):
             with branches.of(position), branches.drawing(position):
                 passes.append(self._forward(position, examples[position], samples))
         for position, member in enumerate(self._members):

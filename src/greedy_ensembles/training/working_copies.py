@@ -19,8 +19,8 @@ class WorkingCopies:
         found: dict[int, tuple[str, nn.Parameter]] = {}
         for name, layer in model.named_modules():
             if type(layer) in (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear) and layer.weight.requires_grad:
-                found[id(layer.weight)] = (f"{name}.weight" if name else "weight", layer.weight)
-        self._weights = [weight for _, weight in found.values()]
+                found.setdefault(id(layer.weight), (f"{name}.weight" if name else "weight", layer.weight))
+        self._weights: list[Tensor] = [weight for _, weight in found.values()]
         copies = [weight.detach().to(dtype).requires_grad_() for weight in self._weights]
         self._copies = dict(zip((name for name, _ in found.values()), copies, strict=True))
         self._gradients = [torch.empty_like(weight) for weight in self._weights]
