@@ -25,6 +25,9 @@ from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.weighting_set import WeightingSet
 from greedy_ensembles.training.working_copies import WorkingCopies
 
+#: How many members are under way on the GPU at the same time: enough to fill the gaps that one leaves, few enough for
+#: what one kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
+LANES = 4
 _WARM_UP = 2  # steps: the first lets libraries choose their kernels, the second finds all choices made
 
 
@@ -131,12 +134,12 @@ class Recorded:
 
 
 class Streams:
-    """Members as parallel branches of one graph, each with its own stream and generator; one alone needs neither."""
+    """Members on parallel lanes of one graph, each with a generator of its own; one alone needs neither."""
 
     def __init__(self, members: Sequence[Member], device: torch.device) -> None:
         self._members, self._device = members, device
         several = len(members) > 1
-        self._streams = [torch.cuda.Stream(device) for _ in members] if several else []
+        self._lanes = [torch.cuda.Stream(device) for _ in range(min(LANES, len(members)))] if several else []
         self._generators = [torch.Generator(device) for _ in members] if several else []
         self._ready: list[torch.cuda.Event] = []
 
@@ -159,17 +162,20 @@ class Streams:
     def start(self) -> None:
         """Let every branch begin where the group is now."""
         self._ready = []
-        for stream in self._streams:
-            stream.wait_stream(torch.cuda.current_stream(self._device))
+        for lane in self._lanes:
+            lane.wait_stream(torch.cuda.current_stream(self._device))
 
     def of(self, position: int) -> AbstractContextManager[object]:
         """Return the block in which a member's operations are issued."""
-        return torch.cuda.stream(self._streams[position]) if self._streams else nullcontext()
+        return torch.cuda.stream(self._lane(position)) if self._lanes else nullcontext()
+
+    def _lane(self, position: int) -> torch.cuda.Stream:
+        return self._lanes[position % len(self._lanes)]
 
     @contextmanager
     def drawing(self, position: int) -> Iterator[None]:
         """Let the device's default generator, which dropout uses, be the member's; note when its outputs are there."""
-        if not self._streams:
+        if not self._lanes:
             yield
             return
         default = torch.cuda.default_generators[self._device.index or 0]
@@ -179,17 +185,17 @@ class Streams:
             yield
         finally:
             default.graphsafe_set_state(own)
-        self._ready.append(self._streams[position].record_event())
+        self._ready.append(self._lane(position).record_event())
 
     def wait_for_earlier(self, position: int) -> None:
         """Let a member's branch go on only when those before it have their outputs."""
         for event in self._ready[:position]:
-            self._streams[position].wait_event(event)
+            self._lane(position).wait_event(event)
 
     def join(self) -> None:
         """Let the group go on when all branches are through."""
-        for stream in self._streams:
-            torch.cuda.current_stream(self._device).wait_stream(stream)
+        for lane in self._lanes:
+            torch.cuda.current_stream(self._device).wait_stream(lane)
 
 
 @contextmanager

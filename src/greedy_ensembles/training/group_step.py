@@ -2,7 +2,7 @@
 
 What changes from step to step (which examples, which samples of p*, the learning rate) lies in tables on the device,
 whose row is chosen by a counter that the step itself advances; sums of the losses stay on the device too. Members are
-branches that meet at one point only: each waits for the outputs on p* of those before it.
+branches that meet at one point only: each waits, between its passes, for the outputs on p* of those before it.
 """
 
 from collections.abc import Sequence
@@ -102,16 +102,15 @@ class GroupStep:
         examples = self._examples.index_select(0, self._counter)[0]
         rate = self._rates.index_select(0, self._counter)[0]
         samples, bank = self._draw_samples()
+        live: list[Tensor] = []  # outputs of the members so far, kept until all branches are through
         branches.start()
-        passes = []
-        for position in range(len(self._members)):
-            with branches.of(position), branches.drawing(position):
-                passes.append(self._forward(position, examples[position], samples))
         for position, member in enumerate(self._members):
             with branches.of(position):
+                with branches.drawing(position):
+                    passed = self._forward(position, examples[position], samples)
                 branches.wait_for_earlier(position)
-                others = None if bank is None else _others(bank, passes[:position])
-                loss, term = objective(passes[position], problem, others)
+                others = None if bank is None else torch.cat([bank, *live])
+                loss, term = objective(passed, problem, others)
                 member.optimizer.zero_grad()
                 loss.backward()
                 if self._copies is not None:
@@ -119,9 +118,11 @@ class GroupStep:
                 for group in member.optimizer.param_groups:
                     group["lr"].copy_(rate * group["initial_lr"])
                 member.optimizer.step()
-                self._totals[0, position] += passes[position].loss.detach() * examples.shape[1]
+                self._totals[0, position] += passed.loss.detach() * examples.shape[1]
                 if term is not None:
                     self._totals[1, position] += term.detach()
+                if passed.outputs is not None:
+                    live.append(passed.outputs.detach()[None])
         branches.join()
         self._counter += 1
 
@@ -138,11 +139,6 @@ class GroupStep:
             call = self._copies[position].call
         inputs = problem.inputs(problem.examples.inputs(indices))
         return forward(model, problem, Batch(inputs, problem.examples.labels[indices], samples), call)
-
-
-def _others(bank: Tensor, earlier: Sequence[Pass]) -> Tensor:
-    live = [passed.outputs.detach()[None] for passed in earlier if passed.outputs is not None]
-    return torch.cat([bank, *live])
 
 
 def make_capturable(members: Sequence[Member], device: torch.device) -> None:
