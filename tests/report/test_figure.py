@@ -35,6 +35,13 @@ def test_the_same_figure_is_the_same_bytes(tmp_path, ending):
     assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
 
 
+def test_the_time_of_writing_is_in_no_file(tmp_path):
+    write_figure(small(), tmp_path / "picture.pdf")
+    write_figure(small(), tmp_path / "picture.svg")
+    assert b"CreationDate" not in (tmp_path / "picture.pdf").read_bytes()
+    assert "dc:date" not in (tmp_path / "picture.svg").read_text()
+
+
 @pytest.mark.parametrize("name", ["picture", "picture.jpg", "picture.pgn"])
 def test_other_endings_are_refused_before_anything_is_made(tmp_path, name):
     with pytest.raises(ValueError, match=r"ending of path must be one of '.png', '.pdf', '.svg'; got"):

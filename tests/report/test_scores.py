@@ -11,7 +11,7 @@ def test_the_mean_is_over_seeds_and_not_over_images():
 
 def test_the_mean_of_single_precision_is_taken_in_double():
     scores = np.array([[1.0], [2**-25]], dtype=np.float32)
-    assert mean_over_seeds(scores)[0] == (1 + 2**-25) / 2
+    assert float(mean_over_seeds(scores)[0]) == (1 + 2**-25) / 2
 
 
 @pytest.mark.parametrize("bad", [np.ones(3), np.ones((2, 3, 4)), np.ones((0, 3)), np.ones((3, 0)), [[1.0, 2.0]]])
@@ -35,6 +35,12 @@ def test_methods_must_have_scored_the_same_images():
         average_scores({"a": (one, one), "b": (one, two)})
     with pytest.raises(ValueError, match="at least one method"):
         average_scores({})
+
+
+@pytest.mark.parametrize("bad", [np.ones((2, 3)), (np.ones((1, 3)),), None])
+def test_what_is_no_pair_is_refused(bad):
+    with pytest.raises(TypeError, match=r"scores of greedy must be a pair \(id_scores, ood_scores\), got"):
+        average_scores({"greedy": bad})
 
 
 def test_captions_say_what_was_averaged():

@@ -35,6 +35,9 @@ def average_scores(scores: Scores) -> Averages:
     """Return the means over seeds of all methods, which must have scored the same images."""
     if not scores:
         raise ValueError("scores must hold at least one method, got none")
+    for method, pair in scores.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(f"scores of {method} must be a pair (id_scores, ood_scores), got {type(pair).__name__}")
     averages = {
         method: (mean_over_seeds(inside, f"id_scores of {method}"), mean_over_seeds(outside, f"ood_scores of {method}"))
         for method, (inside, outside) in scores.items()
