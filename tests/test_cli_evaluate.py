@@ -4,7 +4,6 @@ import csv
 import json
 import re
 import shutil
-import struct
 
 import numpy as np
 import pytest
@@ -32,21 +31,12 @@ def make():
 """
 
 
-def write_mnist(folder, prefix, count, seed):
-    folder.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(seed)
-    labels = (np.arange(count) % 10).astype(np.uint8)
-    images = (25 * labels[:, None, None] + generator.integers(0, 30, (count, 28, 28))).astype(np.uint8)
-    (folder / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, *images.shape) + images.tobytes())
-    (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, count) + labels.tobytes())
-
-
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(tmp_path_factory, write_mnist):
     """A folder with data, a module `tiny` with a model, and runs of two methods."""
     home = tmp_path_factory.mktemp("home")
     write_mnist(home / "data" / "mnist", "train", 60, 0)

@@ -43,6 +43,17 @@ def test_labels_say_what_tells_configurations_apart(run, one, other, labels):
     assert list(group([run(**one), run(**other)])) == labels
 
 
+def test_no_two_configurations_have_one_label(run, information):
+    wide = {**information(), "model": {**information()["model"], "keywords": {"blocks_per_stage": 3}}}
+    groups = group([run(), RunFacts("wide", wide)])
+    assert list(groups) == [
+        "Deep Ensembles, factory.keywords.blocks_per_stage null",
+        "Deep Ensembles, factory.keywords.blocks_per_stage 3",
+    ]
+    shapes = [run("a", model={"weight": [3, 4]}), run("b", model={"weight": [3, 5]})]
+    assert list(group(shapes)) == ["Deep Ensembles, in a", "Deep Ensembles, in b"]
+
+
 def test_seeds_that_share_members_are_refused(run):
     with pytest.raises(ValueError, match=r"one \(seed 3\) and other \(seed 7\) .* at least 5 apart"):
         group([run("other", seed=7), run("one", seed=3)])

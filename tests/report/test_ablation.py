@@ -3,8 +3,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.report.ablation import Trial, draw_ablation
-from greedy_ensembles.report.estimate import Estimate
 from greedy_ensembles.report.figure import write_figure
 
 STRENGTHS = [0.1, 0.5, 0.8, 1.0, 1.5, 3.0, 10.0]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from greedy_ensembles.report.estimate import Estimate
+from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.report.figure import write_figure
 from greedy_ensembles.report.radar import OodSet, draw_radar
 

@@ -7,6 +7,7 @@ from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import PRESETS, load_preset
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.scores import SCORES, score
+from greedy_ensembles.benchmark.selection import Selection, Trial, select
 from greedy_ensembles.benchmark.transport import PackedPredictions, pack_predictions, unpack_predictions
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "PackedPredictions",
     "Predictions",
     "RunFacts",
+    "Selection",
+    "Trial",
     "compare",
     "estimate",
     "evaluate",
@@ -29,5 +32,6 @@ __all__ = [
     "pack_predictions",
     "predict",
     "score",
+    "select",
     "unpack_predictions",
 ]

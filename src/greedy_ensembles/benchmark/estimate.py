@@ -10,13 +10,15 @@ from greedy_ensembles.checks import check_count, check_number
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and its standard error; None where there is none to give, as with one seed."""
+    """A mean over seeds, which may be infinite, and its standard error; None where there is none, as with one seed."""
 
     mean: float
     standard_error: float | None
     seeds: int
 
     def __post_init__(self) -> None:
+        if math.isnan(self.mean):
+            raise ValueError("mean must be a number, got NaN")
         check_count("seeds", self.seeds, least=1)
         if self.standard_error is None:
             return

@@ -68,6 +68,14 @@ class RunFacts:
         return name + "".join(str(argument) for argument in model["args"])
 
     @property
+    def but_the_seed(self) -> dict[str, Any]:
+        """All that repetitions of the run have in common."""
+        kept = {key: self.information.get(key) for key in ("size", "extended_from")}
+        configuration = {key: value for key, value in self.configuration.items() if key != "seed"}
+        # configuration["model"] has the shapes of parameters; what made them is the better name for a difference.
+        return {**kept, "factory": self.information["model"], **configuration}
+
+    @property
     def setting(self) -> Setting | None:
         """The place of the run in the paper's tables; None for p* or distances that the paper does not have."""
         configuration, p_star = self.configuration, self.configuration["weighting"] or {}
@@ -82,7 +90,7 @@ def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
     """Return runs that differ in their seed alone, in order of seeds, by a label that tells the groups apart."""
     groups: dict[str, list[RunFacts]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(_but_the_seed(run), sort_keys=True), []).append(run)
+        groups.setdefault(json.dumps(run.but_the_seed, sort_keys=True), []).append(run)
     ordered = sorted((sorted(group, key=lambda run: run.seed) for group in groups.values()), key=_order)
     for repetitions in ordered:
         check_seeds(repetitions)
@@ -92,11 +100,6 @@ def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
 def _order(repetitions: Sequence[RunFacts]) -> tuple[str, int, float]:
     run = repetitions[0]
     return run.architecture, run.size, -1.0 if run.strength is None else run.strength
-
-
-def _but_the_seed(run: RunFacts) -> dict[str, Any]:
-    kept = {key: run.information.get(key) for key in ("size", "model", "extended_from")}
-    return {**kept, **{key: value for key, value in run.configuration.items() if key != "seed"}}
 
 
 def check_seeds(repetitions: Sequence[RunFacts]) -> None:
@@ -114,16 +117,26 @@ def check_seeds(repetitions: Sequence[RunFacts]) -> None:
 
 def _labels(runs: Sequence[RunFacts]) -> list[str]:
     """Return what tables call each configuration: its method, and as much more as tells it from its namesakes."""
+    facts = [_flatten(run.but_the_seed) for run in runs]
+    keys = [key for key in dict.fromkeys(key for one in facts for key in one) if not key.startswith("model.")]
     labels = [_name(run) for run in runs]
-    facts = [{**_flatten(_but_the_seed(run)), "architecture": run.architecture, "M": run.size} for run in runs]
-    for keys in (("architecture", "M"), tuple(key for one in facts for key in one)):
-        for label in {label for label in labels if labels.count(label) > 1}:
-            namesakes = [number for number, other in enumerate(labels) if other == label]
-            telling = [key for key in dict.fromkeys(keys) if len({repr(facts[n].get(key)) for n in namesakes}) > 1]
-            for number in namesakes:
-                details = [f"{key} {_short(facts[number].get(key))}" for key in telling if not key.startswith("model.")]
-                labels[number] = ", ".join([label, *details]).replace("architecture ", "").replace(" M ", " M = ")
+    for details in (
+        [{"": run.architecture, "M =": run.size} for run in runs],
+        [{key: one.get(key) for key in keys} for one in facts],
+        [{"in": run.source} for run in runs],  # nothing that has a name
+    ):
+        labels = _told_apart(labels, details)
     return labels
+
+
+def _told_apart(labels: Sequence[str], details: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return labels with those of their details added in which runs of the same label differ."""
+    result = []
+    for label, own in zip(labels, details, strict=True):
+        namesakes = [other for name, other in zip(labels, details, strict=True) if name == label]
+        telling = [key for key in own if any(other[key] != own[key] for other in namesakes)]
+        result.append(", ".join([label, *(f"{key} {_short(own[key])}".strip() for key in telling)]))
+    return result
 
 
 def _name(run: RunFacts) -> str:
@@ -138,7 +151,7 @@ def other_differences(groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
     notes = []
     for architecture in dict.fromkeys(runs[0].architecture for runs in groups.values()):
         peers = {label: runs[0] for label, runs in groups.items() if runs[0].architecture == architecture}
-        facts = {label: _flatten(_but_the_seed(run)) for label, run in peers.items()}
+        facts = {label: _flatten(run.but_the_seed) for label, run in peers.items()}
         keys = dict.fromkeys(key for one in facts.values() for key in one)
         for key in (key for key in keys if key.partition(".")[0] not in _EXPECTED):
             values = {label: _short(one.get(key)) for label, one in facts.items()}
@@ -154,7 +167,7 @@ def _short(value: Any) -> str:
 
 
 def _flatten(value: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):
         parts = (_flatten(item, f"{path}.{name}".strip(".")) for name, item in value.items())
         return {key: item for part in parts for key, item in part.items()}
     return {path: value}

@@ -19,6 +19,7 @@ from greedy_ensembles.benchmark.runs import KEPT, RunFacts, group
 from greedy_ensembles.benchmark.transport import PackedPredictions, pack_predictions, unpack_predictions
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.data import ImageSet, load
+from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.training import Run, load_run
 
@@ -168,6 +169,12 @@ def evaluate_source(source: Source, score: str) -> Evaluation:
     """Evaluate a run, from its folder or from packed predictions."""
     stream = source.predictions()
     return judge(next(stream), stream, score=score, missing=source.missing)
+
+
+def ood_images(sources: Sequence[Source]) -> dict[str, Bytes]:
+    """Return the OOD images by name, where one of the sources has them: packed predictions come without."""
+    bench = next((source.bench for source in sources if isinstance(source, FolderSource)), None)
+    return {} if bench is None else {name: images.images for name, images in bench.ood.items()}
 
 
 def pack_source(source: Source, file: str | Path) -> list[Path]:

@@ -56,9 +56,9 @@ def evaluate(
 ) -> None:
     """Evaluate runs in their domain and on OOD sets; runs that differ in their seed alone are averaged."""
     from greedy_ensembles.benchmark import SCORES, compare
-    from greedy_ensembles.benchmark.sources import evaluate_source, open_sources, pack_source
+    from greedy_ensembles.benchmark.sources import evaluate_source, ood_images, open_sources, pack_source
     from greedy_ensembles.checks import check_choice
-    from greedy_ensembles.report.evaluation import show, write_tables
+    from greedy_ensembles.report.evaluation import show, write_pictures, write_tables
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--score", score, SCORES)
@@ -77,9 +77,12 @@ def evaluate(
         packed = [] if save_predictions is None else pack_source(sources[0], save_predictions)
     console = wide_console()
     show(comparison, console)
-    written = [*packed, *([] if out is None else write_tables(comparison, out))]
-    if written:
-        console.print(f"Wrote {', '.join(map(str, written))}", soft_wrap=True, highlight=False)
+    if packed:
+        console.print(f"Wrote {', '.join(map(str, packed))}", soft_wrap=True, highlight=False)
+    if out is not None:
+        tables = ", ".join(path.name for path in write_tables(comparison, out))
+        pictures = len(write_pictures(comparison, out, ood_images(sources)))
+        console.print(f"Wrote {tables} and {pictures} pictures into {out}", soft_wrap=True, highlight=False)
 
 
 def wide_console() -> Console:

@@ -5,33 +5,15 @@ error.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from greedy_ensembles.checks import check_number
-from greedy_ensembles.report.estimate import Estimate, describe_seeds
+from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.selection import Trial
 from greedy_ensembles.report.figure import NORMAL, entitle, method_styles, new_figure, plain
-
-
-@dataclass(frozen=True)
-class Trial:
-    """In-domain figures of one strength, or of Deep Ensembles where it is None."""
-
-    strength: float | None
-    accuracy: Estimate  #: from 0 to 1
-    nll: Estimate  #: negative log-likelihood, in nats
-    ace: Estimate  #: adaptive calibration error, from 0 to 1
-
-    def __post_init__(self) -> None:
-        if self.strength is not None:
-            check_number("strength", self.strength, least=0)
-        for name, estimate in (("accuracy", self.accuracy), ("ace", self.ace)):
-            if not 0 <= estimate.mean <= 1:
-                raise ValueError(f"{name} must be a share from 0 to 1, not per cent; got {estimate.mean:g}")
-
+from greedy_ensembles.report.seeds import describe_seeds
 
 #: Of a panel: the field, the label of its axis, and what the figure is multiplied by.
 _PANELS = (("accuracy", "accuracy (%)", 100.0), ("nll", "NLL (nats)", 1.0), ("ace", "ACE (%)", 100.0))

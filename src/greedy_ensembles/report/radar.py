@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.projections.polar import PolarAxes
 
+from greedy_ensembles.benchmark.estimate import Estimate
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.report.estimate import Estimate, describe_seeds
 from greedy_ensembles.report.figure import GREY, NORMAL, PALE, SMALL, Style, entitle, method_styles, new_figure
+from greedy_ensembles.report.seeds import describe_seeds
 
 _CHANCE = 0.5
 
@@ -29,6 +30,7 @@ class OodSet:
     name: str
     images: int
     synthetic: bool
+    note: str = ""  #: what a reader of its figure must know
 
     def __post_init__(self) -> None:
         check_count("images", self.images, least=1)
@@ -68,7 +70,8 @@ def draw_radar(areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int
         f"{in_domain} ({images:,} images) against each OOD set (images in brackets). AUC from {centre:g} at the centre"
         f"{chance} to 1 at the rim, {describe_seeds(estimates)}{bands}."
     )
-    entitle(figure, "", caption)
+    notes = [f"{each.name}: {each.note}." for each in sets if each.note]
+    entitle(figure, "", " ".join([caption, *notes]))
     return figure
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from greedy_ensembles.report.estimate import count_seeds
+from greedy_ensembles.report.seeds import count_seeds
 
 #: By the name of a method, its scores of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
 Scores = Mapping[str, tuple[np.ndarray, np.ndarray]]

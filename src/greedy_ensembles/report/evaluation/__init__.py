@@ -5,10 +5,11 @@ from pathlib import Path
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.report.evaluation.data import to_csv, to_json
 from greedy_ensembles.report.evaluation.latex import to_latex
+from greedy_ensembles.report.evaluation.pictures import write_pictures
 from greedy_ensembles.report.evaluation.terminal import show
 from greedy_ensembles.storage import write_bytes
 
-__all__ = ["show", "to_csv", "to_json", "to_latex", "write_tables"]
+__all__ = ["show", "to_csv", "to_json", "to_latex", "write_pictures", "write_tables"]
 
 
 def write_tables(comparison: Comparison, folder: Path) -> list[Path]:

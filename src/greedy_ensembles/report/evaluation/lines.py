@@ -71,22 +71,28 @@ def _of_method(row: Row, columns: Sequence[Column]) -> list[Line]:
 
 
 def _ours(figure: Figure, column: Column) -> str:
-    return _spelled(figure.ours.mean, figure.ours.standard_error, column.factor, column.digits)
+    return spelled(figure.ours.mean, figure.ours.standard_error, column)
 
 
 def _papers(figure: Figure, column: Column) -> str:
     if figure.paper is None:
         return ""
-    return _spelled(figure.paper.mean, figure.paper.standard_error, column.factor, _PAPER_DIGITS)
+    return spelled(*figure.paper, column, _PAPER_DIGITS)
 
 
 def _difference(figure: Figure, column: Column) -> str:
     return "" if figure.difference is None else f"{column.factor * figure.difference:+.{_PAPER_DIGITS}f}"
 
 
-def _spelled(mean: float, error: float | None, factor: float, digits: int) -> str:
-    around = "" if error is None else f"{PLUS_MINUS}{factor * error:.{digits}f}"
-    return f"{factor * mean:.{digits}f}{around}"
+def spelled(mean: float, error: float | None, column: Column, digits: int | None = None) -> str:
+    """Return a figure and its standard error as a column shows them.
+
+    >>> spelled(0.94321, 0.001, IN_DOMAIN[0]), spelled(0.94321, None, OOD[0])
+    ('94.32±0.10', '0.943')
+    """
+    decimals = column.digits if digits is None else digits
+    around = "" if error is None else f"{PLUS_MINUS}{column.factor * error:.{decimals}f}"
+    return f"{column.factor * mean:.{decimals}f}{around}"
 
 
 def marks_of(comparison: Comparison) -> dict[str, str]:
