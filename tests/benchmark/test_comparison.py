@@ -41,6 +41,10 @@ def test_the_error_of_a_mean_over_sets_is_that_of_the_seeds_means(two_seeds):
     assert means["mean of 1 natural", "ours"] == close_to(0.7, 0.2)
 
 
+def test_one_set_has_no_mean(evaluation):
+    assert Comparison((Method("ours", (evaluation(areas={"dtd": 0.5}),)),)).mean_rows == []
+
+
 def test_missing_sets_are_counted(evaluation):
     comparison = Comparison((Method("ours", (evaluation(missing=["blobs", "svhn", "lsun"]),)),))
     names = [row.set for row in comparison.mean_rows]

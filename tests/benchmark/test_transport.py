@@ -50,6 +50,8 @@ def test_what_rounding_does_to_figures_is_bounded(packed, scale):
     found = unpack_predictions(files[0])
     ours, theirs = judge(inside, outside), judge(found.in_domain, found.ood)
     assert theirs.in_domain.nll == pytest.approx(ours.in_domain.nll, rel=1e-3)
+    for metric in ("accuracy", "brier", "ace", "ece"):
+        assert getattr(theirs.in_domain, metric) == pytest.approx(getattr(ours.in_domain, metric), abs=1e-3)
     assert np.abs(theirs.in_domain.scores - ours.in_domain.scores).max() < 1e-3
     for one, other in zip(ours.ood, theirs.ood, strict=True):
         differences = [abs(getattr(other, metric) - getattr(one, metric)) for metric in ("auc", "ap", "fpr95")]

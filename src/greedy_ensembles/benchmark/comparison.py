@@ -88,7 +88,9 @@ class Comparison:
 
     @property
     def mean_rows(self) -> list[Row]:
-        """Means over synthetic, over natural and over all sets, a row for each kind and method."""
+        """Means over synthetic, over natural and over all sets, a row for each kind and method, if sets are several."""
+        if len(self.first.ood) + len(self.first.missing) < 2:
+            return []
         kinds = [kind for kind in KINDS if self.first.of_kind(kind)]
         return [self._mean_row(kind, method) for kind in kinds for method in self.methods]
 

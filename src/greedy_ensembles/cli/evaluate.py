@@ -30,7 +30,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 @in_one_line
 def evaluate(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or files that --save-predictions wrote.")
+        list[Path], typer.Argument(metavar="RUN", help="Run folders, or files that --save-predictions wrote.")
     ],
     ood: Annotated[
         list[str] | None,
@@ -62,6 +62,7 @@ def evaluate(
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--score", score, SCORES)
+    check_out(out)
     if save_predictions is not None and len(runs) != 1:
         raise ValueError(f"--save-predictions packs one run at a time, got {len(runs)}")
     with progress(not quiet) as predict:
@@ -93,9 +94,17 @@ def wide_console() -> Console:
 
 def names(texts: list[str]) -> list[str]:
     """Return the sets that --ood names, one or several of them in each text; a path may have commas in it."""
-    return [
-        name.strip() for text in texts for name in ([text] if Path(text).exists() else text.split(",")) if name.strip()
-    ]
+    parts = [part for text in texts for part in ([text] if Path(text).exists() else text.split(","))]
+    found = [part.strip() for part in parts if part.strip()]
+    if texts and not found:
+        raise ValueError("--ood names no set; leave it out for the paper's sets")
+    return found
+
+
+def check_out(folder: Path | None) -> None:
+    """Refuse, before anything is computed, a file where a folder is to be made."""
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out must be a folder, but {folder} is a file")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import typer
 
 from greedy_ensembles.cli.app import app, in_one_line
 from greedy_ensembles.cli.data import DataFolder
-from greedy_ensembles.cli.evaluate import BatchSize, Device, OwnModel, Quiet, progress, wide_console
+from greedy_ensembles.cli.evaluate import BatchSize, Device, OwnModel, Quiet, check_out, progress, wide_console
 from greedy_ensembles.cli.train import imported
 
 
@@ -16,7 +16,7 @@ from greedy_ensembles.cli.train import imported
 @in_one_line
 def select(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs that differ in lambda_M and seed alone.")
+        list[Path], typer.Argument(metavar="RUN", help="Folders of runs that differ in lambda_M and seed alone.")
     ],
     by: Annotated[str, typer.Option(help="What must not be harmed: accuracy, nll or ace.")] = "accuracy",
     on: Annotated[
@@ -38,6 +38,7 @@ def select(
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--by", by, CRITERIA)
+    check_out(out)
     make_model = None if model is None else imported(model)
     with progress(not quiet) as predict:
         trials, measured_on = try_strengths(

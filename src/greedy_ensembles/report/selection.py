@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from greedy_ensembles.benchmark.evaluation import InDomain
@@ -24,7 +23,8 @@ _COLUMNS = [column for column in IN_DOMAIN if column.metric in CRITERIA]
 def show(selection: Selection, measured_on: InDomain, console: Console) -> None:
     """Print the figures of every strength, and what follows from them."""
     title = f"{measured_on.name}, {measured_on.images:,} images for each seed"
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD, show_edge=False, title_justify="left")
+    console.print(title, style="italic", markup=False, highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     table.add_column("lambda_M")
     table.add_column("seeds", justify="right")
     for column in _COLUMNS:

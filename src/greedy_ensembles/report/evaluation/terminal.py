@@ -14,16 +14,18 @@ from greedy_ensembles.report.evaluation.lines import IN_DOMAIN, OOD, Column, Lin
 def show(comparison: Comparison, console: Console) -> None:
     """Print both tables of a comparison and the notes below them."""
     marks = marks_of(comparison)
-    first, second = titles(comparison)
-    console.print(_table(first, lines(comparison.in_domain_rows, IN_DOMAIN, marks), IN_DOMAIN), "")
+    in_domain = lines(comparison.in_domain_rows, IN_DOMAIN, marks)
     ood = lines([*comparison.ood_rows, *comparison.mean_rows], OOD, marks)
-    console.print(_table(second, ood, OOD), "")
+    contents = (in_domain, IN_DOMAIN), (ood, OOD)
+    for title, (content, columns) in zip(titles(comparison), contents, strict=True):
+        console.print(title, style="italic", markup=False, highlight=False)  # a table's own would be as narrow as it
+        console.print(_table(content, columns), "")
     for note in footnotes(comparison):
         console.print(note, highlight=False, markup=False)
 
 
-def _table(title: str, content: Sequence[Line], columns: Sequence[Column]) -> Table:
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False, title_justify="left")
+def _table(content: Sequence[Line], columns: Sequence[Column]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
     table.add_column("", overflow="fold")
     table.add_column("images", justify="right", no_wrap=True)
     for number, column in enumerate(columns):
