@@ -76,14 +76,15 @@ def evaluate(
         )
         comparison = compare([(source.facts, evaluate_source(source, score)) for source in sources])
         packed = [] if save_predictions is None else pack_source(sources[0], save_predictions)
-    console = wide_console()
-    show(comparison, console)
-    if packed:
-        console.print(f"Wrote {', '.join(map(str, packed))}", soft_wrap=True, highlight=False)
+    written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
     if out is not None:
         tables = ", ".join(path.name for path in write_tables(comparison, out))
         pictures = len(write_pictures(comparison, out, ood_images(sources)))
-        console.print(f"Wrote {tables} and {pictures} pictures into {out}", soft_wrap=True, highlight=False)
+        written.append(f"Wrote {tables} and {pictures} pictures into {out}")
+    console = wide_console()
+    show(comparison, console)  # after all is written, which a reader who closes the pipe early must not prevent
+    for line in written:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def wide_console() -> Console:

@@ -45,6 +45,7 @@ def select(
             runs, predict(batch_size), on=on, make_model=make_model, device=as_device(device), root=root
         )
     selection = choose(trials, by)
+    written = [] if out is None else report.write(selection, measured_on, out)
     console = wide_console()
     report.show(selection, measured_on, console)
     if on == "test":
@@ -53,6 +54,5 @@ def select(
             "new ones; the paper chose so, and --on validation does not",
             file=sys.stderr,
         )
-    if out is not None:
-        written = report.write(selection, measured_on, out)
-        console.print(f"Wrote {', '.join(map(str, written))}", soft_wrap=True, highlight=False)
+    if written:
+        console.print(f"Wrote {', '.join(map(str, written))}", soft_wrap=True, highlight=False, markup=False)
