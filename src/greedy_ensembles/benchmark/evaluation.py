@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from greedy_ensembles import metrics
-from greedy_ensembles.benchmark.predictions import BATCH, Predictions, predict
+from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import kind_of, load_preset
 from greedy_ensembles.benchmark.scores import Scores, score
 from greedy_ensembles.data import ImageSet
@@ -84,7 +84,7 @@ def evaluate(
     ood: Mapping[str, ImageSet] | str,
     *,
     score: str = "mutual_information",
-    batch_size: int = BATCH,
+    batch_size: int | None = None,
     cache: str | Path | None = None,
     root: str | Path | None = None,
 ) -> Evaluation:
@@ -96,7 +96,7 @@ def evaluate(
     ood : sets by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
         folder `root`, those that are not there becoming `missing`.
     score : mutual_information, predictive_entropy, expected_entropy or max_probability.
-    batch_size : how many images a member sees at once.
+    batch_size : how many images a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
     cache : a folder in which each member's predictions are kept, and found again while its weights stay the same.
 
     >>> import torch

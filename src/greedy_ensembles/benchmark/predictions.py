@@ -25,7 +25,8 @@ from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import Normalize, as_tensor, device_of, dtype_of, to_model
 from greedy_ensembles.storage import FolderError, digest_of_tensor
 
-BATCH = 512
+#: Images at once, by the kind of device: what lies in a processor's cache is predicted twice as fast.
+_BATCHES = {"cpu": 64, "cuda": 1024}
 _ELEMENTS = 1 << 21  # of probabilities in double precision at a time
 
 
@@ -70,8 +71,11 @@ class Predictions:
         return np.concatenate([probs.mean(axis=0) for probs in self.probabilities()])
 
 
-def predict(ensemble: Ensemble, images: ImageSet, *, batch_size: int = BATCH, cache: Path | None = None) -> Predictions:
+def predict(
+    ensemble: Ensemble, images: ImageSet, *, batch_size: int | None = None, cache: Path | None = None
+) -> Predictions:
     """Return what each member says of the images, out of the cache folder where it is there."""
+    batch_size = _BATCHES.get(device_of(ensemble[0]).type, 64) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)
     if not len(images):
         raise ValueError(f"{images.name} holds no images; there is nothing to predict")

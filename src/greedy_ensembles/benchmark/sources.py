@@ -107,7 +107,7 @@ class PackedSource:
         yield from (by_name[name] for name in self.ood or by_name)
 
 
-def kept_beside_the_run(batch_size: int) -> Predict:
+def kept_beside_the_run(batch_size: int | None = None) -> Predict:
     """Return a way to predict that keeps what it computes in the run's folder."""
     return lambda ensemble, images, folder: predict(
         ensemble, images, batch_size=batch_size, cache=folder / "predictions"

@@ -22,7 +22,9 @@ OwnModel = Annotated[
     str | None, typer.Option("--model", help="package:function, for runs that were trained with such a model.")
 ]
 Device = Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")]
-BatchSize = Annotated[int, typer.Option(help="How many images a member sees at once.")]
+BatchSize = Annotated[
+    int | None, typer.Option(help="How many images a member sees at once; default: 64 on the CPU, 1024 on CUDA.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 
 
@@ -49,7 +51,7 @@ def evaluate(
         Path | None, typer.Option(help="An .npz to pack one run's predictions into, for evaluation elsewhere.")
     ] = None,
     model: OwnModel = None,
-    batch_size: BatchSize = 512,
+    batch_size: BatchSize = None,
     device: Device = None,
     root: DataFolder = None,
     quiet: Quiet = False,
@@ -109,7 +111,7 @@ def check_out(folder: Path | None) -> None:
 
 
 @contextmanager
-def progress(shown: bool) -> Iterator[Callable[[int], "Predict"]]:
+def progress(shown: bool) -> Iterator[Callable[[int | None], "Predict"]]:
     """Show, while the block runs, which run is predicting which set."""
     from greedy_ensembles.benchmark.sources import kept_beside_the_run
 
@@ -118,7 +120,7 @@ def progress(shown: bool) -> Iterator[Callable[[int], "Predict"]]:
         if not (shown and console.is_terminal):
             status.stop()
 
-        def watched(batch_size: int) -> "Predict":
+        def watched(batch_size: int | None) -> "Predict":
             predict = kept_beside_the_run(batch_size)
 
             def show(ensemble: "Ensemble", images: "ImageSet", folder: Path) -> "Predictions":

@@ -24,7 +24,7 @@ def select(
     ] = "validation",
     out: Annotated[Path | None, typer.Option(help="Folder for the curve as CSV and JSON, and as a picture.")] = None,
     model: OwnModel = None,
-    batch_size: BatchSize = 512,
+    batch_size: BatchSize = None,
     device: Device = None,
     root: DataFolder = None,
     quiet: Quiet = False,
