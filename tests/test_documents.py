@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import greedy_ensembles as ge
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -36,8 +38,30 @@ def test_the_page_on_metrics_runs_and_says_the_truth():
     names = {}
     for block in blocks("docs/metrics.md"):
         exec(compile(block, "docs/metrics.md", "exec"), names)
-    figures = [names[name] for name in ("auc", "precision", "false_alarms", "calibration")]
-    assert figures == pytest.approx([0.731, 0.362, 0.760, 0.051], abs=5e-4)
+    figures = [names[name] for name in ("auc", "precision", "false_alarms", "threshold", "calibration")]
+    assert figures == pytest.approx([0.731, 0.362, 0.760, 0.344, 0.051], abs=5e-4)
+
+
+def test_the_page_on_evaluation_runs_and_says_the_truth(capsys):
+    names = {}
+    for block in blocks("docs/evaluation.md"):
+        exec(compile(block, "docs/evaluation.md", "exec"), names)
+    result = names["result"]
+    assert result.in_domain.accuracy > 0.9
+    assert [(each.name, each.kind, each.images) for each in result.ood] == [
+        ("uniform", "synthetic", 100),
+        ("bernoulli", "synthetic", 100),
+    ]
+    assert names["means"] == pytest.approx(
+        {"two members": names["first"].mean("auc"), "three members": result.mean("auc")}
+    )
+    assert "uniform" in capsys.readouterr().out
+
+
+def test_the_page_on_evaluation_names_the_presets():
+    rows = (row.strip("| ").split(" | ") for row in (ROOT / "docs/evaluation.md").read_text().splitlines())
+    found = {cells[0].strip("`"): cells[1:] for cells in rows if len(cells) == 3 and cells[0].startswith("`")}
+    assert {name: tuple(", ".join(kinds).split(", ")) for name, kinds in found.items()} == ge.benchmark.PRESETS
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -59,6 +83,4 @@ def test_links_in_the_documents_lead_somewhere():
 
 
 def test_the_citation_names_this_version():
-    import greedy_ensembles as ge
-
     assert f"version: {ge.__version__}\n" in (ROOT / "CITATION.cff").read_text()

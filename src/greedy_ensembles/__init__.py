@@ -10,7 +10,7 @@
 (torch.Size([2, 200, 2]), torch.Size([200]))
 """
 
-from greedy_ensembles import data, metrics, models, theory
+from greedy_ensembles import benchmark, data, metrics, models, theory
 from greedy_ensembles.ensemble import Ensemble, Uncertainty
 from greedy_ensembles.method import diversity_term, frozen_batchnorm, weighting
 from greedy_ensembles.storage import FolderError
@@ -26,6 +26,7 @@ __all__ = [
     "Run",
     "Uncertainty",
     "__version__",
+    "benchmark",
     "data",
     "diversity_term",
     "fit",

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Annotated, ParamSpec
 
@@ -34,13 +35,19 @@ def _options(
     pass
 
 
+def _show_warning(message: Warning | str, *where: object, **options: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)  # where in our code it came from is no help to a user
+
+
 def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Let a command end in one line, instead of a traceback, where the user can mend what went wrong."""
+    """Let a command end in one line, instead of a traceback, where a user can mend what went wrong; so do warnings."""
 
     @functools.wraps(command)
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         try:
-            command(*arguments, **options)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                command(*arguments, **options)
         except KeyboardInterrupt as interruption:
             print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
             raise typer.Exit(130) from None

@@ -7,6 +7,7 @@ from greedy_ensembles.metrics.classification import (
     expected_calibration_error,
     negative_log_likelihood,
 )
+from greedy_ensembles.metrics.curves import balanced_threshold, precision_recall_curve, roc_curve
 from greedy_ensembles.metrics.ranking import auroc, average_precision, fpr_at_tpr
 from greedy_ensembles.metrics.uncertainty import expected_entropy, mutual_information, predictive_entropy
 
@@ -15,11 +16,14 @@ __all__ = [
     "adaptive_calibration_error",
     "auroc",
     "average_precision",
+    "balanced_threshold",
     "brier_score",
     "expected_calibration_error",
     "expected_entropy",
     "fpr_at_tpr",
     "mutual_information",
     "negative_log_likelihood",
+    "precision_recall_curve",
     "predictive_entropy",
+    "roc_curve",
 ]

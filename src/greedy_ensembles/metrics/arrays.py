@@ -4,6 +4,8 @@ Inside, a metric knows tensors alone. The first argument decides the kind and th
 (OOD scores, labels) may be of either kind and is brought to that device.
 """
 
+from typing import TypeVar
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ SUM_TOLERANCE = 0.01
 
 Values = Tensor | np.ndarray
 Scalar = Tensor | np.float64
+Array = TypeVar("Array", Tensor, np.ndarray)
 
 
 def to_tensor(name: str, values: object) -> Tensor:

@@ -3,11 +3,10 @@
 OOD is the positive class and a higher score means more OOD. `id_scores` and `ood_scores` are of shape (n,) and (m,);
 the result is one number: a 0-d tensor on the device of `id_scores`, or a numpy float64 if that is an array.
 
-Ties are handled exactly, since scores are compared in the precision they come in (single where that is half, which
-changes no comparison) and counted as integers. A threshold t calls everything >= t OOD, so tied examples are called
-together. Only OOD scores need be tried as thresholds: any other one admits more in-domain examples than the next OOD
-score above it, and no more OOD ones. Hence each metric is a count of how many scores lie on which side of each OOD
-score: two sorts and a search, with no curve made.
+Ties are handled exactly, since scores are compared as they come in (`scores.py`) and counted as integers. A threshold t
+calls everything >= t OOD, so tied examples are called together. Only OOD scores need be tried as thresholds: any other
+one admits more in-domain examples than the next OOD score above it, and no more OOD ones. Hence each metric is a count
+of how many scores lie on which side of each OOD score: two sorts and a search, with no curve made (`curves.py` has it).
 """
 
 import math
@@ -17,24 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greedy_ensembles.metrics.arrays import Scalar, Values, check_floating, to_scalar, to_tensor
-
-
-def _scores(id_scores: Values, ood_scores: Values) -> tuple[Tensor, Tensor]:
-    inside, outside = to_tensor("id_scores", id_scores).detach(), to_tensor("ood_scores", ood_scores).detach()
-    for name, scores in (("id_scores", inside), ("ood_scores", outside)):
-        check_floating(name, scores, "(n,)")
-        if not scores.numel():
-            raise ValueError(f"{name} must hold at least one score: without it there is nothing to tell apart")
-        if not scores.isfinite().all():
-            raise ValueError(f"{name} must be finite, got {int((~scores.isfinite()).sum())} that are infinite or NaN")
-    common = torch.promote_types(torch.promote_types(inside.dtype, outside.dtype), torch.float32)
-    return inside.to(common), outside.to(inside.device, common)
-
-
-def _sorted(scores: Tensor) -> Tensor:
-    # On the CPU by numpy, which sorts values alone: torch.sort carries indices along, at two to three times the cost.
-    return torch.from_numpy(np.sort(scores.numpy())) if scores.device.type == "cpu" else scores.sort().values
+from greedy_ensembles.metrics.arrays import Scalar, Values, to_scalar
+from greedy_ensembles.metrics.scores import sort_scores, to_scores
 
 
 @overload
@@ -49,7 +32,7 @@ def auroc(id_scores: Values, ood_scores: Values) -> Scalar:
     >>> auroc(np.array([0.0, 1.0, 2.0]), np.array([1.5, 2.0]))  # 1.5 wins 2 of 3; 2 wins 2 and ties 1: (4 + 1/2) / 6
     np.float64(0.75)
     """
-    inside, outside = map(_sorted, _scores(id_scores, ood_scores))
+    inside, outside = map(sort_scores, to_scores(id_scores, ood_scores))
     below = torch.searchsorted(inside, outside).sum()
     not_above = torch.searchsorted(inside, outside, right=True).sum()
     return to_scalar((below + not_above).double() / (2 * len(inside) * len(outside)), id_scores)
@@ -68,7 +51,7 @@ def average_precision(id_scores: Values, ood_scores: Values) -> Scalar:
     >>> average_precision(np.array([0.0, 1.0, 2.0]), np.array([1.5, 2.0]))  # (2/3 at 1.5 + 1/2 at 2) / 2 = 7/12
     np.float64(0.5833333333333333)
     """
-    inside, outside = map(_sorted, _scores(id_scores, ood_scores))
+    inside, outside = map(sort_scores, to_scores(id_scores, ood_scores))
     true_positives = len(outside) - torch.searchsorted(outside, outside)
     false_positives = len(inside) - torch.searchsorted(inside, outside)
     precision = true_positives.double() / (true_positives + false_positives)
@@ -89,9 +72,9 @@ def fpr_at_tpr(id_scores: Values, ood_scores: Values, tpr: float = 0.95) -> Scal
     """
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr must be above 0 and at most 1, got {tpr}")
-    inside, outside = _scores(id_scores, ood_scores)
+    inside, outside = to_scores(id_scores, ood_scores)
     # The highest threshold that will do is the score of the OOD example that completes the rate, counted from above.
-    threshold = _sorted(outside)[len(outside) - _fewest(tpr, len(outside))]
+    threshold = sort_scores(outside)[len(outside) - _fewest(tpr, len(outside))]
     return to_scalar((inside >= threshold).sum().double() / len(inside), id_scores)
 
 

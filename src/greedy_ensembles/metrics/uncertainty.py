@@ -9,15 +9,11 @@ Entropies are computed in double precision, because the mutual information of co
 of large numbers, and returned in the input's precision (single where the input is half).
 """
 
-from typing import TypeVar
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from greedy_ensembles.metrics.arrays import check_floating, check_probabilities, describe, to_tensor
-
-Array = TypeVar("Array", Tensor, np.ndarray)
+from greedy_ensembles.metrics.arrays import Array, check_floating, check_probabilities, describe, to_tensor
 
 
 def _probabilities(probs: Tensor | np.ndarray) -> Tensor:

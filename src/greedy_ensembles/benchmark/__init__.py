@@ -1,0 +1,37 @@
+"""The OOD benchmark, the comparison of methods over seeds and with the paper, and the choice of lambda_M."""
+
+from greedy_ensembles.benchmark.comparison import Comparison, Method, compare
+from greedy_ensembles.benchmark.estimate import Estimate, estimate
+from greedy_ensembles.benchmark.evaluation import Evaluation, InDomain, OutOfDistribution, evaluate, judge
+from greedy_ensembles.benchmark.predictions import Predictions, predict
+from greedy_ensembles.benchmark.presets import PRESETS, load_preset
+from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.benchmark.scores import SCORES, score
+from greedy_ensembles.benchmark.selection import Selection, Trial, select
+from greedy_ensembles.benchmark.transport import PackedPredictions, pack_predictions, unpack_predictions
+
+__all__ = [
+    "PRESETS",
+    "SCORES",
+    "Comparison",
+    "Estimate",
+    "Evaluation",
+    "InDomain",
+    "Method",
+    "OutOfDistribution",
+    "PackedPredictions",
+    "Predictions",
+    "RunFacts",
+    "Selection",
+    "Trial",
+    "compare",
+    "estimate",
+    "evaluate",
+    "judge",
+    "load_preset",
+    "pack_predictions",
+    "predict",
+    "score",
+    "select",
+    "unpack_predictions",
+]

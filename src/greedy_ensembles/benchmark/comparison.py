@@ -1,0 +1,166 @@
+"""Evaluations of several methods over several seeds, side by side: means, standard errors, the paper's figures.
+
+Pure numbers; `report.evaluation` shows them. A mean over sets is taken for each seed first, and then over seeds, so
+its standard error is that of what it says: the mean over sets of a seed.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from greedy_ensembles.benchmark import paper
+from greedy_ensembles.benchmark.estimate import Estimate, estimate
+from greedy_ensembles.benchmark.evaluation import IN_DOMAIN_METRICS, KINDS, OOD_METRICS, Evaluation
+from greedy_ensembles.benchmark.paper import Cell, Setting
+from greedy_ensembles.benchmark.presets import kind_of
+from greedy_ensembles.benchmark.runs import RunFacts, group, other_differences
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """One configuration, evaluated once for each seed."""
+
+    label: str
+    evaluations: tuple[Evaluation, ...]
+    seeds: tuple[int, ...] = ()
+    setting: Setting | None = None  #: its place in the paper's tables, if it has one
+    sources: tuple[str, ...] = ()  #: where each evaluation comes from
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One of our figures, with the paper's where that has the same cell."""
+
+    ours: Estimate
+    paper: Cell | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        return None if self.paper is None else self.ours.mean - self.paper.mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The figures of one method on one set, or on several in the mean; none of them where the set is missing."""
+
+    set: str
+    kind: str  #: in-domain, synthetic, natural, or mean
+    images: int | None
+    paper_images: int | None
+    note: str
+    method: str
+    figures: Mapping[str, Figure]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Methods that were evaluated on the same images by the same score."""
+
+    methods: tuple[Method, ...]
+    notes: tuple[str, ...] = ()  #: what a reader must know beside the notes on the sets
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise ValueError("methods must hold at least one method, got none")
+        facts = [(method.label, _sets(evaluation)) for method in self.methods for evaluation in method.evaluations]
+        for label, sets in facts:
+            if sets != facts[0][1]:
+                raise ValueError(
+                    "methods must be evaluated on the same images by the same score; "
+                    f"{facts[0][0]} was on {_spelled(facts[0][1])}, and {label} on {_spelled(sets)}"
+                )
+
+    @property
+    def first(self) -> Evaluation:
+        """One of the evaluations, for what they have in common: sets, counts, notes, score."""
+        return self.methods[0].evaluations[0]
+
+    @property
+    def in_domain_rows(self) -> list[Row]:
+        """Accuracy, NLL, Brier score, ACE and ECE, a row for each method."""
+        return [self._in_domain_row(method) for method in self.methods]
+
+    @property
+    def ood_rows(self) -> list[Row]:
+        """AUC, AP and FPR95, a row for each OOD set and method; sets of the preset that are missing have no figures."""
+        rows = [self._ood_row(number, method) for number in range(len(self.first.ood)) for method in self.methods]
+        return rows + [Row(name, "missing", None, paper.image_count(name), "", "", {}) for name in self.first.missing]
+
+    @property
+    def mean_rows(self) -> list[Row]:
+        """Means over synthetic, over natural and over all sets, a row for each kind and method, if sets are several."""
+        if len(self.first.ood) + len(self.first.missing) < 2:
+            return []
+        kinds = [kind for kind in KINDS if self.first.of_kind(kind)]
+        return [self._mean_row(kind, method) for kind in kinds for method in self.methods]
+
+    def _in_domain_row(self, method: Method) -> Row:
+        results = [evaluation.in_domain for evaluation in method.evaluations]
+        figures = {
+            metric: Figure(
+                estimate([getattr(result, metric) for result in results]), paper.cell(method.setting, metric)
+            )
+            for metric in IN_DOMAIN_METRICS
+        }
+        first = results[0]
+        return Row(first.name, "in-domain", first.images, None, first.note, method.label, figures)
+
+    def _ood_row(self, number: int, method: Method) -> Row:
+        results = [evaluation.ood[number] for evaluation in method.evaluations]
+        first = results[0]
+        figures = {
+            metric: Figure(
+                estimate([getattr(result, metric) for result in results]),
+                paper.cell(self._comparable(method), metric, first.name),
+            )
+            for metric in OOD_METRICS
+        }
+        count = paper.image_count(first.name) if any(figure.paper for figure in figures.values()) else None
+        return Row(first.name, first.kind, first.images, count, first.note, method.label, figures)
+
+    def _mean_row(self, kind: str, method: Method) -> Row:
+        names = [result.name for result in self.first.of_kind(kind)]
+        figures = {}
+        for metric in OOD_METRICS:
+            means = [evaluation.mean(metric, kind) for evaluation in method.evaluations]
+            cells = paper.mean_cell(self._comparable(method), metric, names)
+            figures[metric] = Figure(estimate([mean for mean in means if mean is not None]), cells)
+        return Row(self._mean_name(kind), "mean", None, None, "", method.label, figures)
+
+    def _mean_name(self, kind: str) -> str:
+        found = len(self.first.of_kind(kind))
+        wanted = found + sum(kind in ("all", kind_of(name)) for name in self.first.missing)
+        number = f"{found}" if found == wanted else f"{found} of {wanted}"
+        return f"mean of {number} {kind}" if kind != "all" else f"mean of {number} sets"
+
+    def _comparable(self, method: Method) -> Setting | None:
+        """Return the setting if the score is the paper's: it has no OOD figures of another one."""
+        return method.setting if self.first.score == "mutual_information" else None
+
+
+def _sets(evaluation: Evaluation) -> tuple[object, ...]:
+    sets = ((result.name, result.images) for result in evaluation.sets)
+    return (evaluation.score, *sets, *evaluation.missing)
+
+
+def _spelled(sets: tuple[object, ...]) -> str:
+    return ", ".join(f"{item[0]} ({item[1]:,})" if isinstance(item, tuple) else str(item) for item in sets)
+
+
+def compare(runs: Sequence[tuple[RunFacts, Evaluation]]) -> Comparison:
+    """Put evaluations of runs side by side: repetitions become one method, other configurations other methods."""
+    evaluations = {id(facts): evaluation for facts, evaluation in runs}
+    groups = group([facts for facts, _ in runs])
+    methods = [
+        Method(
+            label,
+            tuple(evaluations[id(facts)] for facts in repetitions),
+            tuple(facts.seed for facts in repetitions),
+            repetitions[0].setting,
+            tuple(facts.source for facts in repetitions),
+        )
+        for label, repetitions in groups.items()
+    ]
+    trained = dict.fromkeys(facts.information["data"]["note"] for facts, _ in runs if facts.information["data"])
+    notes = [f"trained on {runs[0][0].dataset}: {note}" for note in trained if note]
+    return Comparison(tuple(methods), (*notes, *other_differences(groups)))

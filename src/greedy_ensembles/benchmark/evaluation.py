@@ -1,0 +1,180 @@
+"""The benchmark of one ensemble: how good it is in its domain, and how well its uncertainty finds what lies outside.
+
+OOD images are the positive class. AP depends on how many of them there are for each in-domain image, so every result
+carries both counts. Everything is computed from log-probabilities (`predictions`), so it can be had from an ensemble
+(`evaluate`) as well as from predictions that came from another machine (`judge`).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from greedy_ensembles import metrics
+from greedy_ensembles.benchmark.predictions import Predictions, predict
+from greedy_ensembles.benchmark.presets import kind_of, load_preset
+from greedy_ensembles.benchmark.scores import Scores, score
+from greedy_ensembles.data import ImageSet
+from greedy_ensembles.ensemble import Ensemble
+
+#: Names of figures, in the order of tables.
+IN_DOMAIN_METRICS = ("accuracy", "nll", "brier", "ace", "ece")
+OOD_METRICS = ("auc", "ap", "fpr95")
+KINDS = ("synthetic", "natural", "all")
+
+
+@dataclasses.dataclass(frozen=True)
+class InDomain:
+    """Figures on the labelled in-domain images, of the members' mean probabilities."""
+
+    name: str
+    images: int
+    note: str
+    accuracy: float
+    nll: float  #: in nats, mean over images
+    brier: float  #: 0 to 2
+    ace: float  #: class-wise, 30 ranges of equal count
+    ece: float  #: top label, 15 bins of equal width
+    scores: Scores = dataclasses.field(repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class OutOfDistribution:
+    """How well the score tells one OOD set from the in-domain images."""
+
+    name: str
+    kind: str  #: synthetic (noise that is made) or natural
+    images: int
+    note: str
+    auc: float
+    ap: float
+    fpr95: float
+    scores: Scores = dataclasses.field(repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """All figures of one ensemble."""
+
+    score: str
+    members: int
+    in_domain: InDomain
+    ood: tuple[OutOfDistribution, ...]
+    missing: tuple[str, ...] = ()  #: sets of the preset that are not in the data folder
+
+    @property
+    def sets(self) -> tuple[InDomain | OutOfDistribution, ...]:
+        """The results on all sets, the in-domain one first."""
+        return (self.in_domain, *self.ood)
+
+    def of_kind(self, kind: str) -> tuple[OutOfDistribution, ...]:
+        """Return the results on the sets of a kind: synthetic, natural or all."""
+        return tuple(result for result in self.ood if kind in ("all", result.kind))
+
+    def mean(self, metric: str, kind: str = "all") -> float | None:
+        """Return the mean of auc, ap or fpr95 over the sets of a kind, each set counting the same."""
+        values = [getattr(result, metric) for result in self.of_kind(kind)]
+        return float(np.mean(values)) if values else None
+
+
+def evaluate(
+    ensemble: Ensemble,
+    in_domain: ImageSet,
+    ood: Mapping[str, ImageSet] | str,
+    *,
+    score: str = "mutual_information",
+    batch_size: int | None = None,
+    cache: str | Path | None = None,
+    root: str | Path | None = None,
+) -> Evaluation:
+    """Evaluate an ensemble on labelled in-domain images that it has not seen, and on OOD sets.
+
+    Parameters
+    ----------
+    in_domain : test images with labels.
+    ood : sets by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
+        folder `root`, those that are not there becoming `missing`.
+    score : mutual_information, predictive_entropy, expected_entropy or max_probability.
+    batch_size : how many images a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
+    cache : a folder in which each member's predictions are kept, and found again while its weights stay the same.
+
+    >>> import torch
+    >>> dark, bright = (np.full((4, 1, 2, 2), value, np.uint8) for value in (0, 255))
+    >>> members = [torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)) for _ in range(3)]
+    >>> with torch.no_grad():
+    ...     for member, slope in zip(members, (-9.0, 0.0, 9.0)):  # they agree on dark images alone
+    ...         _, _ = member[1].weight.copy_(torch.tensor([[slope], [0.0]])), member[1].bias.copy_(torch.zeros(2))
+    >>> tiny = ImageSet(dark, np.array([0, 0, 0, 1]), "dark")
+    >>> result = evaluate(Ensemble.from_members(members), tiny, {"bright": ImageSet(bright, None, "bright")})
+    >>> result.in_domain.accuracy, result.ood[0].auc, result.ood[0].images, result.mean("fpr95", "natural")
+    (0.75, 1.0, 4, 0.0)
+    """
+    missing: tuple[str, ...] = ()
+    if isinstance(ood, str):
+        ood, missing = load_preset(ood, in_domain, root)
+    folder = None if cache is None else Path(cache).expanduser()
+    _check_shapes(in_domain, ood)
+    inside = predict(ensemble, in_domain, batch_size=batch_size, cache=folder)
+    outside = (
+        predict(ensemble, images.replace(name=name), batch_size=batch_size, cache=folder)
+        for name, images in ood.items()
+    )
+    return judge(inside, outside, score=score, missing=missing)
+
+
+def _check_shapes(in_domain: ImageSet, ood: Mapping[str, ImageSet]) -> None:
+    shape = in_domain.images.shape[1:]
+    for name, images in ood.items():
+        if images.images.shape[1:] != shape:
+            raise ValueError(
+                f"images of {name} are {images.images.shape[1:]} and those of {in_domain.name} are {shape}; "
+                "ImageSet.resized and with_channels change them"
+            )
+
+
+def judge(
+    in_domain: Predictions,
+    ood: Iterable[Predictions],
+    *,
+    score: str = "mutual_information",
+    missing: Iterable[str] = (),
+) -> Evaluation:
+    """Evaluate predictions; those on OOD sets may be made one at a time, and are not kept."""
+    inside = _in_domain(in_domain, score)
+    outside = tuple(_out_of_distribution(inside, predictions, score) for predictions in ood)
+    return Evaluation(score, in_domain.members, inside, outside, tuple(missing))
+
+
+def _in_domain(predictions: Predictions, kind: str) -> InDomain:
+    scores = score(predictions, kind)
+    if predictions.labels is None:
+        raise ValueError(
+            f"{predictions.name} has no labels; in-domain accuracy and calibration need one for each image"
+        )
+    probs, labels = predictions.mean_probabilities(), predictions.labels
+    return InDomain(
+        predictions.name,
+        len(predictions),
+        predictions.note,
+        float(metrics.accuracy(probs, labels)),
+        float(metrics.negative_log_likelihood(probs, labels)),
+        float(metrics.brier_score(probs, labels)),
+        float(metrics.adaptive_calibration_error(probs, labels)),
+        float(metrics.expected_calibration_error(probs, labels)),
+        scores,
+    )
+
+
+def _out_of_distribution(inside: InDomain, predictions: Predictions, kind: str) -> OutOfDistribution:
+    scores = score(predictions, kind)
+    return OutOfDistribution(
+        predictions.name,
+        kind_of(predictions.name),
+        len(predictions),
+        predictions.note,
+        float(metrics.auroc(inside.scores, scores)),
+        float(metrics.average_precision(inside.scores, scores)),
+        float(metrics.fpr_at_tpr(inside.scores, scores, tpr=0.95)),
+        scores,
+    )

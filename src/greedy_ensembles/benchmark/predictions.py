@@ -1,0 +1,137 @@
+"""What the members of an ensemble say of an image set, as log-probabilities.
+
+Log-probabilities and not probabilities, because a confident member's probability of another class is smaller than
+single precision can hold, and a likelihood of 0 would be infinite news. Each member's are computed once: with a cache
+folder they are kept there under a hash of the member (weights, layers, normalisation) and one of the images. Another
+member, or other images, have another name, so an ensemble that grew computes what is new and nothing stale is read.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from greedy_ensembles import storage
+from greedy_ensembles.checks import check_count
+from greedy_ensembles.data import ImageSet
+from greedy_ensembles.data.image_set import Labels
+from greedy_ensembles.ensemble import Ensemble
+from greedy_ensembles.inputs import Normalize, as_tensor, device_of, dtype_of, to_model
+from greedy_ensembles.storage import FolderError, digest_of_tensor
+
+#: Images at once, by the kind of device: what lies in a processor's cache is predicted twice as fast.
+_BATCHES = {"cpu": 64, "cuda": 1024}
+_ELEMENTS = 1 << 21  # of probabilities in double precision at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions of every member on one image set.
+
+    log_probs : float32, (members, n, classes).
+    labels : int64, (n,), or None.
+    note : what a reader of any figure on this set must know, else empty.
+    """
+
+    name: str
+    log_probs: npt.NDArray[np.float32]
+    labels: Labels | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.log_probs.ndim != 3 or self.log_probs.dtype != np.float32 or 0 in self.log_probs.shape:
+            raise ValueError(
+                f"log_probs of {self.name} must be float32 of shape (members, n, classes), none of them 0, "
+                f"got {self.log_probs.dtype} of shape {self.log_probs.shape}"
+            )
+
+    def __len__(self) -> int:
+        return int(self.log_probs.shape[1])
+
+    @property
+    def members(self) -> int:
+        """How many members the ensemble has."""
+        return int(self.log_probs.shape[0])
+
+    def probabilities(self) -> Iterator[npt.NDArray[np.float64]]:
+        """Return the probabilities, (members, some, classes) in double precision, some images at a time."""
+        members, count, classes = self.log_probs.shape
+        step = max(_ELEMENTS // (members * classes), 1)
+        for start in range(0, count, step):
+            yield np.exp(self.log_probs[:, start : start + step].astype(np.float64))
+
+    def mean_probabilities(self) -> npt.NDArray[np.float64]:
+        """Return the ensemble's prediction, the mean over members, (n, classes)."""
+        return np.concatenate([probs.mean(axis=0) for probs in self.probabilities()])
+
+
+def predict(
+    ensemble: Ensemble, images: ImageSet, *, batch_size: int | None = None, cache: Path | None = None
+) -> Predictions:
+    """Return what each member says of the images, out of the cache folder where it is there."""
+    batch_size = _BATCHES.get(device_of(ensemble[0]).type, 64) if batch_size is None else batch_size
+    check_count("batch_size", batch_size, least=1)
+    if not len(images):
+        raise ValueError(f"{images.name} holds no images; there is nothing to predict")
+    pixels = as_tensor(images.images)
+    content = "" if cache is None else digest_of_tensor(pixels)
+    rows = [_of_member(member, ensemble.normalize, pixels, batch_size, content, cache) for member in ensemble]
+    return Predictions(images.name, np.stack(rows), images.labels, images.note)
+
+
+def _of_member(
+    member: nn.Module, normalize: Normalize | None, pixels: Tensor, batch_size: int, content: str, cache: Path | None
+) -> npt.NDArray[np.float32]:
+    if cache is None:
+        return _compute(member, normalize, pixels, batch_size)
+    identity = {"member": _digest_of_member(member, normalize), "images": content}
+    file = cache / f"{identity['member'][:16]}-{identity['images'][:16]}.safetensors"
+    if (kept := _read(file, identity)) is not None:
+        return kept
+    computed = _compute(member, normalize, pixels, batch_size)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        storage.write_tensors(file, {"log_probs": torch.from_numpy(computed)}, identity)
+    except OSError as error:  # a folder that is read-only, or a full disk, costs time and no result
+        warnings.warn(f"predictions were not kept for the next time: {error}", stacklevel=4)
+    return computed
+
+
+def _compute(
+    member: nn.Module, normalize: Normalize | None, pixels: Tensor, batch_size: int
+) -> npt.NDArray[np.float32]:
+    rows = []
+    with torch.no_grad():
+        for batch in pixels.split(batch_size):
+            logits = member(to_model(batch.to(device_of(member)), normalize, dtype_of(member)))
+            precise = logits if logits.dtype == torch.float64 else logits.float()
+            rows.append(precise.log_softmax(dim=1).float().cpu())
+    log_probs = torch.cat(rows)
+    if bad := int(log_probs.isnan().any(dim=1).sum()):
+        raise ArithmeticError(f"a member's outputs are NaN or infinite on {bad:,} of {len(pixels):,} images")
+    return log_probs.numpy()
+
+
+def _digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:
+    """Return a hash of all that a member's predictions depend on: its layers, weights, statistics and inputs' scale."""
+    digest = hashlib.sha256(f"{member!r} {normalize}".encode())
+    for name, value in member.state_dict().items():
+        digest.update(f"{name} {digest_of_tensor(value)}".encode())
+    return digest.hexdigest()
+
+
+def _read(file: Path, identity: dict[str, str]) -> npt.NDArray[np.float32] | None:
+    if not file.exists():
+        return None
+    try:
+        tensors, metadata = storage.read_tensors(file)
+    except FolderError as error:
+        warnings.warn(f"predictions are computed again: {str(error).partition('. ')[0]}", stacklevel=5)
+        return None
+    return tensors["log_probs"].numpy() if metadata == identity else None

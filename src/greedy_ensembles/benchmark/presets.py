@@ -1,0 +1,81 @@
+"""Which OOD sets belong to an in-domain set, as the paper has them, and how they are found.
+
+A set that is not in the data folder leaves a hole in the table instead of an error, unless it was asked for by name.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from greedy_ensembles.checks import check_choice
+from greedy_ensembles.data import SETS, ImageSet, data_root, load, read
+from greedy_ensembles.data.noise import KINDS as NOISE
+from greedy_ensembles.data.registry import find
+
+_SYNTHETIC = ("bernoulli", "blobs", "gaussian", "uniform")
+_SCENES = ("dtd", "lsun", "places365", "tiny_imagenet")
+
+#: By in-domain set: the paper's OOD sets, synthetic ones first.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "cifar10": (*_SYNTHETIC, "cifar100", "svhn", *_SCENES),
+    "cifar100": (*_SYNTHETIC, "cifar10", "svhn", *_SCENES),
+    "svhn": (*_SYNTHETIC, "cifar10", "cifar100", *_SCENES),
+    "mnist": ("bernoulli", "gaussian", "uniform", "dtd", "fashion_mnist", "omniglot"),
+}
+
+
+def kind_of(name: str) -> str:
+    """Return synthetic for noise that is made, natural for everything else (Omniglot and one's own sets among it)."""
+    return "synthetic" if name in NOISE else "natural"
+
+
+def load_preset(
+    name: str, in_domain: ImageSet, root: str | Path | None = None
+) -> tuple[dict[str, ImageSet], tuple[str, ...]]:
+    """Return the OOD sets of a preset in the shape of the in-domain images, and the names of those that are missing."""
+    check_choice("ood", name, PRESETS)
+    there = [entry for entry in PRESETS[name] if _split(entry, data_root(root)) is not None]
+    missing = tuple(entry for entry in PRESETS[name] if entry not in there)
+    return {entry: load_ood(entry, in_domain, root) for entry in there}, missing
+
+
+def load_named(names: Iterable[str], in_domain: ImageSet, root: str | Path | None = None) -> dict[str, ImageSet]:
+    """Return sets that were asked for: names of data sets, or paths of folders, archives and arrays of one's own."""
+    sets: dict[str, ImageSet] = {}
+    for name in names:
+        if name in sets:
+            raise ValueError(f"{name} is asked for twice as an OOD set")
+        if name == in_domain.name:
+            raise ValueError(f"{name} is the in-domain set; it cannot be out of its own distribution")
+        sets[name] = load_ood(name, in_domain, root)
+    return sets
+
+
+def load_ood(name: str, in_domain: ImageSet, root: str | Path | None = None) -> ImageSet:
+    """Return a set by name or path, cropped and resized to the shape of the in-domain images.
+
+    A path keeps the spelling it was given in as its name, so that no picture of one's own passes for a published set.
+    """
+    channels, size = in_domain.images.shape[1:3]
+    if name in SETS:
+        split = _split(name, data_root(root)) or "test"  # where neither is there, the error names the usual one
+        images = load(name, split, root, size, channels)
+        return images.with_note(_other_split(name, split, images))
+    if not Path(name).expanduser().exists():
+        check_choice("ood", name, [*SETS, "a path"])
+    return read(Path(name).expanduser(), size, channels).replace(name=name)
+
+
+def _split(name: str, root: Path) -> str | None:
+    """Return the split that the benchmark takes, None if it is not there.
+
+    Of SVHN that is the train split, for the paper counts 73,257 images; AP would be another with a third of them.
+    """
+    splits = ("train", "test") if name == "svhn" else ("test",)
+    entry = SETS[name]
+    return next((split for split in splits if not entry.forms or find(entry, split, root)), None)
+
+
+def _other_split(name: str, split: str, images: ImageSet) -> str:
+    if name != "svhn" or split == "train":
+        return ""
+    return f"the test split, {len(images):,} images, where the paper counts the 73,257 of the train split"

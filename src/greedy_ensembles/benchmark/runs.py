@@ -1,0 +1,173 @@
+"""Which runs are repetitions of each other: the same in everything but the seed; and what to call those that are not.
+
+A run is known here by what its run.json says, so that predictions packed elsewhere will do as well as the folder.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from greedy_ensembles.benchmark.paper import Setting
+
+#: What is kept of run.json when predictions travel.
+KEPT = ("size", "configuration", "model", "data", "extended_from")
+_EXPECTED = {"method", "strength", "weighting", "distance", "size"}  # what runs are put side by side for
+
+
+@dataclass(frozen=True, eq=False)
+class RunFacts:
+    """What is known of a run without its weights."""
+
+    source: str  #: the folder, or the file of packed predictions
+    information: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if not {"size", "configuration", "model", "data"} <= self.information.keys():
+            raise ValueError(f"{self.source} does not say which run it comes from; pack predictions with its run.json")
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """All arguments that training depended on."""
+        return self.information["configuration"]  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> int:
+        """M."""
+        return int(self.information["size"])
+
+    @property
+    def seed(self) -> int:
+        """Where its random numbers came from."""
+        return int(self.configuration["seed"])
+
+    @property
+    def strength(self) -> float | None:
+        """lambda_M; None for methods without."""
+        return self.configuration["strength"]  # type: ignore[no-any-return]
+
+    @property
+    def dataset(self) -> str:
+        """The name of the image set it was trained on."""
+        if self.information["data"] is None:
+            raise ValueError(
+                f"{self.source} was trained on arrays, which have no name; evaluate it in Python, "
+                "with ge.benchmark.evaluate"
+            )
+        return str(self.information["data"]["name"])
+
+    @property
+    def architecture(self) -> str:
+        """PreResNet20, VGG16BN, ...; of a model of one's own, the name of its factory."""
+        model = self.information["model"]
+        if not isinstance(model, dict) or "partial" not in model:
+            return str(model)
+        name = str(model["partial"]).rpartition(".")[2]
+        return name + "".join(str(argument) for argument in model["args"])
+
+    @property
+    def but_the_seed(self) -> dict[str, Any]:
+        """All that repetitions of the run have in common."""
+        kept = {key: self.information.get(key) for key in ("size", "extended_from")}
+        configuration = {key: value for key, value in self.configuration.items() if key != "seed"}
+        # configuration["model"] has the shapes of parameters; what made them is the better name for a difference.
+        return {**kept, "factory": self.information["model"], **configuration}
+
+    @property
+    def setting(self) -> Setting | None:
+        """The place of the run in the paper's tables; None for p* or distances that the paper does not have."""
+        configuration, p_star = self.configuration, self.configuration["weighting"] or {}
+        published = (p_star.get("class"), p_star.get("overflow"), p_star.get("scale")) == ("Gaussian", "wrap", 5.0)
+        distance = configuration["distance"] == "probabilities"
+        if configuration["method"] != "deep" and not (configuration["method"] == "greedy" and published and distance):
+            return None
+        return Setting(self.architecture, self.dataset, self.size, configuration["method"], self.strength)
+
+
+def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
+    """Return runs that differ in their seed alone, in order of seeds, by a label that tells the groups apart."""
+    groups: dict[str, list[RunFacts]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(run.but_the_seed, sort_keys=True), []).append(run)
+    ordered = sorted((sorted(group, key=lambda run: run.seed) for group in groups.values()), key=_order)
+    for repetitions in ordered:
+        check_seeds(repetitions)
+    return dict(zip(_labels([repetitions[0] for repetitions in ordered]), ordered, strict=True))
+
+
+def _order(repetitions: Sequence[RunFacts]) -> tuple[str, int, float]:
+    run = repetitions[0]
+    return run.architecture, run.size, -1.0 if run.strength is None else run.strength
+
+
+def check_seeds(repetitions: Sequence[RunFacts]) -> None:
+    """Raise ValueError where runs, in order of seeds, share members: their standard error would be false."""
+    for one, other in pairwise(repetitions):
+        if other.seed - one.seed >= one.size:
+            continue
+        if other.seed == one.seed:
+            raise ValueError(f"{one.source} and {other.source} are the same run: all alike, and seed {one.seed}")
+        raise ValueError(
+            f"{one.source} (seed {one.seed}) and {other.source} (seed {other.seed}) have members that start from the "
+            f"same random numbers, since member k takes seed + k - 1; repetitions need seeds at least {one.size} apart"
+        )
+
+
+def _labels(runs: Sequence[RunFacts]) -> list[str]:
+    """Return what tables call each configuration: its method, and as much more as tells it from its namesakes."""
+    facts = [_flatten(run.but_the_seed) for run in runs]
+    keys = [key for key in dict.fromkeys(key for one in facts for key in one) if not key.startswith("model.")]
+    labels = [_name(run) for run in runs]
+    for details in (
+        [{"": run.architecture, "M =": run.size} for run in runs],
+        [{key: one.get(key) for key in keys} for one in facts],
+        [{"in": run.source} for run in runs],  # nothing that has a name
+    ):
+        labels = _told_apart(labels, details)
+    return labels
+
+
+def _told_apart(labels: Sequence[str], details: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return labels with those of their details added in which runs of the same label differ."""
+    result = []
+    for label, own in zip(labels, details, strict=True):
+        namesakes = [other for name, other in zip(labels, details, strict=True) if name == label]
+        telling = [key for key in own if any(other[key] != own[key] for other in namesakes)]
+        result.append(", ".join([label, *(f"{key} {_short(own[key])}".strip() for key in telling)]))
+    return result
+
+
+def _name(run: RunFacts) -> str:
+    if run.configuration["method"] == "deep":
+        return "Deep Ensembles"
+    strength = "" if run.strength is None else f", lambda_M = {run.strength:g}"
+    return f"{run.configuration['method']}{strength}"
+
+
+def other_differences(groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
+    """Return, as sentences, in what the groups of one architecture differ beside method, lambda_M, p* and size."""
+    notes = []
+    for architecture in dict.fromkeys(runs[0].architecture for runs in groups.values()):
+        peers = {label: runs[0] for label, runs in groups.items() if runs[0].architecture == architecture}
+        facts = {label: _flatten(run.but_the_seed) for label, run in peers.items()}
+        keys = dict.fromkeys(key for one in facts.values() for key in one)
+        for key in (key for key in keys if key.partition(".")[0] not in _EXPECTED):
+            values = {label: _short(one.get(key)) for label, one in facts.items()}
+            if len(set(values.values())) > 1:
+                listed = ", ".join(f"{value} ({label})" for label, value in values.items())
+                notes.append(f"the runs differ in {key}, too: {listed}")
+    return notes
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text[:8] if re.fullmatch("[0-9a-f]{64}", text) else text
+
+
+def _flatten(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        parts = (_flatten(item, f"{path}.{name}".strip(".")) for name, item in value.items())
+        return {key: item for part in parts for key, item in part.items()}
+    return {path: value}

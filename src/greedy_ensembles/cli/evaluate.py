@@ -1,0 +1,132 @@
+"""``greedy-ensembles evaluate``: runs on their in-domain test set and on OOD sets, over seeds, beside the paper."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.data import DataFolder
+from greedy_ensembles.cli.train import imported
+
+if TYPE_CHECKING:
+    from greedy_ensembles.benchmark import Predictions
+    from greedy_ensembles.benchmark.sources import Predict
+    from greedy_ensembles.data import ImageSet
+    from greedy_ensembles.ensemble import Ensemble
+
+OwnModel = Annotated[
+    str | None, typer.Option("--model", help="package:function, for runs that were trained with such a model.")
+]
+Device = Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")]
+BatchSize = Annotated[
+    int | None, typer.Option(help="How many images a member sees at once; default: 64 on the CPU, 1024 on CUDA.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
+
+
+@app.command("evaluate")
+@in_one_line
+def evaluate(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run folders, or files that --save-predictions wrote.")
+    ],
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="OOD sets: names, also with commas, or the path of a folder, archive, .npy or .npz of images. "
+            "Default: the paper's sets for the in-domain set."
+        ),
+    ] = None,
+    score: Annotated[
+        str, typer.Option(help="mutual_information, predictive_entropy, expected_entropy or max_probability.")
+    ] = "mutual_information",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the tables as CSV, JSON and LaTeX, and pictures.")
+    ] = None,
+    save_predictions: Annotated[
+        Path | None, typer.Option(help="An .npz to pack one run's predictions into, for evaluation elsewhere.")
+    ] = None,
+    model: OwnModel = None,
+    batch_size: BatchSize = None,
+    device: Device = None,
+    root: DataFolder = None,
+    quiet: Quiet = False,
+) -> None:
+    """Evaluate runs in their domain and on OOD sets; runs that differ in their seed alone are averaged."""
+    from greedy_ensembles.benchmark import SCORES, compare
+    from greedy_ensembles.benchmark.sources import evaluate_source, ood_images, open_sources, pack_source
+    from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.report.evaluation import show, write_pictures, write_tables
+    from greedy_ensembles.training.problem import as_device
+
+    check_choice("--score", score, SCORES)
+    check_out(out)
+    if save_predictions is not None and len(runs) != 1:
+        raise ValueError(f"--save-predictions packs one run at a time, got {len(runs)}")
+    with progress(not quiet) as predict:
+        sources = open_sources(
+            runs,
+            predict(batch_size),
+            ood=names(ood or []),
+            make_model=None if model is None else imported(model),
+            device=as_device(device),
+            root=root,
+        )
+        comparison = compare([(source.facts, evaluate_source(source, score)) for source in sources])
+        packed = [] if save_predictions is None else pack_source(sources[0], save_predictions)
+    written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
+    if out is not None:
+        tables = ", ".join(path.name for path in write_tables(comparison, out))
+        pictures = len(write_pictures(comparison, out, ood_images(sources)))
+        written.append(f"Wrote {tables} and {pictures} pictures into {out}")
+    console = wide_console()
+    show(comparison, console)  # after all is written, which a reader who closes the pipe early must not prevent
+    for line in written:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def wide_console() -> Console:
+    """Return a console on which tables of figures fit where no window limits them, as in a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
+def names(texts: list[str]) -> list[str]:
+    """Return the sets that --ood names, one or several of them in each text; a path may have commas in it."""
+    parts = [part for text in texts for part in ([text] if Path(text).exists() else text.split(","))]
+    found = [part.strip() for part in parts if part.strip()]
+    if texts and not found:
+        raise ValueError("--ood names no set; leave it out for the paper's sets")
+    return found
+
+
+def check_out(folder: Path | None) -> None:
+    """Refuse, before anything is computed, a file where a folder is to be made."""
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out must be a folder, but {folder} is a file")
+
+
+@contextmanager
+def progress(shown: bool) -> Iterator[Callable[[int | None], "Predict"]]:
+    """Show, while the block runs, which run is predicting which set."""
+    from greedy_ensembles.benchmark.sources import kept_beside_the_run
+
+    console = Console(stderr=True)
+    with console.status("reading") as status:
+        if not (shown and console.is_terminal):
+            status.stop()
+
+        def watched(batch_size: int | None) -> "Predict":
+            predict = kept_beside_the_run(batch_size)
+
+            def show(ensemble: "Ensemble", images: "ImageSet", folder: Path) -> "Predictions":
+                status.update(f"{folder}: {len(ensemble)} members on {len(images):,} images of {images.name}")
+                return predict(ensemble, images, folder)
+
+            return show
+
+        yield watched

@@ -1,0 +1,115 @@
+"""Accuracy, negative log-likelihood and calibration on in-domain data against the strength of diversity, lambda_M.
+
+Deep Ensembles, which have no strength, are a level to compare with: a line at their mean in a band of one standard
+error.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.selection import Trial
+from greedy_ensembles.report.figure import NORMAL, entitle, method_styles, new_figure, plain
+from greedy_ensembles.report.seeds import describe_seeds
+
+#: Of a panel: the field, the label of its axis, and what the figure is multiplied by.
+_PANELS = (("accuracy", "accuracy (%)", 100.0), ("nll", "NLL (nats)", 1.0), ("ace", "ACE (%)", 100.0))
+
+
+def draw_ablation(trials: Sequence[Trial], name: str, images: int, chosen: float | None = None) -> Figure:
+    """Draw the three figures side by side over a common axis of strengths.
+
+    Parameters
+    ----------
+    trials : in any order, each strength once; at most one is of Deep Ensembles.
+    name, images : the in-domain set on which they were measured, and how many images it has.
+    chosen : the strength that was selected, to be marked.
+    """
+    deep, tried = _split(trials, chosen)
+    strengths = np.array([trial.strength for trial in tried], dtype=np.float64)
+    figure = new_figure(height=2.75)
+    axes = figure.subplots(1, 3, sharex=True)
+    for axis, (field, label, factor) in zip(axes, _PANELS, strict=True):
+        _draw_panel(axis, strengths, [getattr(trial, field) for trial in tried], factor, chosen)
+        if deep is not None:
+            _draw_level(axis, getattr(deep, field), factor)
+        axis.set(ylabel=label, xlabel=r"$\lambda_M$")
+        plain(axis)
+    _scale(axes[0], strengths, chosen)
+    handles, labels = axes[0].get_legend_handles_labels()  # error bars come last, whatever the order
+    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=3, frameon=False, fontsize=NORMAL)
+    estimates = [getattr(trial, field) for trial in trials for field, _, _ in _PANELS]
+    bars = "; bars and band: one standard error either side" if any(estimate.error for estimate in estimates) else ""
+    entitle(figure, "", f"{name} ({images:,} images), {describe_seeds(estimates)}{bars}.")
+    return figure
+
+
+def _split(trials: Sequence[Trial], chosen: float | None) -> tuple[Trial | None, list[Trial]]:
+    deep = [trial for trial in trials if trial.strength is None]
+    tried = {trial.strength: trial for trial in trials if trial.strength is not None}
+    if not tried:
+        raise ValueError("trials must hold at least one with a strength, got none")
+    if len(deep) > 1 or len(tried) + len(deep) < len(trials):
+        given = [trial.strength for trial in trials]
+        raise ValueError(f"trials must have each strength once, and None (Deep Ensembles) at most once; got {given}")
+    if chosen is not None and chosen not in tried:
+        raise ValueError(f"chosen must be one of the strengths tried, {sorted(tried)}, got {chosen}")
+    return deep[0] if deep else None, [tried[strength] for strength in sorted(tried)]
+
+
+def _draw_panel(
+    axis: Axes, strengths: np.ndarray, estimates: Sequence[Estimate], factor: float, chosen: float | None
+) -> None:
+    _, style = method_styles(2)  # Deep Ensembles have the first one
+    means = factor * np.array([estimate.mean for estimate in estimates])
+    errors = factor * np.array([estimate.error for estimate in estimates])
+    axis.errorbar(
+        strengths, means, errors, color=style.colour, marker=style.marker, markersize=3.5, linewidth=1, label="greedy"
+    )
+    if chosen is not None:
+        place = int(np.flatnonzero(strengths == chosen)[0])
+        axis.plot(
+            chosen,
+            means[place],
+            linestyle="none",
+            marker="o",
+            markersize=9,
+            markerfacecolor="none",
+            markeredgecolor="black",
+            label=rf"chosen: $\lambda_M$ = {chosen:g}",
+        )
+
+
+def _draw_level(axis: Axes, estimate: Estimate, factor: float) -> None:
+    style = method_styles(1)[0]
+    low, high = factor * (estimate.mean - estimate.error), factor * (estimate.mean + estimate.error)
+    axis.axhspan(low, high, color=style.colour, alpha=0.2, linewidth=0)
+    axis.axhline(factor * estimate.mean, color=style.colour, linewidth=1.2, label="Deep Ensembles")
+
+
+def _scale(axis: Axes, strengths: np.ndarray, chosen: float | None) -> None:
+    """Space strengths by their ratios, and name those that there is room for."""
+    if strengths.min() > 0:
+        axis.set_xscale("log")
+    else:  # 0 has no place on a logarithmic axis: below the least strength above it, spaces are even
+        axis.set_xscale("symlog", linthresh=strengths[strengths > 0].min(initial=strengths.max() or 1))
+    named = _with_room(axis.xaxis.get_transform().transform(strengths), np.flatnonzero(strengths == chosen))
+    axis.set_xticks(strengths[named], [f"{strength:g}" for strength in strengths[named]])
+    axis.set_xticks(np.delete(strengths, named), minor=True, labels=[])
+
+
+def _with_room(places: np.ndarray, first: np.ndarray) -> list[int]:
+    """Return which ticks can have a label that meets no other, those of `first` before all.
+
+    >>> _with_room(np.log([0.1, 0.8, 0.9, 1, 10]), first=np.array([3]))
+    [0, 3, 4]
+    """
+    room = 0.11 * (places.max() - places.min())
+    named: list[int] = []
+    for tick in [*first, *range(len(places))]:
+        if tick not in named and all(abs(places[tick] - places[other]) >= room for other in named):
+            named.append(int(tick))
+    return sorted(named)

@@ -1,0 +1,141 @@
+"""ROC and precision-recall curves of several methods on one pair of sets, with the scores' histograms beside them.
+
+The layout is that of the paper's figure of curves. As there, one curve is drawn for scores averaged over seeds: its
+area is not the mean of the areas of the seeds, which tables show, and the caption says so.
+"""
+
+from textwrap import fill
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.patches import Patch
+
+from greedy_ensembles.metrics import auroc, average_precision, precision_recall_curve, roc_curve
+from greedy_ensembles.report.figure import GREY, NORMAL, SMALL, Style, entitle, method_styles, new_figure, plain
+from greedy_ensembles.report.scores import Averages, Scores, average_scores, describe_score
+from greedy_ensembles.report.thinning import thin
+
+_BINS = 50
+_SHOWN = 0.999  # of each histogram
+
+
+def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)") -> Figure:
+    """Draw ROC and precision-recall curves, and a histogram for each method.
+
+    Parameters
+    ----------
+    scores : by the name of a method, scores of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
+    in_domain, ood : the names of the sets.
+    label : what the score is, with its unit.
+    """
+    averages = average_scores(scores)
+    inside, outside = (len(part) for part in next(iter(averages.values())))
+    styles = dict(zip(averages, method_styles(len(averages)), strict=True))
+    # Heights in inches: legends have a place of their own, since inside a panel they would hide curves.
+    legend = sum(0.13 * _label(f"AUC 0.000  {method}").count("\n") + 0.16 for method in averages)
+    histograms = sum(0.78 + 0.13 * _title(method).count("\n") for method in averages)
+    below = max(legend, histograms - 1.9)
+    figure = new_figure(height=1.9 + below + 1.2)
+    grid = figure.add_gridspec(1, 2, width_ratios=(2.05, 1))
+    panels = grid[0].subgridspec(2, 2, height_ratios=(1.9, below))
+    for column, draw in enumerate((_draw_roc, _draw_precision_recall)):
+        panel = figure.add_subplot(panels[0, column])
+        draw(panel, averages, styles)
+        _finish(panel, figure.add_subplot(panels[1, column]))
+    heights = [*[1.0] * len(averages), 0.35]
+    places = grid[1].subgridspec(len(heights), 1, height_ratios=heights)
+    *stack, last = (figure.add_subplot(places[row]) for row in range(len(heights)))
+    _draw_histograms(stack, averages, styles, label)
+    _histogram_legend(last, styles, [f"in-domain ({inside:,} images)", f"OOD ({outside:,} images)"])
+    entitle(
+        figure,
+        f"{in_domain} (in-domain, {inside:,} images) against {ood} (OOD, {outside:,} images)",
+        f"Score: {describe_score(scores, label)}. OOD is the positive class; AUC and AP are those of the curves shown. "
+        f"Dotted: chance. Histograms: heights on a root scale; the highest {1 - _SHOWN:.1%}, at most, left out.",
+    )
+    return figure
+
+
+def _draw_roc(axis: Axes, averages: Averages, styles: dict[str, Style]) -> None:
+    axis.axline((0, 0), slope=1, color=GREY, linewidth=0.8, linestyle=":")
+    for method, (inside, outside) in averages.items():
+        false, true, _ = roc_curve(inside, outside)
+        _line(axis, false, true, styles[method], f"AUC {auroc(inside, outside):.3f}  {method}")
+    axis.set(xlabel="false-positive rate", ylabel="true-positive rate")
+
+
+def _draw_precision_recall(axis: Axes, averages: Averages, styles: dict[str, Style]) -> None:
+    inside, outside = next(iter(averages.values()))
+    axis.axhline(len(outside) / (len(inside) + len(outside)), color=GREY, linewidth=0.8, linestyle=":")
+    for method, (inside, outside) in averages.items():
+        precision, recall, _ = precision_recall_curve(inside, outside)
+        # The steps whose area is AP: where recall grows, at the precision of the point that it grows to.
+        grown = np.flatnonzero(np.diff(recall)) + 1
+        x, y = np.repeat(np.r_[0.0, recall[grown]], 2)[1:-1], np.repeat(precision[grown], 2)
+        _line(axis, x, y, styles[method], f"AP {average_precision(inside, outside):.3f}  {method}")
+    axis.set(xlabel="recall (true-positive rate)", ylabel="precision")
+
+
+def _label(text: str) -> str:
+    return fill(text, 30, subsequent_indent=" " * 4)
+
+
+def _title(method: str) -> str:
+    return fill(method, 36)
+
+
+def _line(axis: Axes, x: np.ndarray, y: np.ndarray, style: Style, label: str) -> None:
+    line = axis.plot(*thin(x, y), color=style.colour, linewidth=1.3, label=_label(label), clip_on=False)[0]
+    if style.dashes:
+        line.set_dashes(style.dashes)
+
+
+def _finish(panel: Axes, place: Axes) -> None:
+    """Make a panel of rates the unit square, with its legend in the place below."""
+    plain(panel)
+    panel.set(xlim=(0, 1), ylim=(0, 1), box_aspect=1, anchor="N")
+    place.set_axis_off()
+    handles, labels = panel.get_legend_handles_labels()
+    place.legend(handles, labels, loc="upper center", borderaxespad=0, frameon=False, fontsize=SMALL, handlelength=2.6)
+
+
+def _draw_histograms(axes: list[Axes], averages: Averages, styles: dict[str, Style], label: str) -> None:
+    """Draw the share of images in bins that all methods have in common."""
+    parts = [part for pair in averages.values() for part in pair]
+    # A single far image would squeeze all others into a corner.
+    high = max(float(np.quantile(part, _SHOWN, method="higher")) for part in parts)
+    edges = np.histogram_bin_edges([], _BINS, (min(float(part.min()) for part in parts), high))
+    for axis, (method, (inside, outside)) in zip(axes, averages.items(), strict=True):
+        colour = styles[method].colour
+        for part, face, alpha in ((inside, GREY, 0.55), (outside, colour, 0.35)):
+            share = 100 * np.histogram(part, edges)[0] / len(part)
+            axis.stairs(share, edges, fill=True, color=face, alpha=alpha, linewidth=0)
+            axis.stairs(share, edges, color=face, linewidth=0.9)
+        axis.set_title(_title(method), fontsize=NORMAL, color=colour, loc="right", pad=2)
+        axis.set_xlim(edges[0], edges[-1])
+        # A root scale: where 95 % of the images are all but certain, the rest can still be seen.
+        axis.set_yscale("function", functions=(np.sqrt, np.square))
+        axis.tick_params(labelbottom=axis is axes[-1])
+        plain(axis)
+    top = max(float(axis.dataLim.y1) for axis in axes)
+    for axis in axes:
+        axis.set_yticks([tick for tick in ((0, 10, 40, 100) if top >= 10 else (0, 1, 4)) if tick <= top])
+        axis.set_ylim(0, 1.05 * top)
+    axes[(len(axes) - 1) // 2].set_ylabel("images (%)")
+    axes[-1].set_xlabel(label)
+
+
+def _histogram_legend(place: Axes, styles: dict[str, Style], labels: list[str]) -> None:
+    place.set_axis_off()
+    patches = tuple(Patch(color=style.colour, alpha=0.5, linewidth=0) for style in styles.values())
+    place.legend(
+        [Patch(color=GREY, alpha=0.7, linewidth=0), patches],
+        labels,
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
+        loc="upper center",
+        borderaxespad=0,
+        frameon=False,
+        fontsize=SMALL,
+    )

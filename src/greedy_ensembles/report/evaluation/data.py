@@ -1,0 +1,99 @@
+"""A comparison for programs: CSV, one figure a line, and JSON with every seed's own figures. Nothing is rounded.
+
+Shares are from 0 to 1 and the NLL is in nats, whatever tables show; the paper's figures are brought to that scale.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from typing import Any
+
+from greedy_ensembles.benchmark.comparison import Comparison, Figure, Row
+from greedy_ensembles.benchmark.evaluation import Evaluation
+from greedy_ensembles.version import __version__
+
+_FIELDS = ("set", "kind", "in_domain_images", "images", "method", "seeds", "metric", "mean", "standard_error")
+_PAPER_FIELDS = ("paper", "paper_standard_error", "difference", "paper_images", "note")
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Return one line for each figure of each method on each set; a set that is missing has a line without figures."""
+    output = io.StringIO()
+    writer = csv.DictWriter(output, [*_FIELDS, *_PAPER_FIELDS], lineterminator="\n")
+    writer.writeheader()
+    for row in (*comparison.in_domain_rows, *comparison.ood_rows, *comparison.mean_rows):
+        known = {
+            "set": row.set,
+            "kind": row.kind,
+            "in_domain_images": comparison.first.in_domain.images,
+            "images": row.images,
+            "method": row.method,
+            "paper_images": row.paper_images,
+            "note": row.note,
+        }
+        if not row.figures:
+            writer.writerow(known)
+        for metric, figure in row.figures.items():
+            writer.writerow({**known, "metric": metric, **_flat(figure)})
+    return output.getvalue()
+
+
+def _flat(figure: Figure) -> dict[str, Any]:
+    cell = figure.paper
+    return {
+        **dataclasses.asdict(figure.ours),
+        "paper": None if cell is None else cell.mean,
+        "paper_standard_error": None if cell is None else cell.standard_error,
+        "difference": figure.difference,
+    }
+
+
+def to_json(comparison: Comparison) -> str:
+    """Return everything but the scores of single images; what is infinite is written as a string."""
+    content = {
+        "greedy_ensembles": __version__,
+        "score": comparison.first.score,
+        "in_domain": [_row(row) for row in comparison.in_domain_rows],
+        "ood": [_row(row) for row in comparison.ood_rows],
+        "means": [_row(row) for row in comparison.mean_rows],
+        "missing": comparison.first.missing,
+        "notes": comparison.notes,
+        "methods": [
+            {
+                "label": method.label,
+                "seeds": method.seeds,
+                "sources": method.sources,
+                "setting": None if method.setting is None else dataclasses.asdict(method.setting),
+                "evaluations": [_without_scores(evaluation) for evaluation in method.evaluations],
+            }
+            for method in comparison.methods
+        ],
+    }
+    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+
+
+def _row(row: Row) -> dict[str, Any]:
+    fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    return {**fields, "figures": {metric: _flat(figure) for metric, figure in row.figures.items()}}
+
+
+def _without_scores(evaluation: Evaluation) -> dict[str, Any]:
+    def plain(result: Any) -> dict[str, Any]:
+        names = (field.name for field in dataclasses.fields(result))
+        return {name: getattr(result, name) for name in names if name != "scores"}
+
+    return {
+        "members": evaluation.members,
+        "in_domain": plain(evaluation.in_domain),
+        "ood": [plain(result) for result in evaluation.ood],
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

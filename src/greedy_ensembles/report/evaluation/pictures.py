@@ -1,0 +1,85 @@
+"""The pictures that go with a comparison: curves for each OOD set, a radar over all of them, galleries of images."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from greedy_ensembles.benchmark.comparison import Comparison
+from greedy_ensembles.benchmark.evaluation import InDomain, OutOfDistribution
+from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.report.curves import draw_curves
+from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.gallery import draw_gallery
+from greedy_ensembles.report.radar import OodSet, draw_radar
+from greedy_ensembles.report.scores import Scores
+
+_LABELS = {
+    "mutual_information": "mutual information (nats)",
+    "predictive_entropy": "predictive entropy (nats)",
+    "expected_entropy": "expected entropy (nats)",
+    "max_probability": "1 - largest probability",
+}
+
+
+def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, Bytes]) -> list[Path]:
+    """Write PNG files: curves-SET and, where images are given and methods are two, gallery-SET; radar for three sets.
+
+    images : the images of OOD sets by name, in the order of their scores.
+    """
+    label, inside = _LABELS[comparison.first.score], comparison.first.in_domain
+    written = []
+    for number, (result, stem) in enumerate(zip(comparison.first.ood, _stems(comparison), strict=True)):
+        scores = _scores(comparison, number)
+        figures = {f"curves-{stem}": draw_curves(scores, _noted(inside), _noted(result), label)}
+        if len(comparison.methods) == 2 and result.name in images:
+            figures[f"gallery-{stem}"] = draw_gallery(images[result.name], scores, _noted(result), label=label)
+        for name, figure in figures.items():
+            written.append(folder / f"{name}.png")
+            write_figure(figure, written[-1])
+    if len(comparison.first.ood) > 2:
+        written.append(folder / "radar.png")
+        _write_radar(comparison, written[-1])
+    return written
+
+
+def _write_radar(comparison: Comparison, path: Path) -> None:
+    areas = {
+        _label(method.label): {
+            row.set: row.figures["auc"].ours for row in comparison.ood_rows if row.method == method.label
+        }
+        for method in comparison.methods
+    }
+    sets = [OodSet(each.name, each.images, each.kind == "synthetic", each.note) for each in comparison.first.ood]
+    inside = comparison.first.in_domain
+    write_figure(draw_radar(areas, sets, _noted(inside), inside.images), path)
+
+
+def _scores(comparison: Comparison, number: int) -> Scores:
+    """Return, by method, the scores of in-domain images and of OOD set `number`, (seeds, images) each."""
+    return {
+        _label(method.label): (
+            np.stack([evaluation.in_domain.scores for evaluation in method.evaluations]),
+            np.stack([evaluation.ood[number].scores for evaluation in method.evaluations]),
+        )
+        for method in comparison.methods
+    }
+
+
+def _label(method: str) -> str:
+    """Return a method's label with spaces at which no line is broken about its equals signs."""
+    return method.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+
+
+def _noted(result: InDomain | OutOfDistribution) -> str:
+    return f"{result.name} [{result.note}]" if result.note else result.name
+
+
+def _stems(comparison: Comparison) -> list[str]:
+    """Return a file name for each OOD set; sets of one's own are called by paths, which may look alike in it."""
+    stems: list[str] = []
+    for result in comparison.first.ood:
+        stem = re.sub(r"[^\w-]+", "-", result.name).strip("-")
+        stems.append(f"{stem}-{len(stems) + 1}" if stem in stems else stem)
+    return stems

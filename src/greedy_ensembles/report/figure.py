@@ -1,0 +1,76 @@
+"""What the pictures of the OOD benchmark have in common: size, type, colours, and the way to a file.
+
+Figures are as wide as a page's text, with type of 7 to 9 points, so that they are printed as they are. Colours are
+those of Okabe and Ito, which are told apart with any colour vision; methods differ in dashes and markers as well, so
+that a copy in grey will do.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from greedy_ensembles.checks import check_choice
+
+WIDTH = 7.0  #: inches
+SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  #: points
+GREY, PALE = "#8c8c8c", "#e6e6e6"
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (3, 1, 1, 1), (1, 1))
+_MARKERS = ("o", "s", "^", "D", "v")
+#: For each kind of file, what keeps the time of writing out of it: the same data makes the same bytes.
+_METADATA: dict[str, dict[str, str | None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one method looks in every panel."""
+
+    colour: str
+    dashes: tuple[float, ...]
+    marker: str
+
+
+def method_styles(count: int) -> list[Style]:
+    """Return as many styles, no two alike up to 60: the three cycles are of different lengths."""
+    return [
+        Style(_COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)], _MARKERS[i % len(_MARKERS)]) for i in range(count)
+    ]
+
+
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """Return an empty figure that belongs to no window and to no list of open figures."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def plain(axis: Axes) -> None:
+    """Take from a panel what says nothing."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=SMALL, length=2.5, width=0.6)
+    axis.xaxis.label.set_fontsize(NORMAL)
+    axis.yaxis.label.set_fontsize(NORMAL)
+
+
+def entitle(figure: Figure, title: str, caption: str) -> None:
+    """Write a title above the panels and a caption below, in lines that fit the figure."""
+    inches = float(figure.get_figwidth())
+    if title:
+        figure.suptitle(fill(title, int(14 * inches)), fontsize=LARGE)
+    figure.supxlabel(fill(caption, int(19 * inches)), fontsize=SMALL, color="#404040")
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, PDF or SVG, as the path's ending says; folders on the way are made."""
+    kind = path.suffix.lower()
+    check_choice("ending of path", kind, _METADATA)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Type 42 fonts: many journals refuse matplotlib's default. The salt makes names inside an SVG file repeatable.
+    with rc_context({"pdf.fonttype": 42, "svg.hashsalt": "greedy-ensembles"}):
+        figure.savefig(path, dpi=200, format=kind[1:], metadata=_METADATA[kind])

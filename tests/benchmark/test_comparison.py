@@ -1,0 +1,115 @@
+import dataclasses
+import math
+
+import pytest
+
+from greedy_ensembles.benchmark import Comparison, Estimate, Method, RunFacts, compare
+from greedy_ensembles.benchmark.paper import Setting
+
+
+@pytest.fixture
+def two_seeds(evaluation):
+    """Two seeds, whose areas are 0.8 and 0.6 on noise, 0.5 and 0.9 on textures."""
+    return evaluation(accuracy=0.9, areas={"uniform": 0.8, "dtd": 0.5}), evaluation(
+        accuracy=0.94, areas={"uniform": 0.6, "dtd": 0.9}
+    )
+
+
+def close_to(mean, error):
+    return pytest.approx((mean, error, 2))
+
+
+def figures(rows, metric):
+    return {(row.set, row.method): dataclasses.astuple(row.figures[metric].ours) for row in rows}
+
+
+def test_means_and_standard_errors_by_hand(two_seeds):
+    comparison = Comparison((Method("ours", two_seeds),))
+    (inside,) = comparison.in_domain_rows
+    assert dataclasses.astuple(inside.figures["accuracy"].ours) == close_to(0.92, 0.02)
+    assert inside.images == 100
+    areas = figures(comparison.ood_rows, "auc")
+    assert areas["uniform", "ours"] == close_to(0.7, 0.1)
+    assert areas["dtd", "ours"] == close_to(0.7, 0.2)
+
+
+def test_the_error_of_a_mean_over_sets_is_that_of_the_seeds_means(two_seeds):
+    """The seeds' means are 0.65 and 0.75. Sets move against each other: averaging their errors would give 0.15."""
+    means = figures(Comparison((Method("ours", two_seeds),)).mean_rows, "auc")
+    assert means["mean of 2 sets", "ours"] == close_to(0.7, 0.05)
+    assert means["mean of 1 synthetic", "ours"] == close_to(0.7, 0.1)
+    assert means["mean of 1 natural", "ours"] == close_to(0.7, 0.2)
+
+
+def test_one_set_has_no_mean(evaluation):
+    assert Comparison((Method("ours", (evaluation(areas={"dtd": 0.5}),)),)).mean_rows == []
+
+
+def test_missing_sets_are_counted(evaluation):
+    comparison = Comparison((Method("ours", (evaluation(missing=["blobs", "svhn", "lsun"]),)),))
+    names = [row.set for row in comparison.mean_rows]
+    assert names == ["mean of 1 of 2 synthetic", "mean of 1 of 3 natural", "mean of 2 of 5 sets"]
+    holes = [row for row in comparison.ood_rows if not row.figures]
+    assert [(row.set, row.kind, row.images, row.paper_images) for row in holes] == [
+        ("blobs", "missing", None, 25_000),
+        ("svhn", "missing", None, 73_257),
+        ("lsun", "missing", None, 10_000),
+    ]
+
+
+def test_the_papers_figures_and_the_differences(evaluation):
+    """MNIST, M = 5, Deep Ensembles: the paper has an AUC of .30 on uniform noise and .48 on textures."""
+    setting = Setting("PreResNet8", "mnist", 5, "deep")
+    comparison = Comparison((Method("deep", (evaluation(),), setting=setting), Method("other", (evaluation(),))))
+    (uniform, without, *_) = comparison.ood_rows
+    assert uniform.figures["auc"].paper == (0.30, 0.22)
+    assert uniform.figures["auc"].difference == pytest.approx(0.8 - 0.30)
+    assert uniform.paper_images == 25_000
+    assert without.figures["auc"].paper is None
+    assert without.figures["auc"].difference is None
+    assert without.paper_images is None
+    assert comparison.in_domain_rows[0].figures["accuracy"].difference == pytest.approx(0.9 - 0.9943)
+    assert comparison.in_domain_rows[0].figures["brier"].paper is None
+    means = {row.set: row for row in comparison.mean_rows if row.method == "deep"}
+    assert means["mean of 2 sets"].figures["auc"].paper.mean == pytest.approx((0.30 + 0.48) / 2)
+
+
+def test_other_scores_are_not_compared_with_the_papers(evaluation):
+    setting = Setting("PreResNet8", "mnist", 5, "deep")
+    comparison = Comparison((Method("deep", (evaluation(score="max_probability"),), setting=setting),))
+    assert all(figure.paper is None for row in comparison.ood_rows for figure in row.figures.values())
+    assert all(figure.paper is None for row in comparison.mean_rows for figure in row.figures.values())
+    assert comparison.in_domain_rows[0].figures["accuracy"].paper is not None  # the score is no part of these
+
+
+def test_other_images_or_scores_are_refused(evaluation):
+    for other in (
+        evaluation(areas={"uniform": 0.8}),
+        evaluation(areas={"dtd": 0.8, "uniform": 0.6}),
+        evaluation(score="max_probability"),
+        evaluation(missing=["svhn"]),
+    ):
+        with pytest.raises(ValueError, match=r"same images by the same score; a was on .* and b on"):
+            Comparison((Method("a", (evaluation(),)), Method("b", (other,))))
+    with pytest.raises(ValueError, match="at least one method"):
+        Comparison(())
+
+
+def test_runs_become_methods(evaluation, information):
+    runs = [
+        (RunFacts("greedy", information(seed=0, strength=0.1, note="partial")), evaluation(accuracy=0.8)),
+        (RunFacts("deep-5", information(seed=5, note="partial")), evaluation(accuracy=0.7)),
+        (RunFacts("deep-0", information(seed=0, note="partial")), evaluation(accuracy=0.9)),
+    ]
+    comparison = compare(runs)
+    deep, greedy = comparison.methods
+    assert (deep.label, deep.seeds, deep.sources) == ("Deep Ensembles", (0, 5), ("deep-0", "deep-5"))
+    assert [evaluated.in_domain.accuracy for evaluated in deep.evaluations] == [0.9, 0.7]
+    assert (greedy.label, greedy.seeds) == ("greedy, lambda_M = 0.1", (0,))
+    assert greedy.setting == Setting("PreResNet8", "mnist", 5, "greedy", 0.1)
+    assert comparison.notes == ("trained on mnist: partial",)
+
+
+def test_an_infinite_likelihood_is_shown_as_such(evaluation):
+    comparison = Comparison((Method("x", (evaluation(nll=math.inf), evaluation(nll=1.0))),))
+    assert comparison.in_domain_rows[0].figures["nll"].ours == Estimate(math.inf, None, 2)

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, average_precision_score, log_loss, roc_auc_score, roc_curve
+
+import greedy_ensembles as ge
+from greedy_ensembles.benchmark import Predictions, evaluate, judge, score
+
+
+@pytest.mark.parametrize("kind", ["mutual_information", "predictive_entropy", "expected_entropy", "max_probability"])
+def test_every_figure_against_scikit_learn(random_predictions, kind):
+    inside = random_predictions("inside", count=200, labelled=True)
+    outside = {
+        name: random_predictions(name, count=c, spread=4.0, seed=c) for name, c in (("uniform", 70), ("dtd", 30))
+    }
+    found = judge(inside, outside.values(), score=kind)
+    probs = np.exp(inside.log_probs.astype(np.float64)).mean(0)
+    assert found.in_domain.accuracy == pytest.approx(accuracy_score(inside.labels, probs.argmax(1)))
+    assert 0.5 < found.in_domain.accuracy < 1
+    assert found.in_domain.nll == pytest.approx(log_loss(inside.labels, probs, labels=range(4)), abs=1e-6)
+    one_hot = np.eye(4)[inside.labels]
+    assert found.in_domain.brier == pytest.approx(((probs - one_hot) ** 2).sum(1).mean())
+    assert found.in_domain.ace == float(ge.metrics.adaptive_calibration_error(probs, inside.labels, bins=30))
+    assert found.in_domain.ece == float(ge.metrics.expected_calibration_error(probs, inside.labels, bins=15))
+    for result in found.ood:
+        scores = np.concatenate([score(inside, kind), score(outside[result.name], kind)])
+        truth = np.arange(len(scores)) >= 200  # OOD is the positive class
+        assert result.auc == pytest.approx(roc_auc_score(truth, scores))
+        assert result.ap == pytest.approx(average_precision_score(truth, scores))
+        false, true, _ = roc_curve(truth, scores, drop_intermediate=False)
+        assert result.fpr95 == pytest.approx(false[true >= 0.95].min())
+        assert kind != "mutual_information" or result.auc > 0.6  # members disagree more there
+
+
+def test_counts_notes_and_means(random_predictions):
+    inside = random_predictions("inside", count=30, labelled=True)
+    sets = [
+        random_predictions(name, count=count, spread=spread, note=f"note of {name}")
+        for name, count, spread in (("uniform", 20, 2.0), ("blobs", 10, 4.0), ("svhn", 5, 3.0), ("./mine", 7, 1.0))
+    ]
+    found = judge(inside, sets, missing=["dtd"])
+    assert [(r.name, r.kind, r.images, r.note) for r in found.ood] == [
+        ("uniform", "synthetic", 20, "note of uniform"),
+        ("blobs", "synthetic", 10, "note of blobs"),
+        ("svhn", "natural", 5, "note of svhn"),
+        ("./mine", "natural", 7, "note of ./mine"),
+    ]
+    assert (found.in_domain.images, found.members, found.missing) == (30, 3, ("dtd",))
+    values = [result.ap for result in found.ood]
+    # Sets count the same, however many images they have.
+    assert found.mean("ap", "synthetic") == pytest.approx((values[0] + values[1]) / 2)
+    assert found.mean("ap", "natural") == pytest.approx((values[2] + values[3]) / 2)
+    assert found.mean("ap") == pytest.approx(sum(values) / 4)
+    assert judge(inside, sets[:2]).mean("auc", "natural") is None
+
+
+def test_ood_predictions_are_taken_one_at_a_time(random_predictions):
+    alive = []
+
+    def stream():
+        for name in ("uniform", "blobs"):
+            alive.append(name)
+            yield random_predictions(name)
+            alive.remove(name)
+
+    assert len(judge(random_predictions(labelled=True), stream()).ood) == 2
+    assert not alive
+
+
+def test_an_ensemble_and_its_predictions_give_the_same(counting, image_set):
+    ensemble, inside = ge.Ensemble([counting(0), counting(1)]), image_set(labelled=True)
+    ood = {"called so": image_set("otherwise", seed=1)}
+    found = evaluate(ensemble, inside, ood)
+    expected = judge(
+        ge.benchmark.predict(ensemble, inside),
+        [ge.benchmark.predict(ensemble, ood["called so"].replace(name="called so"))],
+    )
+    assert found == expected
+    assert (found.ood[0].scores == expected.ood[0].scores).all()
+
+
+def test_a_preset_by_name(counting, image_set, tmp_path):
+    inside = image_set(labelled=True)
+    found = evaluate(ge.Ensemble([counting(0)]), inside, "mnist", root=tmp_path, batch_size=4096)
+    assert [(result.name, result.images) for result in found.ood] == [
+        ("bernoulli", 25_000),
+        ("gaussian", 25_000),
+        ("uniform", 25_000),
+    ]
+    assert found.missing == ("dtd", "fashion_mnist", "omniglot")
+
+
+def test_bad_input(counting, image_set, random_predictions):
+    ensemble = ge.Ensemble([counting(0)])
+    with pytest.raises(ValueError, match="inside has no labels"):
+        evaluate(ensemble, image_set(), {})
+    with pytest.raises(ValueError, match=r"did you mean 'mnist'"):
+        evaluate(ensemble, image_set(), "mnst")
+    colour = image_set("photos").with_channels(3)
+    with pytest.raises(ValueError, match=r"images of photos are \(3, 4, 4\) and those of inside are \(1, 4, 4\)"):
+        evaluate(ensemble, image_set(labelled=True), {"photos": colour})
+    with pytest.raises(ValueError, match="score must be one of"):
+        judge(random_predictions(labelled=True), [], score="entropy")
+
+
+def test_no_likelihood_is_made_infinite_by_rounding():
+    """exp(-200) is 0 in single precision, where the NLL would be infinite."""
+    log_probs = np.array([[[-200.0, 0.0], [0.0, -200.0]]], np.float32)
+    found = judge(Predictions("x", log_probs, np.array([0, 0])), [])
+    assert found.in_domain.nll == pytest.approx(100.0)

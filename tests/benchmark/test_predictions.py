@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.benchmark import Predictions, predict, predictions
+
+
+def seen(ensemble):
+    return [member.seen for member in ensemble]
+
+
+def test_they_are_the_logarithm_of_what_the_ensemble_predicts(counting, image_set):
+    ensemble = ge.Ensemble([counting(0), counting(1)], normalize=(0.3, 0.2))
+    images = image_set(labelled=True, note="partial")
+    found = predict(ensemble, images, batch_size=7)
+    expected = ensemble.predict_proba(images.images)
+    assert np.exp(found.log_probs) == pytest.approx(expected.numpy(), abs=1e-6)
+    assert found.log_probs.dtype == np.float32
+    assert (found.name, found.note, len(found), found.members) == ("inside", "partial", 40, 2)
+    assert (found.labels == images.labels).all()
+    assert found.mean_probabilities() == pytest.approx(expected.double().mean(0).numpy(), abs=1e-6)
+
+
+def test_probabilities_below_single_precision_survive(image_set):
+    class Certain(nn.Module):
+        def forward(self, x):
+            return torch.tensor([[0.0, 300.0, 100.0]]).repeat(len(x), 1)
+
+    found = predict(ge.Ensemble([Certain()]), image_set(count=2))
+    assert found.log_probs[0, 0].tolist() == [-300.0, 0.0, -200.0]
+    assert (found.mean_probabilities() > 0).all()  # exp(-300) is 0 in single precision
+
+
+def test_probabilities_come_in_parts_that_make_the_whole(random_predictions, monkeypatch):
+    whole = random_predictions(count=50)
+    expected = np.exp(whole.log_probs.astype(np.float64))
+    monkeypatch.setattr(predictions, "_ELEMENTS", 3 * 4 * 7)  # seven images at a time
+    parts = list(whole.probabilities())
+    assert [part.shape[1] for part in parts] == [7] * 7 + [1]
+    assert (np.concatenate(parts, axis=1) == expected).all()
+
+
+def test_a_member_sees_an_image_once(counting, image_set, tmp_path):
+    ensemble, images = ge.Ensemble([counting(0), counting(1)]), image_set()
+    first = predict(ensemble, images, cache=tmp_path)
+    again = predict(ensemble, images, cache=tmp_path)
+    assert seen(ensemble) == [40, 40]
+    assert (first.log_probs == again.log_probs).all()
+    predict(ensemble, image_set(seed=1), cache=tmp_path)  # other images
+    assert seen(ensemble) == [80, 80]
+    predict(ensemble, images.replace(name="renamed"), cache=tmp_path)  # the same under another name
+    assert seen(ensemble) == [80, 80]
+
+
+def test_a_grown_ensemble_computes_its_new_members_alone(counting, image_set, tmp_path):
+    members, images = [counting(0), counting(1)], image_set()
+    predict(ge.Ensemble(members), images, cache=tmp_path)
+    grown = ge.Ensemble([*members, counting(2)])
+    found = predict(grown, images, cache=tmp_path)
+    assert seen(grown) == [40, 40, 40]
+    assert (found.log_probs == predict(grown, images).log_probs).all()
+
+
+@pytest.mark.parametrize("change", ["weight", "buffer", "normalize", "layers"])
+def test_what_changes_predictions_makes_new_ones(image_set, tmp_path, change):
+    def model(activation):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), activation, nn.Linear(8, 3))
+
+    images = image_set()
+    before = predict(ge.Ensemble([model(nn.ReLU())]), images, cache=tmp_path)
+    member = model(nn.Tanh() if change == "layers" else nn.ReLU())
+    if change == "weight":
+        with torch.no_grad():
+            member[4].bias[0] += 1
+    if change == "buffer":
+        member[2].running_mean += 1
+    ensemble = ge.Ensemble([member], normalize=(0.5, 0.5) if change == "normalize" else None)
+    after = predict(ensemble, images, cache=tmp_path)
+    assert (after.log_probs == predict(ensemble, images).log_probs).all()
+    assert (after.log_probs != before.log_probs).any()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied"])
+def test_a_damaged_file_is_computed_again(counting, image_set, tmp_path, damage):
+    ensemble, images = ge.Ensemble([counting(0)]), image_set()
+    expected = predict(ensemble, images, cache=tmp_path).log_probs
+    (file,) = tmp_path.iterdir()
+    content = bytearray(file.read_bytes())
+    if damage == "flipped":
+        content[-3] ^= 1
+    file.write_bytes({"truncated": content[:-9], "flipped": content, "emptied": b""}[damage])
+    with pytest.warns(UserWarning, match=rf"computed again: .*{file.name} is damaged"):
+        assert (predict(ensemble, images, cache=tmp_path).log_probs == expected).all()
+    assert seen(ensemble) == [80]
+    predict(ensemble, images, cache=tmp_path)
+    assert seen(ensemble) == [80]  # the file is whole again
+
+
+def test_a_file_of_other_images_under_this_name_is_not_believed(counting, image_set, tmp_path):
+    ensemble, images = ge.Ensemble([counting(0)]), image_set()
+    predict(ensemble, images, cache=tmp_path)
+    (file,) = tmp_path.iterdir()
+    predict(ensemble, image_set(seed=1), cache=tmp_path)
+    (other,) = set(tmp_path.iterdir()) - {file}
+    other.replace(file)
+    assert (predict(ensemble, images, cache=tmp_path).log_probs == predict(ensemble, images).log_probs).all()
+
+
+def test_a_folder_that_cannot_be_written_costs_no_result(counting, image_set, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    ensemble, images = ge.Ensemble([counting(0)]), image_set()
+    with pytest.warns(UserWarning, match="not kept"):
+        found = predict(ensemble, images, cache=tmp_path / "file")
+    assert (found.log_probs == predict(ensemble, images).log_probs).all()
+
+
+def test_bad_input(counting, image_set):
+    ensemble = ge.Ensemble([counting(0)])
+    with pytest.raises(ValueError, match="inside holds no images"):
+        predict(ensemble, image_set(count=0))
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        predict(ensemble, image_set(), batch_size=0)
+    with torch.no_grad():
+        ensemble[0].layer.bias[0] = torch.nan
+    with pytest.raises(ArithmeticError, match="NaN or infinite on 40 of 40"):
+        predict(ensemble, image_set())
+    with pytest.raises(ValueError, match="log_probs of x must be float32"):
+        Predictions("x", np.zeros((2, 3, 4)))

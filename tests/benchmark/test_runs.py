@@ -1,0 +1,97 @@
+import pytest
+
+from greedy_ensembles.benchmark import RunFacts
+from greedy_ensembles.benchmark.paper import Setting
+from greedy_ensembles.benchmark.runs import group, other_differences
+
+
+@pytest.fixture
+def run(information):
+    def make(source="run", **options):
+        return RunFacts(source, information(**options))
+
+    return make
+
+
+def test_runs_that_differ_in_their_seed_alone_are_repetitions(run):
+    runs = [run(seed=5, strength=0.1), run(seed=0), run(seed=0, strength=0.1), run(seed=5), run(strength=3.0)]
+    groups = group(runs)
+    assert list(groups) == ["Deep Ensembles", "greedy, lambda_M = 0.1", "greedy, lambda_M = 3"]
+    assert [[member.seed for member in repetitions] for repetitions in groups.values()] == [[0, 5], [0, 5], [0]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "labels"),
+    [
+        ({"depth": 8}, {"depth": 20}, ["Deep Ensembles, PreResNet20", "Deep Ensembles, PreResNet8"]),
+        ({"size": 5}, {"size": 11}, ["Deep Ensembles, M = 5", "Deep Ensembles, M = 11"]),
+        ({}, {"recipe": {"epochs": 2}}, ["Deep Ensembles, recipe.epochs 20", "Deep Ensembles, recipe.epochs 2"]),
+        ({}, {"data": "ab" * 32}, ["Deep Ensembles, data 00000000", "Deep Ensembles, data abababab"]),
+        (  # another architecture comes with another recipe, which is not worth a mention
+            {"depth": 8},
+            {"depth": 20, "recipe": {"epochs": 2}},
+            ["Deep Ensembles, PreResNet20", "Deep Ensembles, PreResNet8"],
+        ),
+        (
+            {"strength": 1.0, "weighting": {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}},
+            {"strength": 1.0},
+            ["greedy, lambda_M = 1, weighting.overflow clip", "greedy, lambda_M = 1, weighting.overflow wrap"],
+        ),
+    ],
+)
+def test_labels_say_what_tells_configurations_apart(run, one, other, labels):
+    assert list(group([run(**one), run(**other)])) == labels
+
+
+def test_no_two_configurations_have_one_label(run, information):
+    wide = {**information(), "model": {**information()["model"], "keywords": {"blocks_per_stage": 3}}}
+    groups = group([run(), RunFacts("wide", wide)])
+    assert list(groups) == [
+        "Deep Ensembles, factory.keywords.blocks_per_stage null",
+        "Deep Ensembles, factory.keywords.blocks_per_stage 3",
+    ]
+    shapes = [run("a", model={"weight": [3, 4]}), run("b", model={"weight": [3, 5]})]
+    assert list(group(shapes)) == ["Deep Ensembles, in a", "Deep Ensembles, in b"]
+
+
+def test_seeds_that_share_members_are_refused(run):
+    with pytest.raises(ValueError, match=r"one \(seed 3\) and other \(seed 7\) .* at least 5 apart"):
+        group([run("other", seed=7), run("one", seed=3)])
+    with pytest.raises(ValueError, match="one and other are the same run"):
+        group([run("one"), run("other")])
+    assert len(group([run(seed=0), run(seed=5)])) == 1
+    assert len(group([run(seed=0), run(seed=1, strength=1.0)])) == 2  # no standard error is over these two
+
+
+def test_what_else_differs_between_methods_is_said(run):
+    groups = group([run(), run(strength=1.0, recipe={"epochs": 2})])
+    assert other_differences(groups) == [
+        "the runs differ in recipe.epochs, too: 20 (Deep Ensembles), 2 (greedy, lambda_M = 1)"
+    ]
+    assert other_differences(group([run(), run(strength=1.0), run(strength=2.0, size=7)])) == []
+    assert other_differences(group([run(), run(strength=1.0, depth=20, recipe={"epochs": 2})])) == []
+
+
+def test_a_run_that_was_extended_is_no_repetition_of_one_that_was_not(run, information):
+    extended = RunFacts("extended", {**information(seed=5), "extended_from": [3]})
+    assert len(group([run(), extended])) == 2
+
+
+def test_the_place_in_the_papers_tables(run):
+    assert run(depth=164, dataset="cifar10", size=11).setting == Setting("PreResNet164", "cifar10", 11, "deep")
+    assert run(strength=0.1).setting == Setting("PreResNet8", "mnist", 5, "greedy", 0.1)
+    clipped = {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}
+    assert run(strength=0.1, weighting=clipped).setting is None
+    assert run(strength=0.1, weighting={"class": "FromData"}).setting is None
+    assert run(strength=0.1, distance="logits").setting is None
+
+
+def test_models_of_ones_own_have_the_name_of_their_factory(information):
+    assert RunFacts("x", {**information(), "model": "mine.make"}).architecture == "mine.make"
+
+
+def test_what_cannot_be_known_is_refused(information):
+    with pytest.raises(ValueError, match=r"file\.npz does not say which run"):
+        RunFacts("file.npz", {})
+    with pytest.raises(ValueError, match="trained on arrays"):
+        _ = RunFacts("x", {**information(), "data": None}).dataset

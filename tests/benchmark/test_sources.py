@@ -1,0 +1,123 @@
+import pytest
+
+import greedy_ensembles as ge
+from greedy_ensembles.benchmark import pack_predictions
+from greedy_ensembles.benchmark.presets import PRESETS
+from greedy_ensembles.benchmark.sources import (
+    Bench,
+    FolderSource,
+    PackedSource,
+    evaluate_source,
+    kept_beside_the_run,
+    lay_out,
+    ood_images,
+    open_sources,
+    pack_source,
+)
+from greedy_ensembles.storage import FolderError
+
+
+@pytest.fixture
+def root(tmp_path, write_mnist):
+    write_mnist(tmp_path / "data" / "mnist", "t10k", 30, 1)
+    write_mnist(tmp_path / "data" / "mnist", "train", 40, 0)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def packed(random_predictions, information, tmp_path):
+    """Files of packed predictions on three OOD sets, by what is known of their runs."""
+
+    def make(name, *, names=("uniform", "dtd", "omniglot"), missing=("gaussian",), **options):
+        outside = [random_predictions(each, seed=number) for number, each in enumerate(names)]
+        inside = random_predictions(options.get("dataset", "mnist"), labelled=True, seed=9)
+        known = information(**options)
+        return pack_predictions(tmp_path / name, inside, outside, missing=missing, information=known)[0]
+
+    return make
+
+
+def refuse(*arguments):
+    raise AssertionError("nothing is to be predicted")
+
+
+def test_a_bench_has_the_test_split_and_the_preset(root):
+    bench = lay_out("mnist", root=root)
+    assert len(bench.in_domain) == 30
+    assert set(bench.ood) | set(bench.missing) == set(PRESETS["mnist"])
+    assert list(lay_out("mnist", ["blobs"], root).ood) == ["blobs"]
+    with pytest.raises(ValueError, match="no preset of OOD sets for fashion_mnist, only for"):
+        lay_out("fashion_mnist", root=root)
+
+
+def test_packed_predictions_need_neither_data_nor_weights(packed):
+    (source,) = open_sources([packed("a.npz")], refuse, root="/nowhere")
+    found = evaluate_source(source, "mutual_information")
+    assert [result.name for result in found.ood] == ["uniform", "dtd", "omniglot"]
+    assert (found.members, found.missing) == (3, ("gaussian",))
+    assert ood_images([source]) == {}
+
+
+def test_some_of_the_packed_sets(packed):
+    (source,) = open_sources([packed("a.npz")], refuse, ood=["dtd"])
+    found = evaluate_source(source, "mutual_information")
+    assert [result.name for result in found.ood] == ["dtd"]
+    assert found.missing == ()  # nothing that was asked for
+    (other,) = open_sources([packed("b.npz")], refuse, ood=["svhn"])
+    with pytest.raises(ValueError, match=r"ood \(in .*b\.npz\) must be one of 'uniform', 'dtd', 'omniglot'"):
+        evaluate_source(other, "mutual_information")
+
+
+def test_packed_again_it_is_the_same(packed, tmp_path):
+    (source,) = open_sources([packed("a.npz")], refuse)
+    (file,) = pack_source(source, tmp_path / "again.npz")
+    (again,) = open_sources([file], refuse)
+    assert isinstance(again, PackedSource)
+    assert again.facts.information == source.facts.information
+    assert evaluate_source(again, "max_probability").ood[0].auc == pytest.approx(
+        evaluate_source(source, "max_probability").ood[0].auc, abs=1e-3
+    )
+
+
+def test_runs_that_cannot_be_compared_are_refused_before_anything_is_predicted(packed, tmp_path):
+    with pytest.raises(ValueError, match=r"share their in-domain set.*a\.npz on mnist, .*b\.npz on svhn"):
+        open_sources([packed("a.npz"), packed("b.npz", dataset="svhn")], refuse)
+    with pytest.raises(ValueError, match="at least 5 apart"):
+        open_sources([packed("a.npz"), packed("b.npz", seed=3)], refuse)
+    with pytest.raises(ValueError, match=r"a\.npz is named twice"):
+        open_sources([packed("a.npz")] * 2, refuse)
+    with pytest.raises(FolderError, match="holds no run"):
+        open_sources([tmp_path], refuse)
+
+
+def test_a_folder_keeps_predictions_and_an_extended_run_computes_new_members_alone(root, tmp_path, counting, image_set):
+    data = ge.data.load("mnist", "train", root).resized(4)
+    bench = Bench(data, {"noise": image_set("noise", count=20)})
+    options = {"run_dir": tmp_path / "run", "validation": 0, "progress": False, "device": "cpu"}
+    made = []
+
+    def make_model():
+        made.append(counting(0, classes=10))
+        return made[-1]
+
+    def evaluated(size):
+        ge.fit(make_model, data, size=size, method="deep", recipe=ge.Recipe(epochs=1, batch_size=8), **options)
+        made.clear()
+        paths, predict = [tmp_path / "run"], kept_beside_the_run(batch_size=8)
+        (opened,) = open_sources(paths, predict, ood=["uniform"], make_model=make_model, root=root)
+        assert isinstance(opened, FolderSource)
+        source = FolderSource(opened.facts, bench, opened.load, opened.predict)  # smaller sets than any by name
+        assert evaluate_source(source, "mutual_information").members == size
+        assert list(ood_images([source])) == ["noise"]
+        return [model.seen for model in made if model.seen]
+
+    assert evaluated(2) == [60, 60]  # 40 in-domain images and 20 others
+    assert evaluated(2) == []
+    assert evaluated(3) == [60]
+    assert len(list((tmp_path / "run" / "predictions").iterdir())) == 6
+
+
+def test_facts_without_a_run_are_refused(random_predictions, tmp_path):
+    (file,) = pack_predictions(tmp_path / "x.npz", random_predictions(labelled=True), [])
+    with pytest.raises(ValueError, match="does not say which run"):
+        open_sources([file], refuse)

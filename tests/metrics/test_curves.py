@@ -1,0 +1,201 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import greedy_ensembles as ge
+from greedy_ensembles.metrics import (
+    auroc,
+    average_precision,
+    balanced_threshold,
+    precision_recall_curve,
+    roc_curve,
+)
+
+FUNCTIONS = [roc_curve, precision_recall_curve, balanced_threshold]
+
+few_values = st.sampled_from([-1.0, -0.0, 0.0, 1e-300, 0.25, 0.5, 3.0, 1e300])
+tied = st.lists(few_values, min_size=1, max_size=40).map(np.array)
+distinct = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40, unique=True).map(np.array)
+
+
+def pooled(inside, outside):
+    return np.r_[np.zeros(len(inside)), np.ones(len(outside))], np.r_[inside, outside].astype(np.float64)
+
+
+def drawn(n, m, levels, dtype=np.float64):
+    rng = np.random.default_rng(n + m)
+    inside, outside = rng.gamma(1.0, 0.3, n), rng.gamma(2.0, 0.3, m)
+    if levels:
+        inside, outside = np.round(inside * levels) / levels, np.round(outside * levels) / levels
+    return inside.astype(dtype), outside.astype(dtype)
+
+
+def check_curves(inside, outside):
+    labels, scores = pooled(inside, outside)
+    false, true, thresholds = roc_curve(inside, outside)
+    expected = sklearn.metrics.roc_curve(labels, scores, drop_intermediate=False)
+    for ours, theirs in zip((false, true, thresholds), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-15)
+    assert sklearn.metrics.auc(false, true) == pytest.approx(auroc(inside, outside), abs=1e-12)
+
+    precision, recall, thresholds = precision_recall_curve(inside, outside)
+    expected = sklearn.metrics.precision_recall_curve(labels, scores)
+    for ours, theirs in zip((precision, recall, thresholds[1:]), expected, strict=True):
+        np.testing.assert_allclose(ours[::-1], theirs, rtol=0, atol=1e-15)
+    assert thresholds[0] == np.inf
+    area = (np.diff(recall) * precision[1:]).sum()
+    assert area == pytest.approx(average_precision(inside, outside), abs=1e-12)
+
+
+def brute_threshold(inside, outside):
+    """Try every threshold that makes a difference, in exact arithmetic."""
+
+    def merit(t):
+        tpr = Fraction(int((outside >= t).sum()), len(outside))
+        tnr = Fraction(int((inside < t).sum()), len(inside))
+        return -abs(tpr - tnr), tpr + tnr, -t
+
+    return max([*np.concatenate([inside, outside]), np.inf], key=merit)
+
+
+@given(tied, tied)
+def test_heavy_ties(inside, outside):
+    check_curves(inside, outside)
+
+
+@given(distinct, distinct)
+def test_few_ties(inside, outside):
+    check_curves(inside, outside)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("levels", [1, 20, None])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 30), (30, 1), (3000, 2000)])
+def test_sizes_and_precisions(n, m, levels, dtype):
+    check_curves(*drawn(n, m, levels, dtype))
+
+
+def test_all_equal_is_chance():
+    false, true, thresholds = roc_curve(np.ones(3), np.ones(5))
+    assert (false.tolist(), true.tolist(), thresholds.tolist()) == ([0, 1], [0, 1], [np.inf, 1])
+    precision, recall, _ = precision_recall_curve(np.ones(3), np.ones(5))
+    assert (precision.tolist(), recall.tolist()) == ([1, 5 / 8], [0, 1])
+
+
+def test_ood_is_positive_and_higher():
+    inside, outside = np.array([0.0, 1.0]), np.array([2.0, 3.0])
+    assert roc_curve(inside, outside).false_positive_rate.tolist() == [0, 0, 0, 0.5, 1]
+    assert roc_curve(outside, inside).true_positive_rate.tolist() == [0, 0, 0, 0.5, 1]
+    assert precision_recall_curve(inside, outside).precision.tolist() == [1, 1, 1, 2 / 3, 0.5]
+
+
+# The threshold in balance
+
+
+@given(tied, tied)
+def test_balance_against_every_threshold_with_ties(inside, outside):
+    assert balanced_threshold(inside, outside) == brute_threshold(inside, outside)
+
+
+@given(distinct, distinct)
+def test_balance_against_every_threshold(inside, outside):
+    assert balanced_threshold(inside, outside) == brute_threshold(inside, outside)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.lists(st.integers(0, 5), min_size=1, max_size=12))
+def test_balance_of_small_counts(inside, outside):
+    inside, outside = np.array(inside, float), np.array(outside, float)
+    assert balanced_threshold(inside, outside) == brute_threshold(inside, outside)
+
+
+def test_of_equal_imbalance_the_larger_sum_wins():
+    # At 2: TPR 1/2, TNR 0; at 3: TPR 1/2, TNR 1.
+    assert balanced_threshold(np.array([2.0, 2.0]), np.array([1.0, 3.0])) == 3
+    # At 2: TPR 1, TNR 1/2; at 3: TPR 0, TNR 1/2.
+    assert balanced_threshold(np.array([1.0, 3.0]), np.array([2.0, 2.0])) == 2
+
+
+def test_balance_goes_before_the_sum():
+    # At 1: TPR 1, TNR 3/5, a sum of 8/5; at 2: TPR 1/2, TNR 3/5; at 3: TPR 0, TNR 4/5.
+    inside, outside = np.array([0.0, 0.0, 0.0, 2.0, 3.0]), np.array([1.0, 2.0])
+    assert balanced_threshold(inside, outside) == 2
+
+
+def test_mirror_images_go_to_the_lower():
+    # At 1: TPR 1, TNR 0; above: TPR 0, TNR 1.
+    assert balanced_threshold(np.full(4, 1.0), np.full(2, 1.0)) == 1
+    # At 2: TPR 1/2, TNR 1; at 1: TPR 1, TNR 1/2.
+    assert balanced_threshold(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == 1
+
+
+def test_rates_that_differ_by_rounding_alone_are_equal():
+    # At 2: TPR 1, TNR 1/3; at 3: TPR 0, TNR 2/3, and half the sum. As floats, the second seems the nearer.
+    assert abs(1 - 1 / 3) > abs(0 - 2 / 3)
+    assert balanced_threshold(np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0])) == 2
+
+
+def test_a_balance_found_among_many():
+    inside, outside = drawn(50_000, 20_000, None)
+    t = balanced_threshold(inside, outside)
+    assert abs((outside >= t).mean() - (inside < t).mean()) < 1 / 20_000
+    assert t in np.concatenate([inside, outside])
+
+
+# What goes in and comes out
+
+
+def test_the_kind_of_the_first_argument_comes_back():
+    inside, outside = drawn(50, 30, 10)
+    for curve in (roc_curve, precision_recall_curve):
+        arrays = curve(inside, outside)
+        tensors = curve(torch.from_numpy(inside).float(), torch.from_numpy(outside).float())
+        assert all(type(part) is np.ndarray for part in curve(inside, torch.from_numpy(outside)))
+        assert [part.dtype for part in arrays] == [np.float64] * 3
+        assert [part.dtype for part in tensors] == [torch.float64, torch.float64, torch.float32]
+        for ours, theirs in zip(arrays[:2], tensors[:2], strict=True):
+            assert ours.tolist() == theirs.tolist()
+    assert type(balanced_threshold(inside, outside)) is np.float64
+    assert balanced_threshold(torch.from_numpy(inside), outside).item() == balanced_threshold(inside, outside)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_has_no_rank_is_refused(function, bad):
+    good, poor = np.ones(3), np.array([0.0, bad, 1.0])
+    with pytest.raises(ValueError, match="id_scores must be finite, got 1"):
+        function(poor, good)
+    with pytest.raises(ValueError, match="ood_scores must be finite, got 1"):
+        function(good, poor)
+    with pytest.raises(ValueError, match="ood_scores must hold at least one"):
+        function(good, np.array([]))
+    with pytest.raises(ValueError, match=r"id_scores must be floating-point of shape \(n,\)"):
+        function(np.ones((3, 1)), good)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_nothing_given_is_changed(function):
+    inside, outside = (torch.from_numpy(scores) for scores in drawn(20, 10, None))
+    before = inside.clone(), outside.clone()
+    function(inside.requires_grad_(), outside)
+    assert torch.equal(inside, before[0])
+    assert torch.equal(outside, before[1])
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_on_a_gpu():
+    inside, outside = (torch.from_numpy(scores) for scores in drawn(3000, 2000, 50))
+    for curve in (roc_curve, precision_recall_curve):
+        for there, here in zip(curve(inside.cuda(), outside.cuda()), curve(inside, outside), strict=True):
+            assert there.is_cuda
+            assert torch.equal(there.cpu(), here)
+    assert balanced_threshold(inside.cuda(), outside).cpu() == balanced_threshold(inside, outside)
+
+
+def test_they_are_public():
+    assert {"roc_curve", "precision_recall_curve", "balanced_threshold"} <= set(ge.metrics.__all__)

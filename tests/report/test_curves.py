@@ -1,0 +1,143 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from greedy_ensembles.metrics import auroc, average_precision, roc_curve
+from greedy_ensembles.report.curves import draw_curves
+from greedy_ensembles.report.figure import write_figure
+
+
+def drawn(shape, n=300, m=200, seeds=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.gamma(0.5, 0.25, (seeds, n)), rng.gamma(shape, 0.25, (seeds, m))
+
+
+@pytest.fixture
+def scores():
+    return {"Deep Ensembles": drawn(1.0), "greedy": drawn(1.6, seed=1)}
+
+
+def panels(figure):
+    """Return ROC, PR and the histograms."""
+    by_label = {axis.get_xlabel(): axis for axis in figure.axes}
+    histograms = [axis for axis in figure.axes if axis.get_title(loc="right")]
+    return by_label["false-positive rate"], by_label["recall (true-positive rate)"], histograms
+
+
+def texts(figure):
+    legends = [axis.get_legend() for axis in figure.axes]
+    return [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+
+
+def lines_of(axis, scores):
+    """Return the lines of methods, which come after that of chance."""
+    assert len(axis.lines) == 1 + len(scores)
+    return [np.array(line.get_data()) for line in axis.lines[1:]]
+
+
+def test_the_lines_are_those_of_scores_averaged_over_seeds(scores):
+    roc, pr, _ = panels(draw_curves(scores, "CIFAR-100", "SVHN"))
+    for (inside, outside), line in zip(scores.values(), lines_of(roc, scores), strict=True):
+        false, true, _ = roc_curve(inside.mean(axis=0), outside.mean(axis=0))
+        assert line.tolist() == [false.tolist(), true.tolist()]
+    for (inside, outside), (x, y) in zip(scores.values(), lines_of(pr, scores), strict=True):
+        assert (x[0], x[-1]) == (0, 1)
+        assert set(np.flatnonzero(np.diff(x))).isdisjoint(np.flatnonzero(np.diff(y)))  # steps
+        area = (np.diff(x) * y[1:]).sum()
+        assert area == pytest.approx(average_precision(inside.mean(axis=0), outside.mean(axis=0)), abs=1e-12)
+
+
+def test_averaging_scores_is_not_averaging_areas():
+    # Each seed ranks one of two pairs wrong; their average ranks all right.
+    inside, outside = np.array([[0.0, 2.0], [2.0, 0.0]]), np.array([[1.9, 1.5], [1.9, 1.5]])
+    assert auroc(inside[0], outside[0]) == 0.5
+    figure = draw_curves({"one": (inside, outside)}, "a", "b")
+    assert "AUC 1.000  one" in texts(figure)
+    assert "of 2 seeds, averaged over seeds for each image" in " ".join(figure.get_supxlabel().split())
+
+
+def test_legends_have_areas_and_counts(scores):
+    figure = draw_curves(scores, "CIFAR-100", "SVHN")
+    labels = texts(figure)
+    for method, (inside, outside) in scores.items():
+        averages = inside.mean(axis=0), outside.mean(axis=0)
+        assert f"AUC {auroc(*averages):.3f}  {method}" in labels
+        assert f"AP {average_precision(*averages):.3f}  {method}" in labels
+    assert {"in-domain (300 images)", "OOD (200 images)"} <= set(labels)
+    assert figure.get_suptitle() == "CIFAR-100 (in-domain, 300 images) against SVHN (OOD, 200 images)"
+
+
+def test_chance_is_the_diagonal_and_the_share_of_ood(scores):
+    roc, pr, _ = panels(draw_curves(scores, "a", "b"))
+    assert roc.lines[0].get_xy1() == (0, 0)
+    assert roc.lines[0].get_slope() == 1
+    assert set(pr.lines[0].get_ydata()) == {200 / 500}
+
+
+def test_histograms_are_shares_in_common_bins(scores):
+    _, _, histograms = panels(draw_curves(scores, "a", "b"))
+    assert [axis.get_title(loc="right") for axis in histograms] == list(scores)
+    edges = histograms[0].patches[0].get_data().edges
+    for axis, (inside, outside) in zip(histograms, scores.values(), strict=True):
+        inner, inner_outline, outer, _ = (patch.get_data() for patch in axis.patches)
+        for drawn_part, part in ((inner, inside), (inner_outline, inside), (outer, outside)):
+            assert drawn_part.edges.tolist() == edges.tolist()
+            counts = np.histogram(part.mean(axis=0), edges)[0]
+            assert drawn_part.values == pytest.approx(100 * counts / part.shape[1])
+            assert drawn_part.values.sum() == pytest.approx(100)  # none of so few is left out
+    assert histograms[-1].get_xlabel() == "mutual information (nats)"
+
+
+def test_a_far_image_does_not_squeeze_the_others():
+    inside, outside = drawn(1.0, n=5000, m=5000, seeds=1)
+    inside[0, 0] = 1e6
+    _, _, (histogram,) = panels(draw_curves({"one": (inside, outside)}, "a", "b"))
+    shown = histogram.patches[0].get_data()
+    assert shown.edges[-1] < 10
+    left = (inside > shown.edges[-1]).mean()
+    assert 0 < left <= 0.001
+    assert shown.values.sum() == pytest.approx(100 * (1 - left), abs=1e-9)  # of all images, not of those shown
+
+
+def test_all_equal_is_chance():
+    equal = np.full((2, 30), 0.5), np.full((2, 50), 0.5)
+    figure = draw_curves({"equal": equal}, "a", "b")
+    roc, pr, _ = panels(figure)
+    assert lines_of(roc, [0])[0].tolist() == [[0, 1], [0, 1]]
+    assert lines_of(pr, [0])[0].tolist() == [[0, 1], [50 / 80, 50 / 80]]
+    assert {"AUC 0.500  equal", "AP 0.625  equal"} <= set(texts(figure))
+
+
+@pytest.mark.parametrize("name", ["m", "a name of a method that is far too long for any legend " * 2])
+@pytest.mark.parametrize("count", [1, 2, 4, 7])
+def test_nothing_overlaps(count, name):
+    figure = draw_curves({f"{name}{i}": drawn(1 + i, seeds=1) for i in range(count)}, "a", "b")
+    figure.canvas.draw()
+    roc, _, histograms = panels(figure)
+    caption = figure._supxlabel.get_window_extent()
+    legends = [axis.get_legend().get_window_extent() for axis in figure.axes if axis.get_legend()]
+    assert all(legend.y0 >= caption.y1 and legend.x1 <= figure.bbox.x1 for legend in legends)
+    assert not any(legend.overlaps(roc.get_tightbbox()) for legend in legends)
+    boxes = [axis.get_tightbbox() for axis in histograms]
+    assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(boxes))
+
+
+def test_a_vector_file_of_many_images_is_small(tmp_path):
+    inside, outside = drawn(1.0, n=100_000, m=100_000, seeds=1)
+    write_figure(draw_curves({"one": (inside, outside)}, "a", "b"), tmp_path / "curves.svg")
+    assert (tmp_path / "curves.svg").stat().st_size < 1_000_000
+
+
+def test_nothing_given_is_changed(scores):
+    before = {method: (inside.copy(), outside.copy()) for method, (inside, outside) in scores.items()}
+    draw_curves(scores, "a", "b")
+    for method, pair in scores.items():
+        for now, then in zip(pair, before[method], strict=True):
+            assert np.array_equal(now, then)
+
+
+def test_scores_that_are_none_are_refused(scores):
+    scores["greedy"][1][0, 0] = np.nan
+    with pytest.raises(ValueError, match="ood_scores of greedy must be finite, got 1"):
+        draw_curves(scores, "a", "b")

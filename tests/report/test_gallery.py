@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+
+from greedy_ensembles.metrics import balanced_threshold
+from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.gallery import draw_gallery
+
+SIZE, GAP = 4, 1
+
+
+def numbered(count, channels):
+    """Return images that are their index, in the first channel."""
+    images = np.zeros((count, channels, SIZE, SIZE), dtype=np.uint8)
+    images[:, 0] = np.arange(count)[:, None, None]
+    return images
+
+
+def tiles(axis):
+    """Return the indices of the images shown, read back from the pixels."""
+    (picture,) = axis.images
+    pixels = np.asarray(picture.get_array())
+    corners = pixels[:: SIZE + GAP, :: SIZE + GAP].reshape(-1, 3)
+    return [int(corner[0]) for corner in corners if corner.tolist() != [255, 255, 255]]
+
+
+@pytest.fixture
+def scores():
+    """Two methods, 60 in-domain and 100 OOD images, of which every group has some."""
+    rng = np.random.default_rng(0)
+    return {name: (rng.gamma(1, 1, (3, 60)), rng.gamma(1.5, 1, (3, 100))) for name in ("deep", "greedy")}
+
+
+def right(scores, domain):
+    marks = []
+    for inside, outside in scores.values():
+        inside, outside = inside.mean(axis=0), outside.mean(axis=0)
+        threshold = balanced_threshold(inside, outside)
+        marks.append(outside >= threshold if domain == "ood" else inside < threshold)
+    return marks
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("domain", "count"), [("ood", 100), ("in-domain", 60)])
+def test_the_groups_are_shown_whole_and_counted(scores, domain, count, channels):
+    figure = draw_gallery(numbered(count, channels), scores, "svhn", domain=domain, examples=count)
+    one, other = right(scores, domain)
+    expected = {
+        "both right": one & other,
+        "only deep right": one & ~other,
+        "only greedy right": ~one & other,
+        "neither right": ~one & ~other,
+    }
+    assert all(group.any() for group in expected.values())
+    for axis, (name, group) in zip(figure.axes, expected.items(), strict=True):
+        assert axis.get_title() == f"{name}: {group.sum()} images ({group.mean():.1%})"
+        assert sorted(tiles(axis)) == np.flatnonzero(group).tolist()
+    kind = "OOD" if domain == "ood" else "in-domain"
+    assert figure.get_suptitle() == f"svhn: {count} {kind} images"
+
+
+def test_images_keep_their_colours_and_their_way_up(scores):
+    images = np.random.default_rng(0).integers(0, 255, (100, 3, 5, 7), dtype=np.uint8)
+    axis = draw_gallery(images, scores, "svhn", examples=1).axes[0]
+    shown = np.asarray(axis.images[0].get_array())[:5, :7]
+    assert any((shown == image.transpose(1, 2, 0)).all() for image in images)
+    assert axis.get_ylim()[0] > axis.get_ylim()[1]  # the first row is on top
+
+
+def test_grey_images_are_grey(scores):
+    images = np.random.default_rng(0).integers(0, 255, (100, 1, 5, 7), dtype=np.uint8)
+    shown = np.asarray(draw_gallery(images, scores, "svhn").axes[0].images[0].get_array())
+    assert (shown == shown[..., :1]).all()
+
+
+def test_examples_are_drawn_by_lot_from_the_seed(scores):
+    images = numbered(100, 3)
+    first, again, other = (
+        [tiles(axis) for axis in draw_gallery(images, scores, "svhn", examples=5, seed=seed).axes] for seed in (0, 0, 1)
+    )
+    assert first == again
+    assert first != other
+    group = np.flatnonzero(right(scores, "ood")[0] & right(scores, "ood")[1])
+    assert len(first[0]) == 5
+    assert len(set(first[0])) == 5
+    assert set(first[0]) <= set(group)
+    assert sorted(first[0]) != sorted(group[:5])  # not those that come first in the file
+
+
+def test_every_image_of_a_group_has_the_same_chance(scores):
+    images, group = numbered(100, 3), np.flatnonzero(np.logical_and(*right(scores, "ood")))
+    shown = [tiles(draw_gallery(images, scores, "svhn", examples=8, seed=seed).axes[0]) for seed in range(60)]
+    counts = np.bincount(np.concatenate(shown), minlength=100)[group]
+    expected = 60 * 8 / len(group)
+    chi_squared = ((counts - expected) ** 2 / expected).sum()
+    assert chi_squared < len(group) + 4 * np.sqrt(2 * len(group))  # four standard deviations
+
+
+def test_an_empty_group_says_so():
+    apart = np.zeros((1, 5)), np.ones((1, 3))
+    figure = draw_gallery(numbered(3, 1), {"a": apart, "b": apart}, "svhn")
+    words = [[text.get_text() for text in axis.texts] for axis in figure.axes]
+    assert words == [[], ["none"], ["none"], ["none"]]
+    assert figure.axes[3].get_title() == "neither right: 0 images (0.0%)"
+    assert tiles(figure.axes[1]) == []
+
+
+def test_all_equal_scores_are_all_called_ood():
+    equal = np.ones((1, 5)), np.ones((1, 3))
+    scores = {"a": equal, "b": equal}
+    assert draw_gallery(numbered(3, 1), scores, "x").axes[0].get_title().startswith("both right: 3 images")
+    inside = draw_gallery(numbered(5, 1), scores, "x", domain="in-domain")
+    assert inside.axes[3].get_title().startswith("neither right: 5 images")
+
+
+def test_the_caption_has_thresholds_seeds_and_the_lot(scores):
+    caption = " ".join(draw_gallery(numbered(100, 1), scores, "svhn", seed=7).get_supxlabel().split())
+    for method, (inside, outside) in scores.items():
+        assert f"{method}: {balanced_threshold(inside.mean(axis=0), outside.mean(axis=0)):.3g}, rates" in caption
+    assert "of 3 seeds, averaged over seeds for each image" in caption
+    assert "drawn by lot (seed 7)" in caption
+
+
+def test_it_is_written(tmp_path, scores):
+    write_figure(draw_gallery(numbered(100, 3), scores, "svhn"), tmp_path / "gallery.svg")
+    assert "<svg" in (tmp_path / "gallery.svg").read_text()[:1000]
+
+
+def test_what_is_no_gallery(scores):
+    images = numbered(100, 3)
+    for bad in (images[:, 0], images.astype(np.float32), images[:, :2]):
+        with pytest.raises(ValueError, match=r"images must be uint8 of shape \(n, channels, height, width\)"):
+            draw_gallery(bad, scores, "svhn")
+    with pytest.raises(ValueError, match="images must be those of ood_scores, 100 of them, got 99"):
+        draw_gallery(images[1:], scores, "svhn")
+    with pytest.raises(ValueError, match="images must be those of id_scores, 60 of them, got 100"):
+        draw_gallery(images, scores, "svhn", domain="in-domain")
+    with pytest.raises(ValueError, match="scores must be of two methods, got 1: deep"):
+        draw_gallery(images, {"deep": scores["deep"]}, "svhn")
+    with pytest.raises(ValueError, match="domain must be one of 'ood', 'in-domain'"):
+        draw_gallery(images, scores, "svhn", domain="id")
+    with pytest.raises(ValueError, match="examples must be at least 1"):
+        draw_gallery(images, scores, "svhn", examples=0)
+    scores["deep"][0][0, 0] = np.nan
+    with pytest.raises(ValueError, match="id_scores of deep must be finite"):
+        draw_gallery(images, scores, "svhn")

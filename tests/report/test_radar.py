@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+
+from greedy_ensembles.benchmark import Estimate
+from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.radar import OodSet, draw_radar
+
+SETS = [
+    OodSet("svhn", 26_032, synthetic=False),
+    OodSet("uniform", 25_000, synthetic=True),
+    OodSet("lsun", 10_000, synthetic=False),
+    OodSet("blobs", 25_000, synthetic=True),
+]
+ORDER = ["uniform", "blobs", "svhn", "lsun"]  # synthetic ones first, as given otherwise
+MEANS = {"uniform": 0.99, "blobs": 0.9, "svhn": 0.8, "lsun": 0.7}
+
+
+def areas(seeds=5, **changes):
+    error = 0.02 if seeds > 1 else None
+    return {name: Estimate(mean, error, seeds) for name, mean in (MEANS | changes).items()}
+
+
+def radar(methods, **options):
+    figure = draw_radar(methods, SETS, "CIFAR-10", 10_000, **options)
+    return figure, figure.axes[0]
+
+
+def line(axis, label):
+    return next(each for each in axis.lines if each.get_label() == label)
+
+
+def labels(axis):
+    return [text.get_text() for text in axis.texts]
+
+
+def test_a_closed_polygon_with_synthetic_sets_first():
+    _, axis = radar({"greedy": areas()})
+    angles, radii = line(axis, "greedy").get_data()
+    assert angles.tolist() == pytest.approx([0, np.pi / 2, np.pi, 3 * np.pi / 2, 2 * np.pi])
+    assert radii.tolist() == [MEANS[name] for name in [*ORDER, ORDER[0]]]
+    assert labels(axis) == ["uniform\n(25,000)", "blobs\n(25,000)", "svhn\n(26,032)", "lsun\n(10,000)"]
+
+
+def test_the_shade_is_behind_synthetic_sets_alone():
+    figure, axis = radar({"greedy": areas()})
+    assert [bar.get_x() + bar.get_width() / 2 for bar in axis.patches] == pytest.approx([0, np.pi / 2])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["greedy", "synthetic sets", "natural sets"]
+
+
+def test_a_missing_set_is_a_gap_and_is_named():
+    without = areas()
+    del without["blobs"]
+    _, axis = radar({"deep": areas(), "greedy": without})
+    radii = line(axis, "greedy").get_ydata()
+    assert np.isnan(radii).tolist() == [False, True, False, False, False]
+    assert np.isfinite(line(axis, "deep").get_ydata()).all()
+    assert labels(axis)[1] == "blobs\n(25,000)\nno result: greedy"
+    assert sum("no result" in label for label in labels(axis)) == 1
+
+
+def test_a_missing_first_set_is_a_gap_at_both_ends():
+    without = areas()
+    del without["uniform"]
+    _, axis = radar({"greedy": without})
+    assert np.isnan(line(axis, "greedy").get_ydata()).tolist() == [True, False, False, False, True]
+    assert labels(axis)[0] == "uniform\n(25,000)\nno result"
+
+
+def test_bands_are_one_standard_error_and_stay_inside():
+    figure, axis = radar({"greedy": areas()})
+    band = axis.collections[0].get_paths()[0].vertices
+    assert {0.88, 0.92, 0.78, 0.82} <= set(band[:, 1].round(12))
+    assert band[:, 1].max() == 1  # 0.99 + 0.02 would be outside
+    assert "mean of 5 seeds; bands: one standard error" in " ".join(figure.get_supxlabel().split())
+
+
+def test_one_seed_has_no_band():
+    figure, axis = radar({"greedy": areas(seeds=1)})
+    assert not axis.collections
+    caption = " ".join(figure.get_supxlabel().split())
+    assert caption.endswith("to 1 at the rim, 1 seed.")
+    assert "CIFAR-10 (10,000 images)" in caption
+
+
+def test_an_error_between_two_sets_without_is_still_drawn():
+    alone = {name: Estimate(mean, 0.02 if name == "svhn" else None, 5) for name, mean in MEANS.items()}
+    _, axis = radar({"greedy": alone})
+    segments = axis.collections[-1].get_segments()
+    assert [sorted(segment[:, 1]) for segment in segments] == [pytest.approx([0.78, 0.82])]
+
+
+@pytest.mark.parametrize(
+    ("least", "inner", "centre", "words"),
+    [
+        (0.7, None, 0.5, "0.5 at the centre (chance)"),
+        (0.5, None, 0.5, "0.5 at the centre (chance)"),
+        (0.43, None, 0.4, "0.4 at the centre (dotted: chance)"),
+        (0.09, None, 0.0, "0 at the centre (dotted: chance)"),
+        (0.7, 0.6, 0.6, "0.6 at the centre to 1"),
+    ],
+)
+def test_the_centre(least, inner, centre, words):
+    figure, axis = radar({"greedy": areas(lsun=least)}, inner=inner)
+    assert axis.get_ylim() == (centre, 1)
+    assert words in " ".join(figure.get_supxlabel().split())
+    circles = [each for each in axis.lines if len(each.get_xdata()) > 100]
+    assert len(circles) == (centre < 0.5)
+
+
+def test_ten_sets_and_four_methods_are_written(tmp_path):
+    sets = [OodSet(f"a set with a rather long name {i}", 1000, synthetic=i < 4) for i in range(10)]
+    methods = {f"method {k}": {each.name: Estimate(0.6 + 0.09 * k, 0.01, 3) for each in sets} for k in range(4)}
+    figure = draw_radar(methods, sets, "CIFAR-10", 10_000)
+    write_figure(figure, tmp_path / "radar.pdf")
+    assert (tmp_path / "radar.pdf").read_bytes().startswith(b"%PDF")
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert not any(one.overlaps(other) for k, one in enumerate(boxes) for other in boxes[:k])
+    caption, legend = figure._supxlabel.get_window_extent(), figure.legends[0].get_window_extent()
+    assert all(caption.y1 <= box.y0 and box.y1 <= legend.y0 for box in boxes)
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+
+
+def test_what_is_no_radar():
+    with pytest.raises(ValueError, match="sets must be three or more of different names"):
+        draw_radar({"greedy": areas()}, SETS[:2], "a", 1)
+    with pytest.raises(ValueError, match="sets must be three or more of different names"):
+        draw_radar({"greedy": areas()}, [*SETS, SETS[0]], "a", 1)
+    for empty in ({}, {"greedy": {}}):
+        with pytest.raises(ValueError, match="areas must hold at least one method"):
+            radar(empty)
+    with pytest.raises(ValueError, match=r"areas of greedy must be on the given sets .* got some on \['dtd'\]"):
+        radar({"greedy": areas(dtd=0.7)})
+    with pytest.raises(ValueError, match="areas must be from 0 to 1, got 81 for greedy on svhn"):
+        radar({"greedy": areas(svhn=81.0)})
+    with pytest.raises(ValueError, match=r"inner must be .* the least area, 0.7; got 0.8"):
+        radar({"greedy": areas()}, inner=0.8)
+    with pytest.raises(ValueError, match="images must be at least 1, got 0"):
+        OodSet("none", 0, synthetic=True)

@@ -1,0 +1,198 @@
+"""`greedy-ensembles evaluate`, on a tiny MNIST in the published format and networks that are trained in a moment."""
+
+import csv
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import greedy_ensembles as ge
+from greedy_ensembles.cli import app
+
+MODEL = """
+from torch import nn
+
+calls = []
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(784, 10)
+
+    def forward(self, x):
+        calls.append(len(x))
+        return self.layer(x.flatten(1))
+
+def make():
+    return Counting()
+"""
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, write_mnist):
+    """A folder with data, a module `tiny` with a model, and runs of two methods."""
+    home = tmp_path_factory.mktemp("home")
+    write_mnist(home / "data" / "mnist", "train", 60, 0)
+    write_mnist(home / "data" / "mnist", "t10k", 40, 1)
+    np.save(home / "noise.npy", np.random.default_rng(2).integers(0, 256, (30, 28, 28)).astype(np.uint8))
+    (home / "tiny_model.py").write_text(MODEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        for name, options in {
+            "deep-0": [],
+            "deep-2": ["--seed", 2],
+            "greedy-0": ["--strength", 1],
+            "near": ["--seed", 1],
+            "long": ["--set", "epochs=2"],
+        }.items():
+            train(home, name, *options)
+    return home
+
+
+def train(home, name, *options, model="tiny_model:make"):
+    fixed = ["--size", 2, "--root", home / "data", "--out", home / name, "--device", "cpu", "--quiet"]
+    done = invoke("train", "mnist", "--model", model, *fixed, "--set", "epochs=1", "--validation", 0.2, *options)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.fixture
+def evaluate(home, monkeypatch):
+    monkeypatch.chdir(home)
+
+    def run(*arguments, ood="noise.npy", model="tiny_model:make"):
+        sets = [] if ood is None else ["--ood", ood]
+        own = [] if model is None else ["--model", model]
+        return invoke("evaluate", "--root", home / "data", "--device", "cpu", *sets, *own, *arguments)
+
+    return run
+
+
+def test_tables_have_methods_counts_and_notes(evaluate, tmp_path):
+    done = evaluate("deep-0", "deep-2", "greedy-0", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    for text in ("Deep Ensembles", "2 seeds", "greedy, lambda_M = 1", "1 seed", "noise.npy", "40", "30"):
+        assert text in done.output
+    assert "partial: 40 of 10,000 images" in " ".join(done.output.split())
+    assert "trained on mnist: partial: 60 of 60,000 images" in " ".join(done.output.split())
+    content = json.loads((tmp_path / "evaluation.json").read_text())
+    assert [method["sources"] for method in content["methods"]] == [["deep-0", "deep-2"], ["greedy-0"]]
+    rows = list(csv.DictReader((tmp_path / "evaluation.csv").read_text().splitlines()))
+    assert {row["in_domain_images"] for row in rows} == {"40"}
+    assert r"\bottomrule" in (tmp_path / "evaluation.tex").read_text()
+
+
+def test_figures_are_those_of_the_api(evaluate, home, tmp_path):
+    assert evaluate("deep-0", "--out", tmp_path, "--score", "predictive_entropy").exit_code == 0
+    found = json.loads((tmp_path / "evaluation.json").read_text())["methods"][0]["evaluations"][0]
+    import tiny_model
+
+    ensemble = ge.load_run(home / "deep-0", tiny_model.make).ensemble
+    test = ge.data.load("mnist", "test", home / "data")
+    ood = {"noise.npy": ge.data.read(home / "noise.npy")}
+    expected = ge.benchmark.evaluate(ensemble, test, ood, score="predictive_entropy")
+    assert found["in_domain"]["accuracy"] == expected.in_domain.accuracy
+    assert found["ood"][0]["auc"] == expected.ood[0].auc
+
+
+def test_a_second_time_nothing_is_computed(evaluate):
+    import tiny_model
+
+    assert evaluate("long").exit_code == 0
+    before = len(tiny_model.calls)
+    assert evaluate("long", "--score", "max_probability").exit_code == 0
+    assert len(tiny_model.calls) == before
+
+
+def test_the_preset_is_the_default_and_missing_sets_are_holes(evaluate):
+    done = evaluate("deep-0", ood=None)
+    assert done.exit_code == 0, done.output
+    assert "25,000" in done.output
+    assert "missing: dtd, fashion_mnist, omniglot" in done.output
+    assert "mean of 3 of 6 sets" in done.output
+
+
+def test_several_sets_with_and_without_commas(evaluate):
+    done = evaluate("deep-0", "--ood", "uniform,gaussian", "--ood", "noise.npy", ood="blobs")
+    assert done.exit_code == 0, done.output
+    assert "mean of 4 sets" in done.output
+
+
+def test_packed_predictions_give_the_same_table_without_weights_or_data(evaluate, tmp_path):
+    file = tmp_path / "packed.npz"
+    first = evaluate("deep-0", "--save-predictions", file)
+    assert first.exit_code == 0, first.output
+    assert str(file) in first.output
+    again = invoke("evaluate", file, "--root", tmp_path / "nothing")
+    assert again.exit_code == 0, again.output
+    table = first.output.partition("Wrote")[0]
+    number = re.compile(r"\d+\.\d+")
+    assert number.sub("#", again.output) == number.sub("#", table)
+    figures = [[float(text) for text in number.findall(output)] for output in (again.output, table)]
+    assert len(figures[0]) == 5 + 3
+    assert figures[0] == pytest.approx(figures[1], rel=1e-3, abs=1e-3)
+    both = evaluate(file, "greedy-0")
+    assert both.exit_code == 0, both.output
+    assert "greedy, lambda_M = 1" in both.output
+    chosen = invoke("evaluate", file, "--ood", "uniform")
+    assert chosen.exit_code == 1
+    assert "ood" in chosen.output
+    assert "'noise.npy'" in chosen.output
+
+
+def test_a_model_of_ours_need_not_be_named(evaluate, home):
+    train(home, "preresnet", model="PreResNet8")
+    done = evaluate("preresnet", model=None)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (["deep-0", "near"], {}, "seeds at least 2 apart"),
+        (["deep-0", "deep-0"], {}, "deep-0 is named twice"),
+        (["nowhere"], {}, "holds no run"),
+        (["deep-0"], {"model": None}, "trained with a model of your own"),
+        (["deep-0"], {"ood": "unifrom"}, "did you mean 'uniform'"),
+        (["deep-0"], {"ood": "svhn"}, "data download svhn"),
+        (["deep-0"], {"ood": "mnist"}, "is the in-domain set"),
+        (["deep-0"], {"ood": " , "}, "--ood names no set"),
+        (["deep-0", "--out", "noise.npy"], {}, "--out must be a folder, but noise.npy is a file"),
+        (["deep-0", "--score", "entropy"], {}, "--score must be one of"),
+        (["deep-0", "greedy-0", "--save-predictions", "x.npz"], {}, "one run at a time, got 2"),
+        (["deep-0", "--save-predictions", "x.zip"], {}, ".npz files, got x.zip"),
+        (["missing.npz"], {}, "missing.npz is damaged (it is missing)"),
+        (["deep-0", "--batch-size", "0"], {}, "batch_size must be at least 1"),
+        (["deep-0", "--device", "gpu"], {}, "did you mean 'cuda'"),
+    ],
+)
+def test_mistakes_are_one_line(evaluate, arguments, options, message):
+    done = evaluate(*arguments, **options)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert "Traceback" not in done.output
+
+
+def test_an_unfinished_run_is_refused(evaluate, home, tmp_path):
+    shutil.copytree(home / "deep-0", tmp_path / "half")
+    shutil.rmtree(tmp_path / "half" / "members" / "02")
+    done = evaluate(tmp_path / "half")
+    assert done.exit_code == 1
+    assert "has 1 of 2 members; finish it first" in done.output
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_damaged_predictions_are_a_warning_in_one_line(evaluate, home):
+    evaluate("greedy-0")
+    for file in (home / "greedy-0" / "predictions").iterdir():
+        file.write_bytes(b"")
+    done = evaluate("greedy-0")
+    assert done.exit_code == 0, done.output
+    assert done.stderr.startswith("warning: predictions are computed again: ")
+    assert "UserWarning" not in done.stderr

@@ -1,0 +1,102 @@
+"""`greedy-ensembles select`, on a tiny MNIST in the published format and networks that are trained in a moment."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import greedy_ensembles as ge
+from greedy_ensembles.cli import app
+from greedy_ensembles.training.problem import split
+
+MODEL = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+RUNS = {
+    "deep-0": [],
+    "deep-2": ["--seed", 2],
+    "one-0": ["--strength", 1],
+    "one-2": ["--strength", 1, "--seed", 2],
+    "nine-0": ["--strength", 9],
+    "nine-2": ["--strength", 9, "--seed", 2],
+    "long-0": ["--strength", 3, "--set", "epochs=2"],
+    "long-2": ["--strength", 3, "--seed", 2, "--set", "epochs=2"],
+}
+SIX = list(RUNS)[:6]
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, write_mnist):
+    """A folder with data, a module `linear` with a model, and runs of several strengths on the first 60 images."""
+    home = tmp_path_factory.mktemp("home")
+    write_mnist(home / "data" / "mnist", "train", 80, 0)
+    write_mnist(home / "data" / "mnist", "t10k", 40, 1)
+    (home / "linear_model.py").write_text(MODEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        for name, options in RUNS.items():
+            fixed = ["--size", 2, "--root", home / "data", "--out", home / name, "--device", "cpu", "--quiet"]
+            short = ["--images", 60, "--set", "epochs=1", "--validation", 0.2]
+            done = invoke("train", "mnist", "--model", "linear_model:make", *fixed, *short, *options)
+            assert done.exit_code == 0, done.output
+    return home
+
+
+@pytest.fixture
+def select(home, monkeypatch):
+    monkeypatch.chdir(home)
+    fixed = ["--root", home / "data", "--device", "cpu", "--model", "linear_model:make"]
+    return lambda *arguments: invoke("select", *fixed, *arguments)
+
+
+def test_the_curve_on_what_was_held_out(select, home, tmp_path):
+    done = select(*SIX, "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "mnist, held out, 12 images for each seed" in done.output
+    assert "the first 60 images of 80" in " ".join(done.output.split())
+    assert "warning" not in done.output
+    content = json.loads((tmp_path / "selection.json").read_text())
+    assert [trial["strength"] for trial in content["trials"]] == [1.0, 9.0]
+    assert (tmp_path / "ablation.png").stat().st_size > 10_000
+    # Deep Ensembles by hand: the accuracy on the indices that the training's own function gives.
+    from linear_model import make
+
+    data, accuracies = ge.data.load("mnist", "train", home / "data"), []
+    for seed in (0, 2):
+        ensemble = ge.load_run(home / f"deep-{seed}", make).ensemble
+        _, held = split(torch.from_numpy(data.labels[:60]), 0.2, seed)
+        probs = ensemble.predict_proba(data.images[held.numpy()]).mean(0)
+        accuracies.append(float(ge.metrics.accuracy(probs, data.labels[held.numpy()])))
+    assert content["deep"]["accuracy"]["mean"] == pytest.approx(np.mean(accuracies))
+
+
+def test_on_the_test_set_with_a_warning(select):
+    done = select(*SIX, "--on", "test", "--by", "nll")
+    assert done.exit_code == 0, done.output
+    assert "mnist, 40 images for each seed" in done.output
+    assert "harms nll" in done.output
+    assert done.stderr.startswith("warning: lambda_M was chosen on test images")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*SIX, "long-0", "long-2"], "recipe.epochs is 1 in one-0 and 2 in long-0"),
+        (["deep-0", "deep-2"], "none of any lambda_M"),
+        (SIX[2:], "none of Deep Ensembles"),
+        ([*SIX[:4], "nine-0"], "nine-0 is the only run of its kind"),
+        ([*SIX, "--by", "brier"], "--by must be one of"),
+        ([*SIX, "--on", "train"], "on must be one of"),
+        (["nowhere"], "holds no run"),
+        ([*SIX, "--root", "elsewhere"], "data download mnist"),
+    ],
+)
+def test_mistakes_are_one_line(select, arguments, message):
+    done = select(*arguments)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert "Traceback" not in done.output
