@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -18,12 +18,22 @@ from greedy_ensembles.storage import FolderError
 ModelFactory = Callable[[], nn.Module]
 
 
-class Uncertainty(NamedTuple):
+Array = TypeVar("Array", Tensor, np.ndarray)
+
+
+class Uncertainty(NamedTuple, Generic[Array]):
     """Uncertainty of n predictions in nats, each of shape (n,): total = epistemic + aleatoric."""
 
-    epistemic: Tensor  #: mutual information: members disagree; high far from the training data
-    aleatoric: Tensor  #: expected entropy: members agree that the label is noisy
-    total: Tensor  #: predictive entropy
+    epistemic: Array  #: mutual information: members disagree; high far from the training data
+    aleatoric: Array  #: expected entropy: members agree that the label is noisy
+    total: Array  #: predictive entropy
+
+    @classmethod
+    def of(cls, probs: Array) -> "Uncertainty[Array]":
+        """Return the uncertainty of members' probabilities, (members, n, classes), as the kind of array they are."""
+        return Uncertainty(
+            metrics.mutual_information(probs), metrics.expected_entropy(probs), metrics.predictive_entropy(probs)
+        )
 
 
 class Ensemble:
@@ -98,12 +108,9 @@ class Ensemble:
         logits: Tensor = member(inputs)
         return logits.float().softmax(dim=1) if logits.dtype != torch.float64 else logits.softmax(dim=1)
 
-    def uncertainty(self, x: Any, batch_size: int = 1024) -> Uncertainty:
+    def uncertainty(self, x: Any, batch_size: int = 1024) -> Uncertainty[Tensor]:
         """Return how uncertain the ensemble is about each of n inputs, and why."""
-        probs = self.predict_proba(x, batch_size)
-        return Uncertainty(
-            metrics.mutual_information(probs), metrics.expected_entropy(probs), metrics.predictive_entropy(probs)
-        )
+        return Uncertainty.of(self.predict_proba(x, batch_size))
 
     def save(self, folder: str | Path) -> None:
         """Write the ensemble to a new folder: all of it, or nothing."""

@@ -42,15 +42,15 @@ def to_model(x: Tensor, normalize: Normalize | None, dtype: torch.dtype) -> Tens
     """
     if x.dtype == torch.uint8:
         x = x.to(dtype) / 255
-    elif x.is_floating_point():
-        x = x.to(dtype, copy=True)  # some models work in place, and what they are given is not theirs
-    else:
+    elif not x.is_floating_point():
         return x.clone()
     if normalize is None:
-        return x
+        return x.to(dtype, copy=True)  # some models work in place, and what they are given is not theirs
+    # In the wider of the two types: a column of timestamps in double precision keeps its digits until its mean is out.
+    wide = torch.promote_types(x.dtype, dtype)
     channels = (-1, *[1] * (x.ndim - 2))
-    mean, std = (torch.tensor(part, dtype=dtype, device=x.device).reshape(channels) for part in normalize)
-    return (x - mean) / std
+    mean, std = (torch.tensor(part, dtype=wide, device=x.device).reshape(channels) for part in normalize)
+    return ((x - mean) / std).to(dtype)
 
 
 def as_stored(samples: Tensor, dtype: torch.dtype) -> Tensor:

@@ -3,7 +3,8 @@
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.fit import fit
 from greedy_ensembles.training.load import Run, load_run
+from greedy_ensembles.training.problem import SplitError
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.sequential import NonFiniteLossError
 
-__all__ = ["Epoch", "NonFiniteLossError", "Recipe", "Run", "fit", "load_run"]
+__all__ = ["Epoch", "NonFiniteLossError", "Recipe", "Run", "SplitError", "fit", "load_run"]
