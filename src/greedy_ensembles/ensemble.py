@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from greedy_ensembles import metrics, storage
-from greedy_ensembles.inputs import Normalize, as_normalize, as_tensor, device_of, dtype_of, to_model
+from greedy_ensembles import export, metrics, storage
+from greedy_ensembles.card import model_card
+from greedy_ensembles.inputs import Normalize, as_normalize, as_tensor, device_of
+from greedy_ensembles.prediction import probabilities
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
@@ -98,34 +100,56 @@ class Ensemble:
         with torch.no_grad():
             # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
             batches = [
-                torch.stack([self._probabilities(member, batch).to(target) for member in self])
+                torch.stack([self._of_member(member, batch).to(target) for member in self])
                 for batch in _batches(x, batch_size)
             ]
         return torch.cat(batches, dim=1)
 
-    def _probabilities(self, member: nn.Module, batch: Tensor) -> Tensor:
-        inputs = to_model(batch.to(device_of(member)), self.normalize, dtype_of(member))
-        logits: Tensor = member(inputs)
-        return logits.float().softmax(dim=1) if logits.dtype != torch.float64 else logits.softmax(dim=1)
+    def _of_member(self, member: nn.Module, batch: Tensor) -> Tensor:
+        return probabilities(member, batch.to(device_of(member)), self.normalize)
 
     def uncertainty(self, x: Any, batch_size: int = 1024) -> Uncertainty[Tensor]:
         """Return how uncertain the ensemble is about each of n inputs, and why."""
         return Uncertainty.of(self.predict_proba(x, batch_size))
 
-    def save(self, folder: str | Path) -> None:
-        """Write the ensemble to a new folder: all of it, or nothing."""
+    def export_onnx(self, path: str | Path, example: Any) -> None:
+        """Write the ensemble as one ONNX graph, for any length of batch; see `greedy_ensembles.export`.
+
+        Args:
+            path: the file to write, or to replace. Weights of more than 2 GB go into a second file beside it.
+            example: a batch of at least one input as `predict_proba` takes it, a tensor or array: the graph takes
+                inputs of its shape and type.
+
+        The graph's input is ``x``, its outputs are ``probabilities`` (the members' mean), ``epistemic``, ``aleatoric``
+        and ``total``. This needs the extra ``greedy-ensembles[onnx]``.
+        """
+        export.export_onnx(self, self.normalize, path, example)
+
+    def export_torch(self, path: str | Path, example: Any) -> None:
+        """Write the same graph as `export_onnx` as a program (.pt2) for PyTorch alone.
+
+        ``torch.export.load(path).module()`` returns a callable from a batch to a dict of the outputs.
+        """
+        export.export_torch(self, self.normalize, path, example)
+
+    def save(self, folder: str | Path, notes: Mapping[str, object] | None = None) -> None:
+        """Write the ensemble to a new folder: all of it, or nothing.
+
+        Beside weights and checksums the folder gets a README.md that says what it holds and how to load it; `notes`
+        are lines of your own in it, by title, such as ``{"Data": "CIFAR-10", "Test accuracy": 0.934}``.
+        """
         folder = Path(folder).expanduser().absolute()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FolderError(f"{folder} exists and is not an empty folder; nothing was written. Name another one")
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            self._write(unfinished / folder.name)
+            self._write(unfinished / folder.name, notes or {})
             (unfinished / folder.name).replace(folder)
         finally:
             shutil.rmtree(unfinished)
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, notes: Mapping[str, object]) -> None:
         seals = []
         for number, member in enumerate(self, start=1):
             weights = weights_file(folder, number)
@@ -133,6 +157,7 @@ class Ensemble:
             seals.append(storage.write_tensors(weights, member.state_dict()))
         content = {"format": storage.FORMAT, "members": seals, "normalize": self.normalize}
         storage.write_json(folder / "ensemble.json", content)
+        storage.write_bytes(folder / "README.md", [model_card(self, self.normalize, notes).encode()])
 
     @classmethod
     def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":
