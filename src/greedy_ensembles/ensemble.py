@@ -166,13 +166,31 @@ class Ensemble:
         if not (folder / "ensemble.json").exists():
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
-        content = storage.read_json(folder / "ensemble.json")
-        check_format(folder / "ensemble.json", content)
+        storage.check_contained(folder)
+        seals, normalize = _read_description(folder / "ensemble.json")
         members = [
             load_member(weights_file(folder, number), seal, make_model, device)
-            for number, seal in enumerate(content["members"], start=1)
+            for number, seal in enumerate(seals, start=1)
         ]
-        return cls(members, content["normalize"])
+        return cls(members, normalize)
+
+
+def _read_description(path: Path) -> tuple[list[str], Normalize | None]:
+    """Return the members' checksums and the normalisation that ensemble.json holds."""
+    content = storage.read_json(path)
+    check_format(path, content)
+    seals = content.get("members")
+    proper = isinstance(seals, list) and len(seals) > 0 and all(isinstance(seal, str) for seal in seals)
+    storage.require(proper, path, "its 'members' are not a list of checksums")
+    return seals, read_normalize(path, content.get("normalize"))  # type: ignore[return-value]
+
+
+def read_normalize(path: Path, value: Any) -> Normalize | None:
+    """Return a normalisation that a file holds, or refuse the file."""
+    try:
+        return as_normalize(value)
+    except ValueError as error:
+        raise storage.damaged(path, str(error)) from None
 
 
 def weights_file(folder: Path, number: int) -> Path:
@@ -182,8 +200,9 @@ def weights_file(folder: Path, number: int) -> Path:
 
 def check_format(path: Path, content: Mapping[str, Any]) -> None:
     """Refuse a folder that a later version of this package wrote."""
-    if content.get("format") != storage.FORMAT:
-        raise FolderError(f"{path} has format {content.get('format')}; this version reads format {storage.FORMAT}")
+    found = content.get("format")
+    if type(found) is not int or found != storage.FORMAT:  # true and 1.0 would pass for 1
+        raise FolderError(f"{path} has format {found!r}; this version reads format {storage.FORMAT}")
 
 
 def load_member(path: Path, seal: str, make_model: ModelFactory, device: torch.device | str = "cpu") -> nn.Module:
@@ -198,6 +217,10 @@ def load_member(path: Path, seal: str, make_model: ModelFactory, device: torch.d
             f"make_model does not fit {path}: {name!r} has shape {expected.get(name, 'none')} in the model "
             f"and {found.get(name, 'none')} in the file"
         )
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() != weights[name].is_floating_point():
+            types = f"{value.dtype} in the model and {weights[name].dtype} in the file"
+            raise ValueError(f"make_model does not fit {path}: {name!r} is {types}")
     # Taking the mapped tensors over, rather than copying them, leaves members on disk until they are used;
     # parameters that share storage must go on sharing it, and are copied into.
     tied = len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))

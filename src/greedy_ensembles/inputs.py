@@ -21,7 +21,7 @@ def as_normalize(value: Any) -> Normalize | None:
         return None
     try:
         mean, std = (tuple(np.asarray(part, dtype=np.float64).reshape(-1).tolist()) for part in value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"normalize must be (mean, std), each a number or one number a channel; got {value!r}"
         ) from None

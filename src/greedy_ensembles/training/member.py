@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.storage import FolderError
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import make_optimizer
 from greedy_ensembles.training.seeds import global_state, restore_global_state, seed_global_generators
@@ -72,10 +73,16 @@ class Member:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go back to a saved state."""
-        self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        restore_global_state(state["generators"], self._device)
+        try:
+            self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            restore_global_state(state["generators"], self._device)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, RecursionError) as error:
+            raise FolderError(
+                f"the checkpoint does not fit member {self.number} ({type(error).__name__}: {error}). Delete "
+                "checkpoint.safetensors in run_dir to train this member again from its first epoch"
+            ) from error
 
     def is_finite(self) -> bool:
         """Return whether all weights and statistics of the model that were finite at the start still are."""
