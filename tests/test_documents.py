@@ -40,6 +40,19 @@ def test_the_page_on_metrics_runs_and_says_the_truth():
     assert figures == pytest.approx([0.731, 0.362, 0.760, 0.051], abs=5e-4)
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch about its own export format
+def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks("docs/format.md"):
+        exec(compile(block, "docs/format.md", "exec"), names)
+    assert len(names["again"]) == 2
+    assert names["outputs"]["epistemic"].shape == (17,)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    weights = {f"saved/members/{number}/weights.safetensors" for number in ("01", "02")}
+    assert files == {"ensemble.pt2", "saved/README.md", "saved/ensemble.json", *weights}
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_runs(example, capsys):
     runpy.run_path(str(example), run_name="__main__")

@@ -25,7 +25,8 @@ from greedy_ensembles import storage
 from greedy_ensembles.ensemble import Ensemble, ModelFactory, check_format, load_member, read_normalize, weights_file
 from greedy_ensembles.inputs import Normalize
 from greedy_ensembles.storage import FolderError, damaged
-from greedy_ensembles.training.configuration import differences
+from greedy_ensembles.training.configuration import describe, differences
+from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.store import Finished, History
 from greedy_ensembles.training.tree import flatten, unflatten
 
@@ -145,7 +146,9 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
         storage.write_json(file, content)
         return
     run = read_run(path)
-    differ = differences(run["configuration"], configuration)
+    # A field of the recipe that the folder's version did not have yet counts as its default, which trains as before.
+    recipe = {**describe(Recipe()), **run["configuration"]["recipe"]}
+    differ = differences({**run["configuration"], "recipe": recipe}, configuration)
     if differ:
         listed = "; ".join(
             f"{where} is {_short(there)} there and {_short(asked)} here" for where, there, asked in differ
