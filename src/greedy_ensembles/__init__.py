@@ -16,7 +16,7 @@ from greedy_ensembles import data, metrics, models, theory
 from greedy_ensembles.ensemble import Ensemble, Uncertainty
 from greedy_ensembles.method import diversity_term, frozen_batchnorm, weighting
 from greedy_ensembles.storage import FolderError
-from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, fit, load_run
+from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, TensorBoard, fit, load_run
 from greedy_ensembles.version import __version__
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "NonFiniteLossError",
     "Recipe",
     "Run",
+    "TensorBoard",
     "Uncertainty",
     "__version__",
     "data",

@@ -31,7 +31,6 @@ from greedy_ensembles.prediction import probabilities
 ONNX_LIMIT = 2**31 - 2**20
 #: Names of the graph's outputs, in their order.
 OUTPUTS = ["probabilities", "epistemic", "aleatoric", "total"]
-_ANY_LENGTH = ({0: Dim("batch")},)
 
 
 class Graph(nn.Module):
@@ -65,7 +64,7 @@ def export_onnx(members: Iterable[nn.Module], normalize: Normalize | None, path:
     with _whole_files(path) as unfinished, _without_remarks():
         program = _program(members, normalize, example)
         onnx: Any = torch.onnx.export(
-            program, (), output_names=OUTPUTS, dynamic_shapes=_ANY_LENGTH, dynamo=True, verbose=False
+            program, (), output_names=OUTPUTS, dynamic_shapes=_any_length(), dynamo=True, verbose=False
         )
         onnx.save(unfinished, external_data=_bytes(program.state_dict.values()) > ONNX_LIMIT)
 
@@ -85,13 +84,17 @@ def _program(members: Iterable[nn.Module], normalize: Normalize | None, example:
         kind = f"inputs of shape {tuple(inputs.shape[1:])} and type {inputs.dtype}"
         raise ValueError(f"the members cannot take {kind}, as in example: {_first_line(error)}") from error
     try:
-        return torch.export.export(graph, (inputs,), dynamic_shapes=_ANY_LENGTH)
+        return torch.export.export(graph, (inputs,), dynamic_shapes=_any_length())
     except Exception as error:  # models are the user's own, and fail in ways of their own
         raise ValueError(f"torch.export cannot make a graph of the members: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _any_length() -> tuple[dict[int, Dim]]:
+    return ({0: Dim("batch")},)  # made here, since it imports sympy, which is slow
 
 
 def _two_of(example: Any) -> Tensor:

@@ -6,5 +6,6 @@ from greedy_ensembles.training.load import Run, load_run
 from greedy_ensembles.training.problem import SplitError
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.sequential import NonFiniteLossError
+from greedy_ensembles.training.tensorboard import TensorBoard
 
-__all__ = ["Epoch", "NonFiniteLossError", "Recipe", "Run", "SplitError", "fit", "load_run"]
+__all__ = ["Epoch", "NonFiniteLossError", "Recipe", "Run", "SplitError", "TensorBoard", "fit", "load_run"]
