@@ -40,7 +40,6 @@ def test_the_page_on_metrics_runs_and_says_the_truth():
     assert figures == pytest.approx([0.731, 0.362, 0.760, 0.051], abs=5e-4)
 
 
-@pytest.mark.filterwarnings("ignore")  # PyTorch about its own export format
 def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -59,8 +58,18 @@ def test_every_example_runs(example, capsys):
     assert capsys.readouterr().out
 
 
-def test_one_example_each_for_loss_optimizer_and_callback():
-    assert {"custom_loss.py", "custom_optimizer.py", "callback.py"} <= {path.name for path in EXAMPLES}
+def test_one_example_for_each_way_in():
+    names = {"custom_loss.py", "custom_optimizer.py", "callback.py", "extend.py", "own_loop.py", "earlier.py"}
+    assert names <= {path.name for path in EXAMPLES}
+
+
+def test_the_example_of_an_own_loop_is_short_and_its_method_works(capsys):
+    source = ROOT / "examples" / "own_loop.py"
+    assert len(source.read_text().splitlines()) <= 60
+    runpy.run_path(str(source))
+    deep, greedy = re.findall(r"accuracy (\S+), mutual information far from the data (\S+)", capsys.readouterr().out)
+    assert float(greedy[0]) > float(deep[0]) - 0.03
+    assert float(greedy[1]) > 0.3 > 0.1 > float(deep[1])
 
 
 def test_links_in_the_documents_lead_somewhere():

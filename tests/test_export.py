@@ -1,5 +1,4 @@
 import importlib.util
-import warnings
 
 import numpy as np
 import pytest
@@ -91,9 +90,7 @@ def test_onnx_gives_what_pytorch_gives_for_any_length_of_batch(case, tmp_path):
 def test_torch_export_gives_what_the_ensemble_gives_for_any_length_of_batch(case, tmp_path):
     ensemble, example = case
     ensemble.export_torch(tmp_path / "ensemble.pt2", example)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch about its own serialisation
-        program = torch.export.load(tmp_path / "ensemble.pt2").module()
+    program = torch.export.load(tmp_path / "ensemble.pt2").module()
     for n in (1, 2, 17):
         x = batch(example, n)
         found, expected = program(x), expected_outputs(ensemble, x)

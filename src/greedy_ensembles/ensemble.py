@@ -161,7 +161,11 @@ class Ensemble:
 
     @classmethod
     def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":
-        """Read an ensemble that `save` wrote. The folder holds numbers only: nothing in it is executed."""
+        """Read an ensemble that `save` wrote. The folder holds numbers only: nothing in it is executed.
+
+        `make_model` is called once for each member, in their order; members of several kinds can be loaded by one that
+        returns them in turn.
+        """
         folder = Path(folder).expanduser()
         if not (folder / "ensemble.json").exists():
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"

@@ -57,3 +57,15 @@ def test_modes_come_back_as_they_were_even_after_an_error(network):
     assert seen == [False]
     assert network[1].training
     assert not own.training
+
+
+def test_a_bias_right_before_batchnorm_is_moved_by_the_diversity_term_alone(network):
+    network.train()
+    x, samples = torch.randn(16, 3), torch.randn(16, 3)
+    nn.functional.cross_entropy(network(x), torch.arange(16) % 2).backward()
+    assert network[0].bias.grad.abs().max() < 1e-6 < 1e-3 < network[0].weight.grad.abs().max()
+    network.zero_grad()
+    with ge.frozen_batchnorm(network):
+        outputs = network(samples).softmax(dim=1)
+    ge.diversity_term(outputs, torch.rand(1, 16, 2), 1.0, 2).backward()
+    assert network[0].bias.grad.abs().max() > 1e-3
