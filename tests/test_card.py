@@ -1,5 +1,6 @@
 import re
 
+import pytest
 import torch
 
 import greedy_ensembles as ge
@@ -40,3 +41,9 @@ def test_saving_writes_it_and_what_it_says_works(tmp_path):
     assert names["probabilities"].shape == (5, 2)
     (tmp_path / "saved" / "README.md").unlink()  # for people alone: loading does not need it
     assert len(ge.Ensemble.load(tmp_path / "saved", small)) == 2
+
+
+def test_notes_of_another_kind_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(TypeError, match="notes must be a dict from titles to values, got str"):
+        ge.Ensemble.from_members([small()]).save(tmp_path / "saved", notes="mine")
+    assert list(tmp_path.iterdir()) == []

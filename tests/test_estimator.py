@@ -182,6 +182,7 @@ def test_deep_ensembles():
         ({"strength": -1.0}, ValueError, r"strength \(lambda_M\) must be finite and at least 0, got -1"),
         ({"strength": None}, ValueError, "method 'greedy' needs strength"),
         ({"hidden": (0,)}, ValueError, "hidden must be at least 1, got 0"),
+        ({"hidden": 128}, TypeError, r"hidden must be the widths of layers, such as \(128, 128\); got 128"),
         ({"recipe": "quick"}, TypeError, "recipe must be a ge.Recipe or None, got 'quick'"),
         ({"recipe": ge.Recipe(normalize=(0.0, 1.0))}, ValueError, "recipe must leave normalize out"),
         ({"random_state": "lucky"}, ValueError, "'lucky' cannot be used to seed"),

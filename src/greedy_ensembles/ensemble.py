@@ -138,6 +138,8 @@ class Ensemble:
         Beside weights and checksums the folder gets a README.md that says what it holds and how to load it; `notes`
         are lines of your own in it, by title, such as ``{"Data": "CIFAR-10", "Test accuracy": 0.934}``.
         """
+        if notes is not None and not isinstance(notes, Mapping):
+            raise TypeError(f"notes must be a dict from titles to values, got {type(notes).__name__}")
         folder = Path(folder).expanduser().absolute()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FolderError(f"{folder} exists and is not an empty folder; nothing was written. Name another one")

@@ -101,7 +101,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         scaler = StandardScaler().fit(X)
         train = partial(
             fit,
-            self.make_model or partial(MLP, X.shape[1], self.hidden, len(self.classes_)),
+            self.make_model or self._mlp(X.shape[1]),
             (scaler.transform(X), labels),
             size=self.size,
             method=self.method,
@@ -120,6 +120,13 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         # Standardising becomes a part of the ensemble, so that it takes plain tables when it is saved or exported too.
         self.ensemble_ = Ensemble(members, normalize=(scaler.mean_, scaler.scale_))
         return self
+
+    def _mlp(self, columns: int) -> ModelFactory:
+        try:
+            widths = tuple(self.hidden)
+        except TypeError:
+            raise TypeError(f"hidden must be the widths of layers, such as (128, 128); got {self.hidden!r}") from None
+        return partial(MLP, columns, widths, len(self.classes_))
 
     def _recipe(self) -> Recipe:
         recipe = TABLE_RECIPE if self.recipe is None else self.recipe
