@@ -64,14 +64,36 @@ def test_the_page_on_evaluation_names_the_presets():
     assert {name: tuple(", ".join(kinds).split(", ")) for name, kinds in found.items()} == ge.benchmark.PRESETS
 
 
+def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks("docs/format.md"):
+        exec(compile(block, "docs/format.md", "exec"), names)
+    assert len(names["again"]) == 2
+    assert names["outputs"]["epistemic"].shape == (17,)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    weights = {f"saved/members/{number}/weights.safetensors" for number in ("01", "02")}
+    assert files == {"ensemble.pt2", "saved/README.md", "saved/ensemble.json", *weights}
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_runs(example, capsys):
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out
 
 
-def test_one_example_each_for_loss_optimizer_and_callback():
-    assert {"custom_loss.py", "custom_optimizer.py", "callback.py"} <= {path.name for path in EXAMPLES}
+def test_one_example_for_each_way_in():
+    names = {"custom_loss.py", "custom_optimizer.py", "callback.py", "extend.py", "own_loop.py", "earlier.py"}
+    assert names <= {path.name for path in EXAMPLES}
+
+
+def test_the_example_of_an_own_loop_is_short_and_its_method_works(capsys):
+    source = ROOT / "examples" / "own_loop.py"
+    assert len(source.read_text().splitlines()) <= 60
+    runpy.run_path(str(source))
+    deep, greedy = re.findall(r"accuracy (\S+), mutual information far from the data (\S+)", capsys.readouterr().out)
+    assert float(greedy[0]) > float(deep[0]) - 0.03
+    assert float(greedy[1]) > 0.3 > 0.1 > float(deep[1])
 
 
 def test_links_in_the_documents_lead_somewhere():

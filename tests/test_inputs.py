@@ -75,3 +75,10 @@ def test_type_and_device_of_a_model():
     assert dtype_of(nn.Linear(2, 2, dtype=torch.float64)) == torch.float64
     assert dtype_of(nn.ReLU()) == torch.float32
     assert device_of(nn.ReLU()) == torch.device("cpu")
+
+
+def test_double_precision_is_kept_until_the_mean_is_out():
+    x = 1.7e9 + torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
+    # In single precision the three would be one number.
+    assert to_model(x, ((1.7e9 + 1,), (0.5,)), torch.float32).tolist() == [[-2.0], [0.0], [2.0]]
+    assert to_model(x.float(), ((0.0,), (1.0,)), torch.float32).unique().numel() == 1

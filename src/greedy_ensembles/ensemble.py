@@ -4,26 +4,38 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from greedy_ensembles import metrics, storage
-from greedy_ensembles.inputs import Normalize, as_normalize, as_tensor, device_of, dtype_of, to_model
+from greedy_ensembles import export, metrics, storage
+from greedy_ensembles.card import model_card
+from greedy_ensembles.inputs import Normalize, as_normalize, as_tensor, device_of
+from greedy_ensembles.prediction import probabilities
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
 
 
-class Uncertainty(NamedTuple):
+Array = TypeVar("Array", Tensor, np.ndarray)
+
+
+class Uncertainty(NamedTuple, Generic[Array]):
     """Uncertainty of n predictions in nats, each of shape (n,): total = epistemic + aleatoric."""
 
-    epistemic: Tensor  #: mutual information: members disagree; high far from the training data
-    aleatoric: Tensor  #: expected entropy: members agree that the label is noisy
-    total: Tensor  #: predictive entropy
+    epistemic: Array  #: mutual information: members disagree; high far from the training data
+    aleatoric: Array  #: expected entropy: members agree that the label is noisy
+    total: Array  #: predictive entropy
+
+    @classmethod
+    def of(cls, probs: Array) -> "Uncertainty[Array]":
+        """Return the uncertainty of members' probabilities, (members, n, classes), as the kind of array they are."""
+        return Uncertainty(
+            metrics.mutual_information(probs), metrics.expected_entropy(probs), metrics.predictive_entropy(probs)
+        )
 
 
 class Ensemble:
@@ -88,37 +100,58 @@ class Ensemble:
         with torch.no_grad():
             # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
             batches = [
-                torch.stack([self._probabilities(member, batch).to(target) for member in self])
+                torch.stack([self._of_member(member, batch).to(target) for member in self])
                 for batch in _batches(x, batch_size)
             ]
         return torch.cat(batches, dim=1)
 
-    def _probabilities(self, member: nn.Module, batch: Tensor) -> Tensor:
-        inputs = to_model(batch.to(device_of(member)), self.normalize, dtype_of(member))
-        logits: Tensor = member(inputs)
-        return logits.float().softmax(dim=1) if logits.dtype != torch.float64 else logits.softmax(dim=1)
+    def _of_member(self, member: nn.Module, batch: Tensor) -> Tensor:
+        return probabilities(member, batch.to(device_of(member)), self.normalize)
 
-    def uncertainty(self, x: Any, batch_size: int = 1024) -> Uncertainty:
+    def uncertainty(self, x: Any, batch_size: int = 1024) -> Uncertainty[Tensor]:
         """Return how uncertain the ensemble is about each of n inputs, and why."""
-        probs = self.predict_proba(x, batch_size)
-        return Uncertainty(
-            metrics.mutual_information(probs), metrics.expected_entropy(probs), metrics.predictive_entropy(probs)
-        )
+        return Uncertainty.of(self.predict_proba(x, batch_size))
 
-    def save(self, folder: str | Path) -> None:
-        """Write the ensemble to a new folder: all of it, or nothing."""
+    def export_onnx(self, path: str | Path, example: Any) -> None:
+        """Write the ensemble as one ONNX graph, for any length of batch; see `greedy_ensembles.export`.
+
+        Args:
+            path: the file to write, or to replace. Weights of more than 2 GB go into a second file beside it.
+            example: a batch of at least one input as `predict_proba` takes it, a tensor or array: the graph takes
+                inputs of its shape and type.
+
+        The graph's input is ``x``, its outputs are ``probabilities`` (the members' mean), ``epistemic``, ``aleatoric``
+        and ``total``. This needs the extra ``greedy-ensembles[onnx]``.
+        """
+        export.export_onnx(self, self.normalize, path, example)
+
+    def export_torch(self, path: str | Path, example: Any) -> None:
+        """Write the same graph as `export_onnx` as a program (.pt2) for PyTorch alone.
+
+        ``torch.export.load(path).module()`` returns a callable from a batch to a dict of the outputs.
+        """
+        export.export_torch(self, self.normalize, path, example)
+
+    def save(self, folder: str | Path, notes: Mapping[str, object] | None = None) -> None:
+        """Write the ensemble to a new folder: all of it, or nothing.
+
+        Beside weights and checksums the folder gets a README.md that says what it holds and how to load it; `notes`
+        are lines of your own in it, by title, such as ``{"Data": "CIFAR-10", "Test accuracy": 0.934}``.
+        """
+        if notes is not None and not isinstance(notes, Mapping):
+            raise TypeError(f"notes must be a dict from titles to values, got {type(notes).__name__}")
         folder = Path(folder).expanduser().absolute()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FolderError(f"{folder} exists and is not an empty folder; nothing was written. Name another one")
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            self._write(unfinished / folder.name)
+            self._write(unfinished / folder.name, notes or {})
             (unfinished / folder.name).replace(folder)
         finally:
             shutil.rmtree(unfinished)
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, notes: Mapping[str, object]) -> None:
         seals = []
         for number, member in enumerate(self, start=1):
             weights = weights_file(folder, number)
@@ -126,21 +159,44 @@ class Ensemble:
             seals.append(storage.write_tensors(weights, member.state_dict()))
         content = {"format": storage.FORMAT, "members": seals, "normalize": self.normalize}
         storage.write_json(folder / "ensemble.json", content)
+        storage.write_bytes(folder / "README.md", [model_card(self, self.normalize, notes).encode()])
 
     @classmethod
     def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":
-        """Read an ensemble that `save` wrote. The folder holds numbers only: nothing in it is executed."""
+        """Read an ensemble that `save` wrote. The folder holds numbers only: nothing in it is executed.
+
+        `make_model` is called once for each member, in their order; members of several kinds can be loaded by one that
+        returns them in turn.
+        """
         folder = Path(folder).expanduser()
         if not (folder / "ensemble.json").exists():
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
-        content = storage.read_json(folder / "ensemble.json")
-        check_format(folder / "ensemble.json", content)
+        storage.check_contained(folder)
+        seals, normalize = _read_description(folder / "ensemble.json")
         members = [
             load_member(weights_file(folder, number), seal, make_model, device)
-            for number, seal in enumerate(content["members"], start=1)
+            for number, seal in enumerate(seals, start=1)
         ]
-        return cls(members, content["normalize"])
+        return cls(members, normalize)
+
+
+def _read_description(path: Path) -> tuple[list[str], Normalize | None]:
+    """Return the members' checksums and the normalisation that ensemble.json holds."""
+    content = storage.read_json(path)
+    check_format(path, content)
+    seals = content.get("members")
+    proper = isinstance(seals, list) and len(seals) > 0 and all(isinstance(seal, str) for seal in seals)
+    storage.require(proper, path, "its 'members' are not a list of checksums")
+    return seals, read_normalize(path, content.get("normalize"))  # type: ignore[return-value]
+
+
+def read_normalize(path: Path, value: Any) -> Normalize | None:
+    """Return a normalisation that a file holds, or refuse the file."""
+    try:
+        return as_normalize(value)
+    except ValueError as error:
+        raise storage.damaged(path, str(error)) from None
 
 
 def weights_file(folder: Path, number: int) -> Path:
@@ -150,8 +206,9 @@ def weights_file(folder: Path, number: int) -> Path:
 
 def check_format(path: Path, content: Mapping[str, Any]) -> None:
     """Refuse a folder that a later version of this package wrote."""
-    if content.get("format") != storage.FORMAT:
-        raise FolderError(f"{path} has format {content.get('format')}; this version reads format {storage.FORMAT}")
+    found = content.get("format")
+    if type(found) is not int or found != storage.FORMAT:  # true and 1.0 would pass for 1
+        raise FolderError(f"{path} has format {found!r}; this version reads format {storage.FORMAT}")
 
 
 def load_member(path: Path, seal: str, make_model: ModelFactory, device: torch.device | str = "cpu") -> nn.Module:
@@ -166,6 +223,10 @@ def load_member(path: Path, seal: str, make_model: ModelFactory, device: torch.d
             f"make_model does not fit {path}: {name!r} has shape {expected.get(name, 'none')} in the model "
             f"and {found.get(name, 'none')} in the file"
         )
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() != weights[name].is_floating_point():
+            types = f"{value.dtype} in the model and {weights[name].dtype} in the file"
+            raise ValueError(f"make_model does not fit {path}: {name!r} is {types}")
     # Taking the mapped tensors over, rather than copying them, leaves members on disk until they are used;
     # parameters that share storage must go on sharing it, and are copied into.
     tied = len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))

@@ -22,7 +22,7 @@ def as_normalize(value: Any) -> Normalize | None:
         return None
     try:
         mean, std = (tuple(np.asarray(part, dtype=np.float64).reshape(-1).tolist()) for part in value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"normalize must be (mean, std), each a number or one number a channel; got {value!r}"
         ) from None
@@ -43,14 +43,18 @@ def to_model(x: Tensor, normalize: Normalize | None, dtype: torch.dtype) -> Tens
     """
     if x.dtype == torch.uint8:
         x = x.to(dtype) / 255
-    elif x.is_floating_point():
-        x = x.to(dtype, copy=True)  # some models work in place, and what they are given is not theirs
-    else:
+        if normalize is None:
+            return x
+    elif not x.is_floating_point():
         return x.clone()
-    if normalize is None:
-        return x
-    mean, std = _constants(normalize, x.ndim, dtype, x.device)
-    return (x - mean) / std
+    elif normalize is None:
+        return x.to(dtype, copy=True)  # some models work in place, and what they are given is not theirs
+    # In the wider of the two types: a column of timestamps in double precision keeps its digits until its mean is out.
+    wide = torch.promote_types(x.dtype, dtype)
+    # What tracers make of constants belongs to one trace, and must not be kept.
+    constants = _constants.__wrapped__ if torch.compiler.is_compiling() else _constants
+    mean, std = constants(normalize, x.ndim, wide, x.device)
+    return ((x - mean) / std).to(dtype)
 
 
 @functools.lru_cache(maxsize=64)  # made once: what a GPU records must not copy from the host

@@ -64,13 +64,38 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
         seal = content.pop(_SEAL)
+        intact = seal == _digest_of_json(content)
     except FileNotFoundError:
         raise damaged(path, "it is missing") from None
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except OSError as error:
+        raise damaged(path, f"it cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise damaged(path, "it is truncated or not JSON of ours") from None
-    if seal != _digest_of_json(content):
+    if not intact:
         raise damaged(path, "its content does not match its checksum")
     return content  # type: ignore[no-any-return]
+
+
+def require(holds: bool, path: Path, why: str) -> None:
+    """Refuse a file that says something which was never written: a right checksum does not make it ours."""
+    if not holds:
+        raise damaged(path, why)
+
+
+def check_contained(folder: Path) -> None:
+    """Refuse a folder with a link that leads out of it, or a pipe or device in it, before anything there is opened.
+
+    Someone else's folder could otherwise have other files read in place of its own, or overwritten by a run that goes
+    on. The folder itself may be a link.
+    """
+    root = Path(os.path.realpath(folder))
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *files)):
+            target = Path(os.path.realpath(path))  # unlike Path.resolve, content with links that go in circles
+            if not target.is_relative_to(root):
+                raise FolderError(f"{path} is a link to {target}, outside of the folder; put a copy in its place")
+            if target.exists() and not (target.is_file() or target.is_dir()):
+                raise FolderError(f"{path} is neither a file nor a folder; remove it")
 
 
 def _digest_of_json(content: Mapping[str, Any]) -> str:

@@ -149,3 +149,15 @@ def test_networks_whose_rows_do_not(kind):
 def test_dropout_does_not_stand_in_the_way_of_the_comparison(network):
     assert rows_stay_rows(network.train(), torch.randn(8, 3), torch.randn(8, 3))
     assert network[3].training
+
+
+def test_a_bias_right_before_batchnorm_is_moved_by_the_diversity_term_alone(network):
+    network.train()
+    x, samples = torch.randn(16, 3), torch.randn(16, 3)
+    nn.functional.cross_entropy(network(x), torch.arange(16) % 2).backward()
+    assert network[0].bias.grad.abs().max() < 1e-6 < 1e-3 < network[0].weight.grad.abs().max()
+    network.zero_grad()
+    with ge.frozen_batchnorm(network):
+        outputs = network(samples).softmax(dim=1)
+    ge.diversity_term(outputs, torch.rand(1, 16, 2), 1.0, 2).backward()
+    assert network[0].bias.grad.abs().max() > 1e-3

@@ -20,6 +20,10 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
         with ge.frozen_batchnorm(model):
             outputs = model(weighting_samples).softmax(dim=1)
         ge.diversity_term(outputs, earlier, strength, size).backward()
+
+    Give a layer right before BatchNorm no bias. BatchNorm takes it out of the training examples, so the loss does not
+    hold it, while here it counts: the diversity term moves it ahead of the running mean, and a member can then be right
+    in training and wrong in eval mode, all the more with Adam.
     """
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
     for layer in layers:

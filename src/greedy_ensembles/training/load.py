@@ -9,7 +9,7 @@ import torch
 
 from greedy_ensembles import models
 from greedy_ensembles.ensemble import Ensemble, ModelFactory, weights_file
-from greedy_ensembles.storage import FolderError
+from greedy_ensembles.storage import FolderError, check_contained, damaged, require
 from greedy_ensembles.training.run_folder import read_history, read_members, read_run, read_weights
 from greedy_ensembles.training.store import History
 
@@ -43,16 +43,19 @@ class Run:
     @cached_property
     def ensemble(self) -> Ensemble:
         """The members that are finished."""
-        make_model = self.make_model or _known_model(self.information["model"])
-        if make_model is None:
-            raise ValueError(
-                f"{self.folder} was trained with a model of your own ({self.information['model']}); "
-                "pass its factory, as in ge.load_run(folder, make_model)"
-            )
         if not self.members:
             raise ValueError(f"{self.folder} has no finished member yet")
+        description = self.information.get("model")
+        make_model = self.make_model or _known_model(description)
+        if make_model is None:
+            raise ValueError(
+                f"{self.folder} was trained with a model of your own ({description}); "
+                "pass its factory, as in ge.load_run(folder, make_model)"
+            )
+        if self.make_model is None:
+            _check_size(make_model, self.folder)
         members = read_weights(self.folder, make_model, self.device)
-        return Ensemble(members, self.configuration["recipe"]["normalize"])
+        return Ensemble(members, self.configuration["recipe"].get("normalize"))
 
 
 def load_run(folder: str | Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
@@ -63,6 +66,7 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
     folder = Path(folder).expanduser()
     if not (folder / "run.json").exists():
         raise FolderError(f"{folder} holds no run (there is no run.json in it)")
+    check_contained(folder)
     members = read_members(folder)
     histories = [
         read_history(weights_file(folder, number).with_name("history.jsonl"), facts["files"]["history"])
@@ -78,5 +82,18 @@ def _known_model(description: Any) -> ModelFactory | None:
     for name in models.__all__:
         model = getattr(models, name)
         if description["partial"] == f"{model.__module__}.{model.__qualname__}":
-            return partial(model, *description["args"], **description["keywords"])
+            arguments, keywords = description.get("args"), description.get("keywords")
+            if isinstance(arguments, list) and isinstance(keywords, dict):
+                return partial(model, *arguments, **keywords)
     return None
+
+
+def _check_size(make_model: ModelFactory, folder: Path) -> None:
+    """Build a model that run.json describes without its numbers first: the file may ask for more than memory holds."""
+    try:
+        with torch.device("meta"):
+            needed = sum(value.nbytes for value in make_model().state_dict().values())
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise damaged(folder / "run.json", f"its 'model' cannot be built: {error}") from None
+    file = weights_file(folder, 1)
+    require(file.exists() and needed <= file.stat().st_size, folder / "run.json", f"its 'model' does not fit {file}")

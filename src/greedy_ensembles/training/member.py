@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.storage import FolderError
 from greedy_ensembles.training.numerics import placed
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import make_optimizer
@@ -86,15 +87,26 @@ class Member:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go back to a saved state."""
-        self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        try:
+            self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
+            self.model.load_state_dict(state["model"])
+            self._restore_optimizer(state["optimizer"])
+            self.generators = state["generators"]
+            with self.at_work():  # fails now rather than later
+                pass
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, RecursionError) as error:
+            raise FolderError(
+                f"the checkpoint does not fit member {self.number} ({type(error).__name__}: {error}). Delete "
+                "checkpoint.safetensors in run_dir to train this member again from its first epoch"
+            ) from error
+
+    def _restore_optimizer(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state)
         for parameter, values in self.optimizer.state.items():
             for name, value in values.items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     # In the layout of the parameter, which files do not keep and fused updates need.
                     values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-        self.generators = state["generators"]
 
     def is_finite(self) -> bool:
         """Return whether all weights and statistics of the model that were finite at the start still are."""

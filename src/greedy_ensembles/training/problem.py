@@ -38,6 +38,10 @@ DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+class SplitError(ValueError):
+    """The examples are too few for a stratified validation split; they can be trained on without one."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """What is to be trained, checked and ready."""
@@ -184,13 +188,13 @@ def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     kinds, counts = np.unique(labels.numpy(), return_counts=True)
     remedy = "use validation=0 to train on everything and keep each member's last epoch"
     if counts.min() < 2:
-        raise ValueError(
+        raise SplitError(
             f"class {kinds[counts.argmin()]} has one example, and a stratified validation split needs two of each; "
             f"add examples, or {remedy}"
         )
     held_out = math.ceil(share * len(labels))
     if min(held_out, len(labels) - held_out) < len(kinds):
-        raise ValueError(
+        raise SplitError(
             f"validation={share} holds out {held_out} of {len(labels)} examples, and both parts need at least one of "
             f"each of {len(kinds)} classes; change validation, or {remedy}"
         )

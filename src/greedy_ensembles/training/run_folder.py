@@ -22,10 +22,11 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from greedy_ensembles import storage
-from greedy_ensembles.ensemble import Ensemble, ModelFactory, check_format, load_member, weights_file
+from greedy_ensembles.ensemble import Ensemble, ModelFactory, check_format, load_member, read_normalize, weights_file
 from greedy_ensembles.inputs import Normalize
 from greedy_ensembles.storage import FolderError, damaged
-from greedy_ensembles.training.configuration import differences
+from greedy_ensembles.training.configuration import describe, differences
+from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.store import Finished, History
 from greedy_ensembles.training.tree import flatten, unflatten
 
@@ -56,8 +57,14 @@ class RunFolder:
         tensors, metadata = storage.read_tensors(self._checkpoint, remedy=remedy)
         # Cloned, since what was read is mapped from a file that the next epoch replaces.
         tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-        state: dict[str, Any] = unflatten(json.loads(metadata["state"]), tensors)
-        numbers = [member["number"] for member in state["members"]]
+        try:
+            state: dict[str, Any] = unflatten(json.loads(metadata["state"]), tensors)
+            numbers = [member["number"] for member in state["members"]]
+            proper = bool(numbers) and all(isinstance(number, int) for number in numbers)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            proper = False
+        if not proper:
+            raise damaged(self._checkpoint, "it holds no state of members", remedy)
         if numbers[-1] <= self.finished:  # a kill came between the end of these members and this
             self._checkpoint.unlink()
             return None
@@ -117,6 +124,7 @@ def open_run_folder(
         if foreign:
             raise FolderError(f"run_dir {path} holds {foreign[0]!r} and no run.json; name a new or an empty folder")
     path.mkdir(parents=True, exist_ok=True)
+    storage.check_contained(path)
     lock = FileLock(path / "lock", timeout=0)
     try:
         lock.acquire()
@@ -142,7 +150,9 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
         storage.write_json(file, content)
         return
     run = read_run(path)
-    differ = differences(run["configuration"], configuration)
+    # A field of the recipe that the folder's version did not have yet counts as its default, which trains as before.
+    recipe = {**describe(Recipe()), **run["configuration"]["recipe"]}
+    differ = differences({**run["configuration"], "recipe": recipe}, configuration)
     if differ:
         listed = "; ".join(
             f"{where} is {_short(there)} there and {_short(asked)} here" for where, there, asked in differ
@@ -169,8 +179,16 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
 
 def read_run(path: Path) -> dict[str, Any]:
     """Return what run.json says."""
-    run = storage.read_json(path / "run.json")
-    check_format(path / "run.json", run)
+    file = path / "run.json"
+    run = storage.read_json(file)
+    check_format(file, run)
+    size: Any = run.get("size")
+    configuration: Any = run.get("configuration")
+    storage.require(type(size) is int and size > 0, file, "its 'size' is not a whole number above 0")
+    proper = isinstance(configuration, dict) and isinstance(configuration.get("recipe"), dict)
+    storage.require(proper, file, "its 'configuration' has no 'recipe'")
+    storage.require(isinstance(run.get("extended_from", []), list), file, "its 'extended_from' is not a list")
+    read_normalize(file, configuration["recipe"].get("normalize"))
     return run
 
 
@@ -178,7 +196,12 @@ def read_members(path: Path) -> list[dict[str, Any]]:
     """Return what the member.json files of the finished members say, in order."""
     members: list[dict[str, Any]] = []
     while (file := weights_file(path, len(members) + 1).with_name("member.json")).exists():
-        members.append(storage.read_json(file))
+        facts = storage.read_json(file)
+        files: Any = facts.get("files")
+        proper = isinstance(files, dict) and {"weights", "history"} <= files.keys()
+        proper = proper and all(isinstance(seal, str) for seal in files.values())
+        storage.require(proper, file, "its 'files' are not the checksums of weights and history")
+        members.append(facts)
     later = sorted((path / "members").glob("*/member.json"))[len(members) :]
     if later:
         raise damaged(file, f"it is missing while {later[0]} exists")
@@ -200,7 +223,10 @@ def read_history(file: Path, checksum: str) -> History:
     lines = file.read_bytes() if file.exists() else b""
     if _sha256(lines) != checksum:
         raise damaged(file, "its content does not match its checksum" if file.exists() else "it is missing")
-    return [json.loads(line) for line in lines.splitlines()]
+    try:
+        return [json.loads(line) for line in lines.splitlines()]
+    except (ValueError, RecursionError):
+        raise damaged(file, "it is not JSON, line by line") from None
 
 
 def read_weights(

@@ -1,0 +1,187 @@
+"""The scikit-learn face: `ge.fit` for tables, with scikit-learn's names and habits.
+
+Arguments are kept as given, and what `fit` learns ends in an underscore. Columns are standardised and labels of any
+kind are encoded here, so that a table goes in as it is; it works in pipelines, grid searches and cross-validation.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from greedy_ensembles.ensemble import Ensemble, ModelFactory, Uncertainty
+from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.models import MLP
+from greedy_ensembles.training import Recipe, SplitError, fit
+
+#: How members are trained unless `recipe` says otherwise. On small tables AdamW needs half the epochs of SGD.
+TABLE_RECIPE = Recipe(epochs=50, optimizer="adamw", lr=3e-3, weight_decay=1e-2)
+
+
+class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """An ensemble whose members differ where there is no data, as a scikit-learn classifier.
+
+    Args:
+        size: M, the number of members.
+        strength: lambda_M, how strongly members repel each other; None for a `method` that has none.
+        hidden: widths of the hidden layers of each member, a `ge.models.MLP`.
+        make_model: builds a model of your own from standardised columns (n, columns) to logits (n, classes), instead of
+            the MLP; name a function or use ``functools.partial`` where the estimator is to be pickled.
+        method: as in `ge.fit`: "greedy", or "deep" for Deep Ensembles.
+        weighting: p*, where members are asked to differ, in the space of the table as given; by default a Gaussian
+            about the data at five standard deviations.
+        recipe: how a member is trained, without `normalize`; None: one that suits tables.
+        validation: the share of each class that is held out to select each member's best epoch, as in `ge.fit`. By
+            default nothing is: the few rows of a small table are worth more to learn from, and say too little.
+        random_state: a seed, which `ge.fit` gets as it is; a ``RandomState`` or None draws a new one at every fit.
+        device: where to train; by default CUDA where there is one.
+        progress: whether to show a progress bar.
+
+    Attributes:
+        classes_: the labels, sorted.
+        ensemble_: the `ge.Ensemble`; it takes the table as given, and says class indices, not labels.
+        n_features_in_: the number of columns.
+        feature_names_in_: their names, where X has names.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = GreedyEnsembleClassifier(size=2, recipe=Recipe(epochs=10, lr=0.05)).fit(X, y)
+    >>> classifier.score(X, y) > 0.9
+    True
+    >>> classifier.uncertainty(X).epistemic.shape
+    (150,)
+    """
+
+    classes_: np.ndarray
+    ensemble_: Ensemble
+
+    def __init__(
+        self,
+        size: int = 5,
+        strength: float | None = 1.0,
+        hidden: Sequence[int] = (128, 128),
+        *,
+        make_model: ModelFactory | None = None,
+        method: str = "greedy",
+        weighting: Weighting | None = None,
+        recipe: Recipe | None = None,
+        validation: float = 0.0,
+        random_state: int | np.random.RandomState | None = 0,
+        device: torch.device | str | None = None,
+        progress: bool = False,
+    ) -> None:
+        self.size = size
+        self.strength = strength
+        self.hidden = hidden
+        self.make_model = make_model
+        self.method = method
+        self.weighting = weighting
+        self.recipe = recipe
+        self.validation = validation
+        self.random_state = random_state
+        self.device = device
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any) -> "GreedyEnsembleClassifier":
+        """Train the members on a table X (n, columns) and its labels y (n,)."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y holds one class, {self.classes_[0]!r}; a classifier needs at least two")
+        scaler = StandardScaler().fit(X)
+        train = partial(
+            fit,
+            self.make_model or self._mlp(X.shape[1]),
+            (scaler.transform(X), labels),
+            size=self.size,
+            method=self.method,
+            strength=self.strength,
+            weighting=_standardised(self.weighting, scaler),
+            recipe=self._recipe(),
+            seed=self._seed(),
+            device=self.device,
+            progress=self.progress,
+        )
+        try:
+            members = train(validation=self.validation)
+        except SplitError as error:
+            warnings.warn(f"no validation split, so each member's last epoch is kept: {error}", stacklevel=2)
+            members = train(validation=0)
+        # Standardising becomes a part of the ensemble, so that it takes plain tables when it is saved or exported too.
+        self.ensemble_ = Ensemble(members, normalize=(scaler.mean_, scaler.scale_))
+        return self
+
+    def _mlp(self, columns: int) -> ModelFactory:
+        try:
+            widths = tuple(self.hidden)
+        except TypeError:
+            raise TypeError(f"hidden must be the widths of layers, such as (128, 128); got {self.hidden!r}") from None
+        return partial(MLP, columns, widths, len(self.classes_))
+
+    def _recipe(self) -> Recipe:
+        recipe = TABLE_RECIPE if self.recipe is None else self.recipe
+        if not isinstance(recipe, Recipe):
+            raise TypeError(f"recipe must be a ge.Recipe or None, got {recipe!r}")
+        if recipe.normalize is not None:
+            raise ValueError("recipe must leave normalize out: the estimator standardises every column itself")
+        return recipe
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _member_probabilities(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return self.ensemble_.predict_proba(X).numpy()
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the mean of the members' class probabilities, (n, classes), in the order of `classes_`."""
+        mean: np.ndarray = self._member_probabilities(X).mean(axis=0)
+        return mean
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable label of every row."""
+        indices = self.predict_proba(X).argmax(axis=1)
+        labels: np.ndarray = self.classes_[indices]
+        return labels
+
+    def uncertainty(self, X: Any) -> Uncertainty[np.ndarray]:
+        """Return how uncertain the ensemble is about every row, and why: epistemic, aleatoric, total, in nats."""
+        return Uncertainty.of(self._member_probabilities(X))
+
+
+@dataclass(frozen=True)
+class _Standardised:
+    """A distribution over rows of a table as given, as one over standardised rows."""
+
+    weighting: Weighting
+    mean: np.ndarray
+    scale: np.ndarray
+
+    def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
+        rows = self.weighting.sample(n, generator)
+        shape = (n, len(self.mean))
+        if rows.shape != shape:  # before anything could broadcast
+            raise ValueError(f"{n} samples of weighting should have shape {shape}, got {tuple(rows.shape)}")
+        standardised: torch.Tensor = (rows.double() - torch.from_numpy(self.mean)) / torch.from_numpy(self.scale)
+        return standardised.float()
+
+
+def _standardised(weighting: Weighting | None, scaler: StandardScaler) -> Weighting | None:
+    # The default is made in the space of standardised columns, where single precision has the digits for it; and what
+    # is no distribution is left for `ge.fit` to refuse.
+    if weighting is None or not callable(getattr(weighting, "sample", None)):
+        return weighting
+    return _Standardised(weighting, scaler.mean_, scaler.scale_)

@@ -1,0 +1,136 @@
+"""The ensemble as one graph, for places where neither this package nor the members' code is: ONNX and torch.export.
+
+The graph takes a batch x in the form in which `predict_proba` took the example that it was made from: uint8 images stay
+uint8, and scaling them to [0, 1] and taking mean and standard deviation out are part of the graph. The batch may have
+any length. It gives
+
+    probabilities  (n, classes)  the mean of the members' class probabilities
+    epistemic      (n,)          mutual information, in nats
+    aleatoric      (n,)          expected entropy
+    total          (n,)          predictive entropy
+"""
+
+import copy
+import importlib.util
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from greedy_ensembles.inputs import Normalize, as_tensor
+from greedy_ensembles.prediction import probabilities
+
+#: An ONNX file cannot be larger than two gigabytes; the weights of larger ensembles go into a second file beside it.
+ONNX_LIMIT = 2**31 - 2**20
+#: Names of the graph's outputs, in their order.
+OUTPUTS = ["probabilities", "epistemic", "aleatoric", "total"]
+
+
+class Graph(nn.Module):
+    """What is exported: from a batch to probabilities and uncertainties, by name."""
+
+    def __init__(self, members: Iterable[nn.Module], normalize: Normalize | None) -> None:
+        super().__init__()
+        # Copies, since a graph is made on the CPU and the ensemble is to stay where it is.
+        self.members = nn.ModuleList(copy.deepcopy(member).cpu().eval() for member in members)
+        self.normalize = normalize
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        """Return the outputs that the module's docstring lists."""
+        probs = torch.stack([probabilities(member, x, self.normalize) for member in self.members])
+        # As in ge.metrics, which looks at the values to refuse what are no probabilities, as a graph cannot.
+        double = probs.double()
+        total = torch.special.entr(double.mean(dim=0)).sum(dim=1)
+        aleatoric = torch.special.entr(double).sum(dim=2).mean(dim=0)
+        epistemic = (total - aleatoric).clamp_min(0)
+        outputs = (probs.mean(dim=0), epistemic, aleatoric, total)
+        return {name: value.to(probs.dtype) for name, value in zip(OUTPUTS, outputs, strict=True)}
+
+
+def export_onnx(members: Iterable[nn.Module], normalize: Normalize | None, path: str | Path, example: Any) -> None:
+    """Write the graph as ONNX, made from at least one example of the inputs."""
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"exporting to ONNX needs {' and '.join(missing)}: install them with pip install 'greedy-ensembles[onnx]'"
+        )
+    with _whole_files(path) as unfinished, _without_remarks():
+        program = _program(members, normalize, example)
+        onnx: Any = torch.onnx.export(
+            program, (), output_names=OUTPUTS, dynamic_shapes=_any_length(), dynamo=True, verbose=False
+        )
+        onnx.save(unfinished, external_data=_bytes(program.state_dict.values()) > ONNX_LIMIT)
+
+
+def export_torch(members: Iterable[nn.Module], normalize: Normalize | None, path: str | Path, example: Any) -> None:
+    """Write the graph as a program of torch.export, made from at least one example of the inputs."""
+    with _whole_files(path) as unfinished, _without_remarks():
+        torch.export.save(_program(members, normalize, example), unfinished)
+
+
+def _program(members: Iterable[nn.Module], normalize: Normalize | None, example: Any) -> ExportedProgram:
+    graph, inputs = Graph(members, normalize), _two_of(example)
+    try:
+        with torch.no_grad():
+            graph(inputs)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        kind = f"inputs of shape {tuple(inputs.shape[1:])} and type {inputs.dtype}"
+        raise ValueError(f"the members cannot take {kind}, as in example: {_first_line(error)}") from error
+    try:
+        return torch.export.export(graph, (inputs,), dynamic_shapes=_any_length())
+    except Exception as error:  # models are the user's own, and fail in ways of their own
+        raise ValueError(f"torch.export cannot make a graph of the members: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _any_length() -> tuple[dict[int, Dim]]:
+    return ({0: Dim("batch")},)  # made here, since it imports sympy, which is slow
+
+
+def _two_of(example: Any) -> Tensor:
+    """Return the first example twice: a batch of one would be taken for a fixed length."""
+    inputs = as_tensor(example)
+    if inputs.ndim < 2 or len(inputs) == 0:
+        raise ValueError(f"example must be a batch (n, ...) of at least one input, got shape {tuple(inputs.shape)}")
+    return inputs[:1].detach().cpu().repeat(2, *[1] * (inputs.ndim - 1))
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@contextmanager
+def _whole_files(path: str | Path) -> Iterator[Path]:
+    """Yield a place to write to; what was written there takes the place of `path` once the block ends well."""
+    path = Path(path).expanduser().absolute()
+    if path.is_dir():
+        raise ValueError(f"path must be that of a file, but {path} is a folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        yield Path(folder) / path.name
+        for file in Path(folder).iterdir():  # the graph, and its weights where they are a file of their own
+            file.replace(path.with_name(file.name))
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Keep back what PyTorch's exporters say about their own insides and about packages that are not needed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
