@@ -94,7 +94,7 @@ def test_the_further_member_differs_from_them_where_p_star_looks(members, blobs,
     mine = ge.Ensemble.from_members(members[:1])
     distances = []
     for strength in (0.0, 20.0):
-        options = {"earlier": mine, "recipe": recipe, "progress": False, "device": "cpu"}
+        options = {"earlier": mine, "recipe": recipe, "progress": False, "device": "cpu", "validation": 0.0}
         probs = ge.fit(make_model, blobs, size=2, strength=strength, **options).predict_proba(far)
         distances.append((probs[0] - probs[1]).square().sum(dim=1).mean())
     assert distances[1] > distances[0] + 0.5

@@ -16,8 +16,6 @@ from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import Recipe, as_augmentation, make_optimizer
 from greedy_ensembles.training.seeds import generator
 
-_FEW = 3
-
 
 def check_normalize(recipe: Recipe, examples: Examples) -> None:
     """Refuse a normalisation of other channels than the inputs have."""
@@ -103,8 +101,8 @@ def can_share_a_pass(
     model: nn.Module, weighting: Weighting, examples: Examples, recipe: Recipe, device: torch.device
 ) -> bool:
     """Return whether examples and samples of p* may go through the model in one batch, with BatchNorm split."""
-    few = examples.inputs(torch.arange(min(_FEW, len(examples)), device=examples.device))
-    samples = as_stored(weighting.sample(_FEW, generator(0)), examples.dtype)
+    few = examples.inputs(torch.arange(min(3, len(examples)), device=examples.device))
+    samples = as_stored(weighting.sample(2, generator(0)), examples.dtype)
     first, others = (to_model(part.to(device), recipe.normalize, dtype_of(model)) for part in (few, samples))  # type: ignore[arg-type]
     return rows_stay_rows(model, first, others)
 
