@@ -18,6 +18,7 @@ from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samp
 from greedy_ensembles.training.examples import ArrayExamples
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
 from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.memory import LANES
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor
 from greedy_ensembles.training.seeds import global_state
@@ -25,9 +26,6 @@ from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.weighting_set import WeightingSet
 from greedy_ensembles.training.working_copies import WorkingCopies
 
-#: How many members are under way on the GPU at the same time: enough to fill the gaps that one leaves, few enough for
-#: what one kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
-LANES = 4
 _WARM_UP = 2  # steps: the first lets libraries choose their kernels, the second finds all choices made
 
 

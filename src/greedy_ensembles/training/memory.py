@@ -11,6 +11,9 @@ from greedy_ensembles.method import Bank
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.weighting_set import weighting_samples
 
+#: How many members are under way on a GPU at the same time: enough to fill the gaps that one leaves, few enough for
+#: what one kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
+LANES = 4
 #: What passes need beyond the tensors that they keep: buffers of kernels, gradients under way.
 _MARGIN = 1.25
 
@@ -37,11 +40,17 @@ def check_memory(problem: Problem) -> None:
 
 def members_at_once(problem: Problem) -> int:
     """Return how many members to train together: as many as the recipe says, or else as memory holds."""
-    most = problem.recipe.members_at_once or problem.size
-    available = available_memory(problem.device)
-    if problem.recipe.members_at_once is not None or available is None:
-        return min(most, problem.size)
-    return max(1, min(most, int((available - _fixed(problem)) // max(_member(problem), 1))))
+    chosen, available = problem.recipe.members_at_once, available_memory(problem.device)
+    if chosen is not None or available is None:
+        return min(chosen or problem.size, problem.size)
+    lanes = LANES if problem.device.type == "cuda" else 1
+    free = available - _fixed(problem)
+    fitting = (
+        count
+        for count in range(problem.size, 1, -1)
+        if count * problem.footprint.state + min(count, lanes) * _activations(problem) <= free
+    )
+    return next(fitting, 1)
 
 
 def _bank(problem: Problem) -> int:
@@ -58,7 +67,11 @@ def _fixed(problem: Problem) -> int:
 
 
 def _member(problem: Problem) -> int:
-    return int(problem.footprint.state + _MARGIN * problem.footprint.row * _rows(problem))
+    return int(problem.footprint.state + _activations(problem))
+
+
+def _activations(problem: Problem) -> float:
+    return _MARGIN * problem.footprint.row * _rows(problem)
 
 
 def _rows(problem: Problem) -> int:
