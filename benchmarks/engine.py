@@ -3,7 +3,7 @@
 On a GPU (batch 128, CIFAR-10 shapes, M = 11) times are milliseconds per member and step, data preparation included, and
 every target is a ratio within this run. Without a GPU, the ratios that are promised for the CPU.
 
-    python benchmarks/engine.py [--out FOLDER] [--models VGG16BN ...] [--profile]
+    python benchmarks/engine.py [--out FOLDER] [--models VGG16BN ...]
 """
 
 import argparse
@@ -30,8 +30,16 @@ from greedy_ensembles.training.numerics import numerics
 from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.weighting_set import WeightingSet
 
-BATCH, SIZE, STEPS, STRENGTH = 128, 11, 40, 3.0
+BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
 MODELS = ("VGG16BN", "PreResNet164", "WideResNet28x10")
+#: Kinds of kernels by parts of their names.
+KERNELS = {
+    "convolutions": ("xmma", "cutlass", "nvjet", "gemm", "splitK", "conv"),
+    "BatchNorm with ReLU": ("_moments", "_output", "_gradient", "_finish"),
+    "pooling": ("_pool",),
+    "optimizer and casts of weights": ("multi_tensor",),
+    "additions": ("CUDAFunctor_add<c10::BFloat16>",),
+}
 #: (row, model) -> what it must reach.
 TARGETS = {
     "published loop over concurrent, p* batch 128": (">=", {"VGG16BN": 10, "PreResNet164": 8, "WideResNet28x10": 2.5}),
@@ -100,8 +108,8 @@ def published_loop(model: str, samples: int | None) -> float:
     return 1e3 * seconds(epoch, repeats=2) / STEPS
 
 
-def captured(model: str, samples: int | None, concurrent: bool, profile: bool = False) -> dict[str, float]:
-    """Return milliseconds a member and step of the captured engine, and what getting ready took."""
+def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any]:
+    """Return milliseconds a member and step of the captured engine, what getting ready took, and a profile."""
     posed = problem(model, samples, "cuda", STEPS * BATCH, precision="bf16")
     with numerics(posed.recipe, posed.device):
         weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
@@ -115,16 +123,41 @@ def captured(model: str, samples: int | None, concurrent: bool, profile: bool = 
         engine = CapturedEngine(members, posed, weighting)
         ready = time.perf_counter() - start
         milliseconds = 1e3 * seconds(engine.train_epoch) / STEPS / count
-        if profile:
-            show_profile(engine.train_epoch)
+        profile = profiled(engine.train_epoch)
         memory = torch.cuda.max_memory_allocated() / 2**30
     del engine, members, weighting, posed
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    return {"milliseconds": milliseconds, "ready_seconds": ready, "members_at_once": count, "peak_gib": memory}
+    return {
+        "milliseconds": milliseconds,
+        "ready_seconds": ready,
+        "members_at_once": count,
+        "peak_gib": memory,
+        "profile": profile,
+    }
 
 
-def seconds(run: Callable[[], object], repeats: int = 3) -> float:
+def inference() -> dict[str, float]:
+    """Return milliseconds of predicting 10,000 images with 11 members: a plain loop over them, and `predict_proba`."""
+    torch.manual_seed(0)
+    ensemble = ge.Ensemble.from_members([named("PreResNet20", 10, 3)().cuda() for _ in range(SIZE)])
+    x = torch.randint(0, 256, (10_000, 3, 32, 32), dtype=torch.uint8)
+
+    @torch.no_grad()
+    def loop() -> torch.Tensor:
+        batches = [batch.cuda().float() / 255 for batch in x.split(1024)]
+        return torch.stack([torch.cat([member(batch).softmax(1) for batch in batches]).cpu() for member in ensemble])
+
+    found, expected = ensemble.predict_proba(x), loop()
+    times = {
+        "plain loop": 1e3 * seconds(loop, repeats=5),
+        "predict_proba": 1e3 * seconds(lambda: ensemble.predict_proba(x), repeats=5),
+        "largest difference": (found - expected).abs().max().item(),
+    }
+    return {**times, "ratio": times["plain loop"] / times["predict_proba"]}
+
+
+def seconds(run: Callable[[], object], repeats: int = 2) -> float:
     """Return the median time of a call, after one that does not count."""
     run()
     times = []
@@ -143,71 +176,125 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def show_profile(run: Callable[[], object]) -> None:
-    """Print which kernels the time of an epoch goes to, by kind."""
+def profiled(run: Callable[[], object]) -> dict[str, dict[str, float]]:
+    """Return what the kernels of an epoch add up to, by kind, in milliseconds a step of the whole group.
+
+    Kernels of several members run beside each other, so that the sum is larger than the time that passes.
+    """
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as record:
         run()
         torch.cuda.synchronize()
-    kinds = {
-        "convolutions": ("conv", "gemm", "xmma", "cutlass", "nvjet", "fprop", "dgrad", "wgrad"),
-        "optimizer": ("multi_tensor",),
-    }
-    totals: dict[str, list[float]] = {}
+    kinds: dict[str, dict[str, float]] = {}
     for event in record.key_averages():
-        name = event.key.lower()
-        kind = next((k for k, words in kinds.items() if any(w in name for w in words) and "triton" not in name), None)
-        kind = kind or ("fused pointwise and reductions" if "triton" in name else "others")
-        entry = totals.setdefault(kind, [0, 0])
-        entry[0] += event.count / STEPS
-        entry[1] += event.self_device_time_total / 1e3 / STEPS
-    for kind, (count, milliseconds) in sorted(totals.items(), key=lambda item: -item[1][1]):
-        print(f"    {kind}: {milliseconds:.2f} ms in {count:.0f} kernels a step of the group")
+        kind = next((kind for kind, words in KERNELS.items() if any(word in event.key for word in words)), "others")
+        entry = kinds.setdefault(kind, {"milliseconds": 0.0, "kernels": 0.0})
+        entry["milliseconds"] += event.self_device_time_total / 1e3 / STEPS
+        entry["kernels"] += event.count / STEPS
+    return kinds
 
 
-def on_gpu(models: list[str], out: Path | None, profile: bool) -> None:
-    """Measure all of the table, print it, and write it where asked."""
-    figures: dict[str, Any] = {}
+def measure(model: str) -> dict[str, Any]:
+    """Return all times of one network, their ratios, and where the time of the fastest way goes."""
+    times: dict[str, Any] = {}
+    for name, samples in (("deep", None), ("greedy", BATCH)):
+        times[f"published loop, {name}"] = {"milliseconds": published_loop(model, samples)}
+    for schedule, concurrent in (("sequential", False), ("concurrent", True)):
+        for name, samples in (("deep", None), ("p* batch 128", 128), ("p* batch 8", 8)):
+            times[f"{schedule}, {name}"] = captured(model, samples, concurrent)
+    for name, entry in times.items():
+        print(f"{model:16} {name:26} {entry['milliseconds']:8.3f} ms", flush=True)
+    of = {name: entry["milliseconds"] for name, entry in times.items()}
+    ratios = {
+        name: of[above] / of[below]
+        for name, (above, below) in zip(
+            TARGETS,
+            (
+                ("published loop, greedy", "concurrent, p* batch 128"),
+                ("concurrent, p* batch 8", "concurrent, deep"),
+                ("concurrent, p* batch 128", "sequential, p* batch 128"),
+            ),
+            strict=True,
+        )
+    }
+    for name, value in ratios.items():
+        print(f"{model:16} {name}: {value:.2f} ({verdict(name, model, value)})", flush=True)
+    return {"times": times, "ratios": ratios}
+
+
+def verdict(name: str, model: str, value: float) -> str:
+    """Return the target of a ratio, and whether it was met."""
+    sign, targets = TARGETS[name]
+    met = value >= targets[model] if sign == ">=" else value <= targets[model]
+    return f"target {sign} {targets[model]}: {'met' if met else 'missed'}"
+
+
+def on_gpu(models: list[str], out: Path | None) -> None:
+    """Measure all of the table and print it; write what there is after each network, where asked."""
+    content: dict[str, Any] = {
+        "command": "python benchmarks/engine.py --out results/engine",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "batch": BATCH,
+        "size": SIZE,
+        "steps": STEPS,
+        "predicting": inference(),
+        "models": {},
+    }
+    print(f"predicting, plain loop over predict_proba: {content['predicting']['ratio']:.2f} (target >= 3)", flush=True)
     for model in models:
-        row: dict[str, Any] = {}
-        for name, samples in (("deep", None), ("greedy", BATCH)):
-            row[f"published loop, {name}"] = {"milliseconds": published_loop(model, samples)}
-        for schedule, concurrent in (("sequential", False), ("concurrent", True)):
-            for name, samples in (("deep", None), ("p* batch 128", 128), ("p* batch 32", 32), ("p* batch 8", 8)):
-                row[f"{schedule}, {name}"] = captured(model, samples, concurrent, profile)
-        for name, entry in row.items():
-            ready = f"  ({entry['ready_seconds']:.0f} s to get ready)" if "ready_seconds" in entry else ""
-            print(f"{model:16} {name:26} {entry['milliseconds']:8.3f} ms{ready}", flush=True)
-        time_of = {name: entry["milliseconds"] for name, entry in row.items()}
-        ratios = {
-            "published loop over concurrent, p* batch 128": time_of["published loop, greedy"]
-            / time_of["concurrent, p* batch 128"],
-            "p* batch 8 over Deep Ensembles, concurrent": time_of["concurrent, p* batch 8"]
-            / time_of["concurrent, deep"],
-            "concurrent over sequential, p* batch 128": time_of["concurrent, p* batch 128"]
-            / time_of["sequential, p* batch 128"],
-        }
-        for name, value in ratios.items():
-            sign, targets = TARGETS[name]
-            met = value >= targets[model] if sign == ">=" else value <= targets[model]
-            print(
-                f"{model:16} {name}: {value:.2f} (target {sign} {targets[model]}: {'met' if met else 'missed'})",
-                flush=True,
-            )
-        figures[model] = {"times": row, "ratios": ratios}
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        facts = {
-            "command": "python benchmarks/engine.py",
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "batch": BATCH,
-            "size": SIZE,
-            "steps": STEPS,
-        }
-        (out / "speed.json").write_text(json.dumps({**facts, "models": figures}, indent=2) + "\n")
+        content["models"][model] = measure(model)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "speed.json").write_text(json.dumps(content, indent=2) + "\n")
+            (out / "speed.md").write_text(page(content))
+
+
+def page(content: dict[str, Any]) -> str:
+    """Return the measurements as Markdown."""
+    models = content["models"]
+    lines = [
+        "# What a step costs",
+        "",
+        f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}. Batch "
+        f"{content['batch']}, CIFAR-10 shapes, M = {content['size']}; medians over epochs of {content['steps']} steps, "
+        "in milliseconds per member and step, all of a step included. Ours in bf16; the published loop's shape is "
+        "eager, in PyTorch's default precision, with its data on the GPU already.",
+        "",
+        f"| | {' | '.join(models)} |",
+        f"|---|{'---|' * len(models)}",
+    ]
+    names = next(iter(models.values()))["times"]
+    for name in names:
+        figures = [models[model]["times"][name]["milliseconds"] for model in models]
+        lines.append(f"| {name} | {' | '.join(f'{figure:.2f}' for figure in figures)} |")
+    lines += ["", f"| ratio | {' | '.join(models)} |", f"|---|{'---|' * len(models)}"]
+    for name in TARGETS:
+        cells = [f"{models[m]['ratios'][name]:.2f} ({verdict(name, m, models[m]['ratios'][name])})" for m in models]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "Where the time of the concurrent schedule goes at p* batch 128: sums over the kernels of a step of the",
+        "",
+    ]
+    lines[-2] += " whole group, in milliseconds (they overlap), and how many kernels that is."
+    for model in models:
+        entry = models[model]["times"]["concurrent, p* batch 128"]
+        parts = sorted(entry["profile"].items(), key=lambda item: -item[1]["milliseconds"])
+        listed = ", ".join(f"{kind} {v['milliseconds']:.1f} in {v['kernels']:.0f}" for kind, v in parts)
+        together = entry["milliseconds"] * entry["members_at_once"]
+        lines.append(f"- {model}, {entry['members_at_once']} members, {together:.1f} ms a step: {listed}.")
+    predicting = content["predicting"]
+    lines += [
+        "",
+        f"Predicting 10,000 images with {content['size']} members of PreResNet20: a plain loop over members "
+        f"{predicting['plain loop']:.0f} ms, `predict_proba` {predicting['predict_proba']:.0f} ms, "
+        f"{predicting['ratio']:.2f} times faster (target >= 3); probabilities differ by at most "
+        f"{predicting['largest difference']:.1e}.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def on_cpu() -> None:
@@ -245,11 +332,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
-    parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         if torch.cuda.is_available():
-            on_gpu(arguments.models, arguments.out, arguments.profile)
+            on_gpu(arguments.models, arguments.out)
         else:
             on_cpu()
 

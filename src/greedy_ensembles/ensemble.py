@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from greedy_ensembles import export, metrics, storage
+from greedy_ensembles.captured_prediction import WORTH_CAPTURING, CapturedPrediction, can_capture
 from greedy_ensembles.card import model_card
 from greedy_ensembles.inputs import Normalize, as_normalize, as_tensor, device_of
 from greedy_ensembles.prediction import probabilities
@@ -52,6 +53,8 @@ class Ensemble:
             raise TypeError("members must be a list of models, not one model")
         self._members = [member.eval() for member in members]
         self.normalize: Normalize | None = as_normalize(normalize)
+        self._captured: CapturedPrediction | None = None
+        self._can_be_captured = True
         if not self._members:
             raise ValueError("an ensemble needs at least one member")
 
@@ -98,15 +101,37 @@ class Ensemble:
         """
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
         with torch.no_grad():
+            captured = self._capture(x, batch_size)
             # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
             batches = [
-                torch.stack([self._of_member(member, batch).to(target) for member in self])
+                self._of_members(batch, target)
+                if captured is None or len(batch) < batch_size
+                else captured(batch).to(target, copy=True)
                 for batch in _batches(x, batch_size)
             ]
         return torch.cat(batches, dim=1)
 
-    def _of_member(self, member: nn.Module, batch: Tensor) -> Tensor:
-        return probabilities(member, batch.to(device_of(member)), self.normalize)
+    def _of_members(self, batch: Tensor, target: torch.device) -> Tensor:
+        every = (probabilities(member, batch.to(device_of(member)), self.normalize) for member in self)
+        return torch.stack([one.to(target) for one in every])
+
+    def _capture(self, x: Any, batch_size: int) -> CapturedPrediction | None:
+        """Return a recording of all members on a batch, made now or before, where one is possible and pays."""
+        if not (self._can_be_captured and isinstance(x, Tensor | np.ndarray) and can_capture(self._members)):
+            return None
+        if x.ndim < 2 or len(x) < WORTH_CAPTURING * batch_size:
+            return None
+        batch = next(_batches(x, batch_size))
+        if self._captured is None or not self._captured.fits(self._members, self.normalize, batch):
+            self._captured = None  # first, since its memory may be needed
+            try:
+                self._captured = CapturedPrediction(self._members, self.normalize, batch)
+            except Exception:  # of any kind: members may be anyone's, and a loop over them does as well
+                self._can_be_captured = False
+        return self._captured
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_captured": None}  # a recording belongs to one process and one place in memory
 
     def uncertainty(self, x: Any, batch_size: int = 1024) -> Uncertainty[Tensor]:
         """Return how uncertain the ensemble is about each of n inputs, and why."""

@@ -200,7 +200,7 @@ def test_an_engine_that_fails_leaves_members_as_they_were(images, monkeypatch, e
         raise RuntimeError("no graphs today")
 
     theirs = eagerly(images, schedule="concurrent")
-    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    monkeypatch.setattr(captured, "record", refuse)
     with pytest.warns(UserWarning, match="no graphs today"):
         ours = ge.fit(
             network,

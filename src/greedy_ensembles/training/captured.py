@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from greedy_ensembles.cuda_graphs import record, warm_up
 from greedy_ensembles.training.compilation import compiled, worth_compiling
 from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samples
 from greedy_ensembles.training.examples import ArrayExamples
@@ -25,8 +26,6 @@ from greedy_ensembles.training.seeds import global_state
 from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.weighting_set import WeightingSet
 from greedy_ensembles.training.working_copies import WorkingCopies
-
-_WARM_UP = 2  # steps: the first lets libraries choose their kernels, the second finds all choices made
 
 
 class CannotCapture(Exception):
@@ -101,27 +100,16 @@ class Recorded:
 
     def __init__(self, step: GroupStep, branches: "Streams", device: torch.device) -> None:
         self._step = step
-        before = _host_generators(device)
-        side = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
+        before = _host_generators()
         try:
-            with torch.cuda.stream(side), branches.generators_of_members():
-                for _ in range(_WARM_UP):
-                    step.load_nothing()
-                    step.run()
-                step.load_nothing()
-            torch.cuda.current_stream(device).wait_stream(side)
-            if _host_generators(device) != before:
+            with branches.generators_of_members():
+                warm_up(step.run_first_row, device)
+            if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
-            self._graph = torch.cuda.CUDAGraph()
-            branches.register(self._graph)
-            with torch.cuda.graph(self._graph):
-                step.run()
+            self._graph, _ = record(step.run, device, branches.generators)
         except CannotCapture:
             raise
         except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
-            torch.cuda.synchronize(device)
-            _renew_default_generator(device)
             raise CannotCapture(_in_short(error)) from error
 
     def play(self, examples: Sequence[Sequence[Tensor]], samples: Sequence[Tensor], rates: Sequence[float]) -> None:
@@ -138,23 +126,18 @@ class Streams:
         self._members, self._device = members, device
         several = len(members) > 1
         self._lanes = [torch.cuda.Stream(device) for _ in range(min(LANES, len(members)))] if several else []
-        self._generators = [torch.Generator(device) for _ in members] if several else []
+        self.generators = [torch.Generator(device) for _ in members] if several else []
         self._ready: list[torch.cuda.Event] = []
-
-    def register(self, graph: torch.cuda.CUDAGraph) -> None:
-        """Let a graph that is about to be recorded advance the members' generators at every replay."""
-        for generator in self._generators:
-            graph.register_generator_state(generator)
 
     @contextmanager
     def generators_of_members(self) -> Iterator[None]:
         """Give the branches their members' random numbers, and the members theirs back as they are then."""
-        for generator, member in zip(self._generators, self._members, strict=False):
+        for generator, member in zip(self.generators, self._members, strict=False):
             generator.set_state(member.generators["cuda"])
         try:
             yield
         finally:
-            for generator, member in zip(self._generators, self._members, strict=False):
+            for generator, member in zip(self.generators, self._members, strict=False):
                 member.generators = {**member.generators, "cuda": generator.get_state()}
 
     def start(self) -> None:
@@ -178,7 +161,7 @@ class Streams:
             return
         default = torch.cuda.default_generators[self._device.index or 0]
         own = default.graphsafe_get_state()
-        default.graphsafe_set_state(self._generators[position].graphsafe_get_state())
+        default.graphsafe_set_state(self.generators[position].graphsafe_get_state())
         try:
             yield
         finally:
@@ -215,12 +198,6 @@ def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
         torch.cuda.set_rng_state(default, device)
 
 
-def _renew_default_generator(device: torch.device) -> None:
-    """Give the device's default generator a new state: a recording that broke off leaves the old one unusable."""
-    fresh = torch.Generator(device)
-    torch.cuda.default_generators[device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
-
-
 def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     values: dict[str, Tensor] = {}
     for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
@@ -234,7 +211,7 @@ def _copied(values: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in values.items()}
 
 
-def _host_generators(device: torch.device) -> Any:
+def _host_generators() -> Any:
     """Return the states of the generators that a graph cannot advance, in a form that can be compared."""
     state = global_state(torch.device("cpu"))
     return repr([state["torch"].tolist(), state["numpy"], state["python"]])

@@ -92,9 +92,10 @@ class GroupStep:
         self._rates.copy_(torch.tensor(rates))
         self._counter.zero_()
 
-    def load_nothing(self) -> None:
-        """Go back to the first row, whatever the tables hold."""
+    def run_first_row(self) -> None:
+        """Take the step of the first row, whatever the tables hold."""
         self._counter.zero_()
+        self.run()
 
     def run(self) -> None:
         """Take the step of the current row, and advance to the next."""

@@ -1,0 +1,61 @@
+"""Predictions of all members as one CUDA graph, side by side: a loop over them would wait for launches, not the GPU."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from greedy_ensembles.cuda_graphs import record, warm_up
+from greedy_ensembles.inputs import Normalize, device_of
+from greedy_ensembles.prediction import probabilities
+
+#: Full batches from which on recording, which takes about as long as predicting two of them, pays.
+WORTH_CAPTURING = 3
+_LANES = 11  # members side by side
+
+
+class CapturedPrediction:
+    """Predicts batches of one shape; fails to be made where the members cannot be recorded."""
+
+    def __init__(self, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> None:
+        self._members, self._normalize = list(members), normalize
+        self._device = device_of(members[0])
+        self._where = _addresses(members)
+        self._input = batch.to(self._device, copy=True)
+        self._lanes = [torch.cuda.Stream(self._device) for _ in range(min(_LANES, len(self._members)))]
+        warm_up(self._predict, self._device)
+        self._graph, self._output = record(self._predict, self._device)
+
+    def fits(self, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
+        """Return whether this is a recording of these members, where their weights lie now, for such a batch."""
+        same = self._normalize == normalize and self._where == _addresses(members)
+        return same and (self._input.shape, self._input.dtype) == (batch.shape, batch.dtype)
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Return every member's class probabilities (members, n, classes), to be used before the next call."""
+        self._input.copy_(batch, non_blocking=True)
+        self._graph.replay()
+        return self._output
+
+    def _predict(self) -> Tensor:
+        current = torch.cuda.current_stream(self._device)
+        for lane in self._lanes:
+            lane.wait_stream(current)
+        outputs = []
+        for position, member in enumerate(self._members):
+            with torch.cuda.stream(self._lanes[position % len(self._lanes)]):
+                outputs.append(probabilities(member, self._input, self._normalize))
+        for lane in self._lanes:
+            current.wait_stream(lane)
+        return torch.stack(outputs)
+
+
+def can_capture(members: Sequence[nn.Module]) -> bool:
+    """Return whether all members lie on one GPU."""
+    devices = {device_of(member) for member in members}
+    return len(devices) == 1 and devices.pop().type == "cuda"
+
+
+def _addresses(members: Sequence[nn.Module]) -> tuple[int, ...]:
+    """Return where all weights and statistics lie: a recording reads them there, whatever they are by then."""
+    return tuple(value.data_ptr() for member in members for value in (*member.parameters(), *member.buffers()))

@@ -1,0 +1,95 @@
+"""Predictions of all members as one graph, on a GPU; without one, that nothing of it is tried."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.captured_prediction import can_capture
+
+needs_cuda = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+]
+
+
+def member():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16, 3)
+    )
+
+
+@pytest.fixture
+def ensemble():
+    torch.manual_seed(0)
+    return ge.Ensemble.from_members([member() for _ in range(3)], normalize=(0.5, 0.25))
+
+
+@pytest.fixture
+def x():
+    return torch.randint(0, 256, (70, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+def test_on_a_cpu_members_are_looped_over(ensemble, x):
+    assert not can_capture(list(ensemble))
+    assert ensemble._capture(x, 8) is None
+    assert torch.equal(ensemble.predict_proba(x, batch_size=8), copy.deepcopy(ensemble).predict_proba(x, batch_size=8))
+
+
+class TestOnAGpu:
+    pytestmark = needs_cuda
+
+    @pytest.mark.parametrize("kind", ["bytes", "floats", "array"])
+    def test_it_is_what_the_loop_gives(self, ensemble, x, kind):
+        given = {"bytes": x, "floats": x / 255, "array": x.numpy()}[kind]
+        ensemble.to("cuda")
+        expected = torch.cat([ensemble.predict_proba(given[i : i + 16]) for i in range(0, 70, 16)], dim=1)
+        assert ensemble._captured is None  # batches of their own are too few to record
+        found = ensemble.predict_proba(given, batch_size=16)  # four whole batches, and a rest
+        assert ensemble._captured is not None
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+    def test_a_recording_is_used_again_and_reads_the_weights_as_they_are(self, ensemble, x):
+        ensemble.to("cuda")
+        before = ensemble.predict_proba(x, batch_size=16)
+        recording = ensemble._captured
+        with torch.no_grad():
+            ensemble[1][0].weight.add_(1.0)
+        after = ensemble.predict_proba(x, batch_size=16)
+        assert ensemble._captured is recording
+        assert torch.equal(before[0], after[0])
+        assert not torch.allclose(before[1], after[1])
+
+    def test_weights_that_lie_elsewhere_are_recorded_anew(self, ensemble, x):
+        ensemble.to("cuda")
+        ensemble.predict_proba(x, batch_size=16)
+        recording = ensemble._captured
+        ensemble[1][0].weight = nn.Parameter(ensemble[1][0].weight + 1.0)
+        found = ensemble.predict_proba(x, batch_size=16)
+        assert ensemble._captured is not recording
+        torch.testing.assert_close(found[1, :8], ensemble.predict_proba(x[:8])[1], rtol=1e-5, atol=1e-6)
+
+    def test_members_that_cannot_be_recorded_are_looped_over(self, x):
+        class Branching(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.last = nn.Linear(16, 3)
+
+            def forward(self, inputs):
+                return self.last(inputs.flatten(1) * (1 if float(inputs.mean()) > 0 else -1))
+
+        ensemble = ge.Ensemble.from_members([Branching().cuda()])
+        found = ensemble.predict_proba(x, batch_size=16)
+        assert ensemble._captured is None
+        torch.testing.assert_close(found[:, :16], ensemble.predict_proba(x[:16]))
+        assert torch.rand(2, device="cuda").isfinite().all()  # the device is as well as before
+
+    def test_it_is_copied_and_pickled_without_its_recording(self, ensemble, x):
+        ensemble.to("cuda")
+        expected = ensemble.predict_proba(x, batch_size=16)
+        for twin in (copy.deepcopy(ensemble), pickle.loads(pickle.dumps(ensemble))):
+            assert twin._captured is None
+            torch.testing.assert_close(twin.predict_proba(x, batch_size=16), expected)
