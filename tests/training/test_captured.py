@@ -2,6 +2,7 @@
 
 import random
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -123,18 +124,31 @@ def test_other_precisions_train(images, precision, deterministic):
     torch.testing.assert_close(ensemble.predict_proba(images[0]).sum(2), torch.ones(3, 120))
 
 
+def without_dropout():
+    return nn.Sequential(*list(network())[:3], nn.Flatten(), nn.Linear(512, 3))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning:torch")  # of the compiler itself
-def test_compiled_it_is_the_same_training_to_rounding(images, eagerly, monkeypatch):
+@pytest.mark.parametrize("examples", [32, 64])
+def test_compiled_it_takes_the_same_steps_to_rounding(images, eagerly, monkeypatch, examples):
+    """A step or two, after which rounding has had no time to grow; compiled dropout would draw other numbers."""
     monkeypatch.setattr(captured, "worth_compiling", lambda *arguments: True)
-    plain = nn.Sequential(*list(network())[:3], nn.Flatten(), nn.Linear(512, 3))  # compiled dropout draws other numbers
+    part = images[0][:examples], images[1][:examples]
+    options = {"make_model": without_dropout, "schedule": "concurrent", "validation": 0.0}
+    options["recipe"] = {"augment": None, "epochs": 1}
+    assert_same(fit(part, **options), eagerly(part, **options), rtol=1e-3, atol=1e-5)
 
-    def make_model():
-        model = nn.Sequential(*list(network())[:3], nn.Flatten(), nn.Linear(512, 3))
-        assert [type(layer) for layer in model] == [type(layer) for layer in plain]
-        return model
 
-    options = {"make_model": make_model, "schedule": "concurrent", "recipe": {"augment": None}}
-    assert_same(fit(images, **options), eagerly(images, **options), rtol=1e-3, atol=1e-5)
+@pytest.mark.parametrize(
+    "make_model", [partial(ge.models.PreResNet, 8), partial(ge.models.PreResNet, 47), ge.models.VGG16BN]
+)
+@pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
+def test_in_half_precision_our_networks_take_the_eager_engines_steps(images, eagerly, make_model, schedule):
+    """Fused layers, casts of all weights at once and parallel lanes, against one operation after another."""
+    part = images[0][:64].repeat_interleave(4, dim=2).repeat_interleave(4, dim=3), images[1][:64]
+    recipe = {"precision": "bf16", "epochs": 1, "augment": None, "lr": 0.01}
+    options = {"make_model": make_model, "schedule": schedule, "validation": 0.0, "recipe": recipe, "size": 6}
+    assert_same(fit(part, **options), eagerly(part, **options), rtol=2e-2, atol=1e-3)
 
 
 def reads_the_host(x):
