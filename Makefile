@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/greedy-ensembles illustrate --out demo
@@ -22,8 +22,13 @@ lint: $(READY)
 bench: $(READY)
 	@set -e; for script in benchmarks/*.py; do $(BIN)/python $$script; done
 
+# The site's own packages are no part of the tests' environment.
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build
+
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo site
 
 # The stamp is written last, so that a set-up that broke off is done again.
 $(READY): pyproject.toml constraints.txt

@@ -1,7 +1,10 @@
 """Every Python block of the documents runs, top to bottom, and every example does."""
 
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,39 @@ def test_links_in_the_documents_lead_somewhere():
 
 def test_the_citation_names_this_version():
     assert f"version: {ge.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_first_ten_minutes_run_and_say_the_truth():
+    names = {}
+    for block in blocks("docs/start.md"):
+        exec(compile(block, "docs/start.md", "exec"), names)
+    near = names["together"].uncertainty(names["x"]).epistemic.mean()
+    assert names["uncertainty"].epistemic.shape == (2,)
+    assert names["probs"].shape == (5, 2, 2)
+    assert names["together"].uncertainty(names["far"]).epistemic.mean() > near
+    assert [len(names[name]) for name in ("three", "five", "accuracies")] == [3, 5, 5]
+
+
+def test_the_page_on_the_method_runs_and_says_the_truth():
+    names = {}
+    for block in blocks("docs/method.md"):
+        exec(compile(block, "docs/method.md", "exec"), names)
+    ends = [((names[name] == 0) | (names[name] == 255)).float().mean().item() for name in ("wrapped", "clipped")]
+    assert ends[0] < 0.05  # uniform over 256 values
+    assert ends[1] > 0.5  # black or white
+
+
+@pytest.mark.skipif(
+    not (Path(sys.executable).parent / "mkdocs").exists(), reason="the site's packages are not installed"
+)
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [str(Path(sys.executable).parent / "mkdocs"), "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "results" / "two-moons" / "two-moons.png").exists()
+    pages = "".join(page.read_text() for page in (tmp_path / "site").rglob("index.html"))
+    assert not re.findall(r'(?:src|href)="https?://(?!squidfunk|www\.mkdocs|openreview|keepachangelog|semver)', pages)
+    assert {f"docs/{name}" for name in re.findall(r"^  - (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)} == {
+        f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")
+    }
