@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.outputs import count_correct
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor, set_learning_rate
 from greedy_ensembles.training.seeds import SHUFFLE, generator
@@ -33,6 +34,15 @@ class EagerEngine:
             self._step(step, learning_rate_factor(problem.recipe, step / steps), [b[number] for b in batches], totals)
         examples = sum(len(indices) for indices in batches[0])
         return as_losses(totals, examples, steps, members, self._weighting)
+
+    def count_correct(self) -> list[int | None]:
+        """Return how many held-out examples each member gets right, or None where none are held out."""
+        alone = len(self._members) == 1
+        correct = []
+        for member in self._members:
+            with nullcontext() if alone else member.at_work():
+                correct.append(count_correct(member.model, self._problem))
+        return correct
 
     def _step(self, step: int, rate: float, batches: list[Tensor], totals: Tensor) -> None:
         problem, weighting = self._problem, self._weighting

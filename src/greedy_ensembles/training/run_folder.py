@@ -12,7 +12,7 @@ before that leaves its last checkpoint, from which the same files are written ag
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,10 @@ class RunFolder:
             raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {numbers[0]}")
         return state
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
+    def save_checkpoint(self, state: Callable[[], dict[str, Any]]) -> None:
         """Replace the state of the members under way."""
         tensors: dict[str, Tensor] = {}
-        skeleton = flatten(state, tensors)
+        skeleton = flatten(state(), tensors)
         storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton)})
 
     def drop_checkpoint(self) -> None:

@@ -1,6 +1,6 @@
 """Where finished members and the epoch under way are kept: in memory here, in a folder in `run_folder`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,8 +39,8 @@ class Store(Protocol):
         """Return the state of the members under way, if one was saved."""
         ...
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Keep the state of the members under way: {"members": [...]}, each with its "number"."""
+    def save_checkpoint(self, state: Callable[[], dict[str, Any]]) -> None:
+        """Keep the state of the members under way: {"members": [...]}, each with its "number"; made when asked for."""
         ...
 
     def drop_checkpoint(self) -> None:
@@ -75,7 +75,7 @@ class MemoryStore:
         """Return nothing: there is never anything to go on from."""
         return None
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
+    def save_checkpoint(self, state: Callable[[], dict[str, Any]]) -> None:
         """Do nothing."""
 
     def drop_checkpoint(self) -> None:
