@@ -295,3 +295,13 @@ def test_a_member_that_leaves_the_range_of_numbers_is_named(data):
     recipe = ge.Recipe(epochs=3, batch_size=16, lr=1e200)
     with pytest.raises(schedule.NonFiniteLossError, match="member 1 of 3"):
         ge.fit(mlp, data, size=3, strength=1.0, recipe=recipe, schedule="concurrent", **QUIET)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_the_engine_tells_who_left_the_range_of_numbers(data, bad):
+    members, engine = made(StackedEngine, posed(data, method="deep", strength=None, size=3))
+    assert engine.are_finite() == [True, True, True]
+    with torch.no_grad():
+        members[1].model[0].weight[0, 0] = bad
+    engine.train_epoch()
+    assert engine.are_finite() == [member.is_finite() for member in members] == [True, False, True]

@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from torch import Tensor, nn
 
 from greedy_ensembles.inputs import device_of
-from greedy_ensembles.training.engines import Engine, make_engine
+from greedy_ensembles.training.engine import Engine
+from greedy_ensembles.training.engines import make_engine
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.memory import members_at_once
@@ -90,8 +91,8 @@ def _train_one_epoch(engine: Engine, members: list[Member], problem: Problem, st
         if len(members) == 1:
             stack.enter_context(members[0].at_work())
         losses = engine.train_epoch()
-        for member, means in zip(members, losses, strict=True):
-            if not (_finite(means.loss, means.diversity) and member.is_finite()):
+        for member, means, finite in zip(members, losses, engine.are_finite(), strict=True):
+            if not (_finite(means.loss, means.diversity) and finite):
                 raise NonFiniteLossError(_explain(member, problem, means.loss))
         correct = engine.count_correct()
     seconds = (time.perf_counter() - start) / len(members)

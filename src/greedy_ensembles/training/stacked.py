@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samples
+from greedy_ensembles.training.eager import as_losses, in_batches, needs_samples, shuffled
+from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.outputs import BATCH
 from greedy_ensembles.training.problem import Problem
@@ -21,7 +22,7 @@ from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.weighting_set import WeightingSet
 
 
-class StackedEngine:
+class StackedEngine(Engine):
     """Trains a group of members for which `why_not_stacked` finds no reason; all of them are at the same epoch."""
 
     def __init__(self, members: list[Member], problem: Problem, weighting: WeightingSet | None) -> None:
@@ -48,7 +49,7 @@ class StackedEngine:
         problem, members = self._problem, self._members
         with torch.no_grad():
             torch._foreach_copy_(self._places, self._own)
-        batches = [torch.stack(own) for own in zip(*(epoch_batches(problem, m) for m in members), strict=True)]
+        batches = in_batches(torch.stack([shuffled(problem, m) for m in members]), problem.recipe.batch_size)
         totals = torch.zeros(2, len(members), dtype=torch.float64)
         steps, rate = len(batches), 1.0
         for number, indices in enumerate(batches):
@@ -58,6 +59,12 @@ class StackedEngine:
             self._step(step, indices, totals)
         self._give_back(rate)
         return as_losses(totals, sum(indices.shape[1] for indices in batches), steps, members, self._weighting)
+
+    @torch.no_grad()
+    def are_finite(self) -> list[bool]:
+        """Return for each member whether its weights are still numbers, as their sums say in double precision."""
+        sums = [leaf.flatten(1).sum(dim=1, dtype=torch.float64) for leaf in self._leaves]
+        return list(torch.stack(sums).isfinite().all(dim=0).tolist())
 
     @torch.no_grad()
     def count_correct(self) -> list[int | None]:
