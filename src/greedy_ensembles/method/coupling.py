@@ -6,6 +6,7 @@ line in `greedy_ensembles.method.METHODS`; schedules and engines need not change
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor
 
 
@@ -19,3 +20,15 @@ class Coupling(ABC):
     @abstractmethod
     def term(self, outputs: Tensor, others: Tensor) -> Tensor:
         """Return the scalar to add to the loss, given (n, classes) own outputs and (others, n, classes), detached."""
+
+    def terms(self, outputs: Tensor, others: Tensor) -> Tensor:
+        """Return the terms (members,) of members that train together, with outputs (members, n, classes).
+
+        Each meets `others` and, detached, the members before it in `outputs`; 0 for one that meets no one. A method
+        may compute them faster than one after another.
+        """
+        terms = []
+        for position, own in enumerate(outputs):
+            met = torch.cat([others, outputs[:position].detach()])
+            terms.append(self.term(own, met) if len(met) else outputs.new_zeros(()))
+        return torch.stack(terms)

@@ -51,3 +51,13 @@ class Greedy(Coupling):
     def term(self, outputs: Tensor, others: Tensor) -> Tensor:
         """Return the diversity term of a member with these outputs on p* against those of the earlier members."""
         return diversity_term(outputs, others, self.strength, self.size)
+
+    def terms(self, outputs: Tensor, others: Tensor) -> Tensor:
+        """Return the terms of members that train together: row after row of one matrix of distances."""
+        alone = 0 if len(others) else 1  # a row without any column would be NaN, in gradients even where it is unused
+        met = torch.cat([others, outputs.detach()])
+        distances = torch.cdist(outputs[alone:].flatten(1), met.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
+        exponents = -(self.strength / self.size / outputs.shape[1]) * distances.square()
+        later = torch.ones_like(exponents, dtype=torch.bool).triu(len(others) + alone)
+        terms = exponents.masked_fill(later, -torch.inf).logsumexp(dim=1)
+        return torch.cat([outputs.new_zeros(alone), terms])

@@ -16,6 +16,7 @@ from torch import Tensor
 from greedy_ensembles.cuda_graphs import record, warm_up
 from greedy_ensembles.training.compilation import compiled, worth_compiling
 from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samples
+from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.examples import ArrayExamples
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
 from greedy_ensembles.training.member import Member
@@ -32,7 +33,7 @@ class CannotCapture(Exception):
     """Why a step cannot be recorded, in a few words."""
 
 
-def why_not(problem: Problem) -> str | None:
+def why_not_captured(problem: Problem) -> str | None:
     """Return what forbids capturing this training, as far as can be told without trying."""
     if not isinstance(problem.examples, ArrayExamples):
         return "a Dataset is read item by item; give data as a pair of arrays"
@@ -41,7 +42,7 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-class CapturedEngine:
+class CapturedEngine(Engine):
     """Trains a group of members together; raises `CannotCapture` where their step cannot be recorded."""
 
     def __init__(self, members: list[Member], problem: Problem, weighting: WeightingSet | None) -> None:

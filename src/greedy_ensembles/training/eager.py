@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor, set_learning_rate
@@ -13,7 +14,7 @@ from greedy_ensembles.training.step import Batch, Losses, forward, objective
 from greedy_ensembles.training.weighting_set import WeightingSet
 
 
-class EagerEngine:
+class EagerEngine(Engine):
     """Trains a group of members together; all of them are at the same epoch."""
 
     def __init__(self, members: list[Member], problem: Problem, weighting: WeightingSet | None) -> None:
@@ -75,13 +76,22 @@ def as_losses(
 
 
 def epoch_batches(problem: Problem, member: Member) -> list[Tensor]:
-    """Return the indices of the examples of each step, shuffled by (member's seed, epoch).
+    """Return the indices of the examples of each step, shuffled by (member's seed, epoch)."""
+    return in_batches(shuffled(problem, member), problem.recipe.batch_size)
+
+
+def shuffled(problem: Problem, member: Member) -> Tensor:
+    """Return the indices of all examples in the order in which a member sees them in its next epoch."""
+    order = torch.randperm(len(problem.train), generator=generator(SHUFFLE, member.seed, member.epoch))
+    return problem.train[order.to(problem.train.device)]
+
+
+def in_batches(order: Tensor, batch_size: int) -> list[Tensor]:
+    """Return an epoch's examples, along the last dimension, step by step.
 
     A last batch of one example is left out, since BatchNorm cannot train on it; it is another one in every epoch.
     """
-    count, batch_size = len(problem.train), problem.recipe.batch_size
-    order = torch.randperm(count, generator=generator(SHUFFLE, member.seed, member.epoch))
-    batches = list(problem.train[order.to(problem.train.device)].split(batch_size))
-    if len(batches) > 1 and len(batches[-1]) == 1 < batch_size:
+    batches = list(order.split(batch_size, dim=-1))
+    if len(batches) > 1 and batches[-1].shape[-1] == 1 < batch_size:
         batches.pop()
     return batches

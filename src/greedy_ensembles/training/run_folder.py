@@ -12,7 +12,8 @@ before that leaves its last checkpoint, from which the same files are written ag
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.store import Finished, History
 from greedy_ensembles.training.tree import flatten, unflatten
 
+#: Seconds up to which every epoch is saved. What takes longer (many large networks at once) is saved when as many times
+#: of its own duration have passed, so that it takes a tenth of all time at most; a kill then costs that much work.
+_BRIEF, _PATIENCE = 1.0, 10
 _LEFT_BY_A_KILL = {"lock", "run.json.tmp"}  # at the very start, before there is a run
 
 
@@ -41,6 +45,7 @@ class RunFolder:
     ) -> None:
         self.path, self._make_model, self._device, self._earlier = path, make_model, device, list(earlier)
         self._checkpoint = path / "checkpoint.safetensors"
+        self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
         self.finished = len(read_members(path))
 
     def rows(self) -> Iterator[Tensor]:
@@ -73,11 +78,16 @@ class RunFolder:
             raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {numbers[0]}")
         return state
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Replace the state of the members under way."""
+    def save_checkpoint(self, state: Callable[[], dict[str, Any]], last: bool) -> None:
+        """Replace the state of the members under way, unless that would take more time than a kill could cost."""
+        start = time.monotonic()
+        if self._pace > _BRIEF and start - self._written < _PATIENCE * self._pace and not last:
+            return
         tensors: dict[str, Tensor] = {}
-        skeleton = flatten(state, tensors)
+        skeleton = flatten(state(), tensors)
         storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton)})
+        self._written = time.monotonic()
+        self._pace = self._written - start
 
     def drop_checkpoint(self) -> None:
         """Delete the state of the members under way, which are all finished."""

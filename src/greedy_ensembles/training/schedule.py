@@ -8,16 +8,17 @@ epochs are selected at the end, and the bank is written from those.
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 
 from torch import Tensor, nn
 
 from greedy_ensembles.inputs import device_of
-from greedy_ensembles.training.engines import Engine, make_engine
+from greedy_ensembles.training.engine import Engine
+from greedy_ensembles.training.engines import make_engine
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.memory import members_at_once
-from greedy_ensembles.training.outputs import count_correct, outputs_on_set
+from greedy_ensembles.training.outputs import outputs_on_set
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.store import Finished, Store
@@ -90,13 +91,10 @@ def _train_one_epoch(engine: Engine, members: list[Member], problem: Problem, st
         if len(members) == 1:
             stack.enter_context(members[0].at_work())
         losses = engine.train_epoch()
-        for member, means in zip(members, losses, strict=True):
-            if not (_finite(means.loss, means.diversity) and member.is_finite()):
+        for member, means, finite in zip(members, losses, engine.are_finite(), strict=True):
+            if not (_finite(means.loss, means.diversity) and finite):
                 raise NonFiniteLossError(_explain(member, problem, means.loss))
-        correct = []
-        for member in members:
-            with nullcontext() if len(members) == 1 else member.at_work():
-                correct.append(count_correct(member.model, problem))
+        correct = engine.count_correct()
     seconds = (time.perf_counter() - start) / len(members)
     records = [
         _record(member, means, right, problem, seconds)
@@ -104,7 +102,8 @@ def _train_one_epoch(engine: Engine, members: list[Member], problem: Problem, st
     ]
     for member, record, right in zip(members, records, correct, strict=True):
         member.end_epoch(record, right)
-    store.save_checkpoint({"members": [member.state() for member in members]})
+    last = members[0].epoch == problem.recipe.epochs
+    store.save_checkpoint(lambda: {"members": [member.state() for member in members]}, last)
     return [
         Epoch(
             member=member.number,

@@ -1,6 +1,6 @@
 """Where finished members and the epoch under way are kept: in memory here, in a folder in `run_folder`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,8 +39,11 @@ class Store(Protocol):
         """Return the state of the members under way, if one was saved."""
         ...
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Keep the state of the members under way: {"members": [...]}, each with its "number"."""
+    def save_checkpoint(self, state: Callable[[], dict[str, Any]], last: bool) -> None:
+        """Keep the state of the members under way: {"members": [...]}, each with its "number"; made when asked for.
+
+        A state that takes long to write may be left out, but not the last one of these members.
+        """
         ...
 
     def drop_checkpoint(self) -> None:
@@ -75,7 +78,7 @@ class MemoryStore:
         """Return nothing: there is never anything to go on from."""
         return None
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
+    def save_checkpoint(self, state: Callable[[], dict[str, Any]], last: bool) -> None:
         """Do nothing."""
 
     def drop_checkpoint(self) -> None:

@@ -1,0 +1,145 @@
+"""The stacked engine: small members on the CPU train as one.
+
+A step of a small network costs what its operations cost to start, more than what they compute. Here each is started
+once for all members: parameters lie stacked in leaves (members, ...), a step is one forward and one backward pass over
+the stack and one step of one optimizer. It is the same training as the eager engine's, up to the rounding of sums.
+Members get their weights and their optimizers' states back after every epoch, and every epoch starts from what they
+hold.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from greedy_ensembles.training.eager import as_losses, in_batches, needs_samples, shuffled
+from greedy_ensembles.training.engine import Engine
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.outputs import BATCH
+from greedy_ensembles.training.problem import Problem
+from greedy_ensembles.training.recipe import learning_rate_factor, make_optimizer, set_learning_rate
+from greedy_ensembles.training.stacked_model import StackedModel
+from greedy_ensembles.training.step import Losses
+from greedy_ensembles.training.weighting_set import WeightingSet
+
+
+class StackedEngine(Engine):
+    """Trains a group of members for which `why_not_stacked` finds no reason; all of them are at the same epoch."""
+
+    def __init__(self, members: list[Member], problem: Problem, weighting: WeightingSet | None) -> None:
+        self._members, self._problem = members, problem
+        self._weighting = weighting if needs_samples(members, weighting) else None
+        _keep_freed_memory()
+        for member in members:
+            member.model.train()
+        #: For every parameter, that of each member.
+        self._parameters = list(zip(*(member.model.parameters() for member in members), strict=True))
+        self._leaves = nn.ParameterList(
+            nn.Parameter(torch.stack(own).detach(), requires_grad=own[0].requires_grad) for own in self._parameters
+        )
+        self._model = StackedModel(members[0].model, list(self._leaves))
+        self._optimizer = make_optimizer(problem.recipe, self._leaves)
+        for leaf, (first, *_) in zip(self._leaves, self._parameters, strict=True):
+            for name, value in members[0].optimizer.state.get(first, {}).items():
+                alike = value.shape == first.shape
+                self._optimizer.state[leaf][name] = torch.empty_like(leaf) if alike else value.clone()
+        self._own, self._places = self._pairs()
+
+    def train_epoch(self) -> list[Losses]:
+        """Train every member for one epoch, each against the bank and the members before it in the group."""
+        problem, members = self._problem, self._members
+        with torch.no_grad():
+            torch._foreach_copy_(self._places, self._own)
+        batches = in_batches(torch.stack([shuffled(problem, m) for m in members]), problem.recipe.batch_size)
+        totals = torch.zeros(2, len(members), dtype=torch.float64)
+        steps, rate = len(batches), 1.0
+        for number, indices in enumerate(batches):
+            step = members[0].epoch * steps + number
+            rate = learning_rate_factor(problem.recipe, step / steps)
+            set_learning_rate(self._optimizer, rate)
+            self._step(step, indices, totals)
+        self._give_back(rate)
+        return as_losses(totals, sum(indices.shape[1] for indices in batches), steps, members, self._weighting)
+
+    @torch.no_grad()
+    def are_finite(self) -> list[bool]:
+        """Return for each member whether its weights are still numbers, as their sums say in double precision."""
+        sums = [leaf.flatten(1).sum(dim=1, dtype=torch.float64) for leaf in self._leaves]
+        return list(torch.stack(sums).isfinite().all(dim=0).tolist())
+
+    @torch.no_grad()
+    def count_correct(self) -> list[int | None]:
+        """Return how many held-out examples each member gets right, or None where none are held out."""
+        problem, members = self._problem, self._members
+        if len(problem.validation) == 0:
+            return [None] * len(members)
+        for member in members:
+            if member.model.training:
+                member.model.eval()
+        correct = torch.zeros(len(members), dtype=torch.long)
+        for indices in problem.validation.split(BATCH):
+            inputs = problem.inputs(problem.examples.inputs(indices))
+            predicted = self._model(inputs.expand(len(members), *inputs.shape).contiguous()).argmax(dim=2)
+            correct += (predicted == problem.examples.labels[indices]).sum(dim=1)
+        return list(correct.tolist())
+
+    def _step(self, step: int, indices: Tensor, totals: Tensor) -> None:
+        """Take a step with these examples, (members, batch)."""
+        problem, weighting = self._problem, self._weighting
+        flat = indices.flatten()
+        inputs = problem.inputs(problem.examples.inputs(flat)).unflatten(0, indices.shape)
+        targets = problem.examples.labels[flat]
+        if weighting is None:
+            logits = self._model(inputs)
+            objective = losses = _cross_entropies(logits, targets)
+        else:
+            assert problem.coupling is not None  # who has a p* has a coupling
+            chosen = weighting.indices(step)
+            samples = problem.inputs(weighting.samples[chosen])
+            both = self._model(torch.cat([inputs, samples.expand(len(indices), *samples.shape)], dim=1))
+            logits, others = both.split([indices.shape[1], len(chosen)], dim=1)
+            losses = _cross_entropies(logits, targets)
+            outputs = problem.outputs(others.flatten(0, 1)).unflatten(0, others.shape[:2])
+            terms = problem.coupling.terms(outputs, weighting.bank.at(chosen))
+            totals[1] += terms.detach()
+            objective = losses + terms
+        totals[0] += losses.detach() * indices.shape[1]
+        self._optimizer.zero_grad()
+        objective.sum().backward()
+        self._optimizer.step()
+
+    def _give_back(self, rate: float) -> None:
+        """Give weights, optimizer states and learning rate to the members."""
+        if not self._members[0].optimizer.state:  # the first step makes it
+            self._own, self._places = self._pairs()
+        with torch.no_grad():
+            torch._foreach_copy_(self._own, self._places)
+        for member in self._members:
+            set_learning_rate(member.optimizer, rate)
+
+    def _pairs(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return every tensor of the members' weights and optimizer states, and its place in the stack."""
+        own, places = [], []
+        for leaf, parameters in zip(self._leaves, self._parameters, strict=True):
+            for k, (member, parameter) in enumerate(zip(self._members, parameters, strict=True)):
+                own.append(parameter)
+                places.append(leaf.detach()[k])
+                for name, value in self._optimizer.state.get(leaf, {}).items():
+                    place = value[k] if value.shape == leaf.shape else value  # a count of steps is the same for all
+                    own.append(member.optimizer.state[parameter].setdefault(name, torch.empty_like(place)))
+                    places.append(place)
+        return own, places
+
+
+def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean loss of every member, from logits (members, n, classes) and all targets in one row."""
+    losses: Tensor = cross_entropy(logits.flatten(0, 1), targets, reduction="none")
+    return losses.view(logits.shape[:2]).mean(dim=1)
+
+
+def _keep_freed_memory() -> None:
+    """Let memory that a step frees stay with the process for the next step.
+
+    glibc returns blocks of a stack's size to the system as they are freed, and getting them anew, page by page, took a
+    fifth of a step. It stops doing so for blocks up to the size of the largest freed so far, of at most 32 MiB.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)

@@ -1,0 +1,35 @@
+"""Many models as one: the same numbers as each by itself."""
+
+import pytest
+import torch
+from torch import nn
+
+from greedy_ensembles.training.stacked_model import Linear, StackedModel
+
+
+@pytest.mark.parametrize(
+    ("shape", "layers"),
+    [
+        ((2,), [lambda: nn.Linear(2, 5), nn.ReLU, lambda: nn.Linear(5, 3)]),
+        ((2,), [lambda: nn.Linear(2, 5, bias=False), lambda: nn.LayerNorm(5), nn.Tanh, lambda: nn.Linear(5, 3)]),
+        ((2,), [lambda: nn.ReLU(inplace=True), lambda: nn.Linear(2, 4), lambda: nn.ReLU(inplace=True)]),
+        ((3, 4), [lambda: nn.Linear(4, 2), nn.GELU, nn.Flatten, lambda: nn.Linear(6, 2)]),
+        ((3, 4), [lambda: nn.LayerNorm((3, 4)), lambda: nn.Flatten(-2), lambda: nn.Linear(12, 2)]),
+    ],
+)
+def test_a_stacked_model_is_its_members(shape, layers):
+    models = [nn.Sequential(*(layer() for layer in layers)).double() for _ in range(3)]
+    leaves = [torch.stack(own) for own in zip(*(m.parameters() for m in models), strict=True)]
+    inputs = torch.randn(3, 7, *shape, dtype=torch.float64)
+    expected = torch.stack([model(own.clone()) for model, own in zip(models, inputs, strict=True)])
+    torch.testing.assert_close(StackedModel(models[0], leaves)(inputs.clone()), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(2, 5), (5, 2), (3, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gradients_of_the_linear_map(inputs, outputs, bias):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(3, 4, inputs), (3, outputs, inputs), (3, outputs)]
+    arguments = [torch.randn(s, generator=generator, dtype=torch.float64).requires_grad_() for s in shapes]
+    arguments = arguments if bias else [*arguments[:2], None]
+    assert torch.autograd.gradcheck(Linear.apply, arguments)
