@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.training import engines, memory, schedule
+from greedy_ensembles.training import engines, memory, run_folder, schedule
 from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
 
 
@@ -182,3 +182,49 @@ def test_as_many_members_at_once_as_memory_holds(blobs, monkeypatch, more, group
     monkeypatch.setattr(schedule, "make_engine", listen)
     ge.fit(with_batchnorm, blobs, size=5, method="deep", recipe=recipe, schedule="concurrent", **QUIET)
     assert found == groups
+
+
+def test_states_that_take_long_to_write_are_saved_now_and_then_and_at_the_end(blobs, tmp_path, monkeypatch):
+    """A kill then costs some epochs, which are trained again to the same weights."""
+    monkeypatch.setattr(run_folder, "_BRIEF", -1.0)  # everything takes long
+    monkeypatch.setattr(run_folder, "_PATIENCE", 1e9)
+    recipe = ge.Recipe(epochs=5, batch_size=16, augment=noise)
+    options = {"size": 2, "strength": 2.0, "recipe": recipe, "schedule": "concurrent", **QUIET}
+    whole = ge.fit(everything_random, blobs, **options)
+    saved = []
+    write = run_folder.storage.write_tensors
+
+    def listen(path, *others):
+        saved.append(path.name)
+        return write(path, *others)
+
+    monkeypatch.setattr(run_folder.storage, "write_tensors", listen)
+    heard = []
+
+    def stop(event):
+        heard.append((event.member, event.epoch))
+        if heard[-1] == (2, 4):
+            raise Stop
+
+    with pytest.raises(Stop):
+        ge.fit(everything_random, blobs, run_dir=tmp_path, callbacks=[stop], **options)
+    assert saved == ["checkpoint.safetensors"]  # of the first epoch
+    heard.clear()
+    resumed = ge.fit(everything_random, blobs, run_dir=tmp_path, callbacks=[lambda e: heard.append(e.epoch)], **options)
+    assert heard == [2, 2, 3, 3, 4, 4, 5, 5]
+    assert saved.count("checkpoint.safetensors") == 3  # that, the first since it went on, and the last
+    assert same(whole, resumed)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_events_count_what_is_done_of_the_run(blobs, at_once):
+    done = []
+    recipe = ge.Recipe(epochs=2, batch_size=30, members_at_once=at_once)
+    options = {
+        "recipe": recipe,
+        "schedule": "concurrent",
+        "callbacks": [lambda event: done.append(event.done)],
+        **QUIET,
+    }
+    ge.fit(with_batchnorm, blobs, size=5, method="deep", **options)
+    assert done == list(range(1, 5 * 2 + 1))

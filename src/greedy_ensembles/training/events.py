@@ -18,7 +18,8 @@ class Epoch:
     loss: float  #: mean over the training examples, without the diversity term
     diversity: float | None  #: mean of the diversity term over the steps; None where there is none
     validation_accuracy: float | None  #: None without a validation split
-    seconds: float
+    seconds: float  #: of this member; those of members that train together are shared out
+    done: int  #: epochs of the whole run that are finished, of its size * epochs
     model: nn.Module | None  #: the model itself, as it is now; None if the event came from another process
 
 

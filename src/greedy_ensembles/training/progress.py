@@ -27,12 +27,11 @@ class ProgressBars:
     def show(self, event: Epoch, run: str = "training") -> None:
         """Show an epoch of a run that has ended."""
         total = event.size * event.epochs
-        done = (event.member - 1) * event.epochs + event.epoch
         if run not in self._tasks:
             # A run that goes on starts its bar where it is, so that the time left follows from what is done now.
-            self._tasks[run] = self._bars.add_task(run, total=total, completed=done - 1, state="")
+            self._tasks[run] = self._bars.add_task(run, total=total, completed=event.done - 1, state="")
         state = f"member {event.member}/{event.size}  epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}"
-        self._bars.update(self._tasks[run], completed=done, state=state)
+        self._bars.update(self._tasks[run], completed=event.done, state=state)
         if not self._console.is_terminal and event.epoch == event.epochs:
             self._console.print(f"{run}: {state}", highlight=False, soft_wrap=True)
 

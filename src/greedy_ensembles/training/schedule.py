@@ -109,11 +109,18 @@ def _train_one_epoch(engine: Engine, members: list[Member], problem: Problem, st
             member=member.number,
             size=problem.size,
             epochs=problem.recipe.epochs,
+            done=_done(members, position, problem),
             model=member.model,
             **record,  # type: ignore[arg-type]
         )
-        for member, record in zip(members, records, strict=True)
+        for position, (member, record) in enumerate(zip(members, records, strict=True))
     ]
+
+
+def _done(members: list[Member], position: int, problem: Problem) -> int:
+    """Return how many epochs of the run are finished with this one of the group, which is reported member by member."""
+    before = (members[0].number - 1) * problem.recipe.epochs
+    return before + (members[0].epoch - 1) * len(members) + position + 1
 
 
 def _record(
