@@ -18,7 +18,7 @@ from sklearn.datasets import make_moons
 import greedy_ensembles as ge
 from greedy_ensembles.experiments.two_moons import RECIPE, SIZE
 
-REPEATS = 4
+REPEATS = 3
 
 
 def trainings() -> dict[str, Callable[[], object]]:
