@@ -63,7 +63,7 @@ def test_a_grown_ensemble_computes_its_new_members_alone(counting, image_set, tm
     assert (found.log_probs == predict(grown, images).log_probs).all()
 
 
-@pytest.mark.parametrize("change", ["weight", "buffer", "normalize", "layers"])
+@pytest.mark.parametrize("change", ["weight", "buffer", "normalize", "layers", "unsaved"])
 def test_what_changes_predictions_makes_new_ones(image_set, tmp_path, change):
     def model(activation):
         torch.manual_seed(0)
@@ -77,6 +77,8 @@ def test_what_changes_predictions_makes_new_ones(image_set, tmp_path, change):
             member[4].bias[0] += 1
     if change == "buffer":
         member[2].running_mean += 1
+    if change == "unsaved":
+        member[2].register_buffer("running_mean", member[2].running_mean + 1, persistent=False)
     ensemble = ge.Ensemble([member], normalize=(0.5, 0.5) if change == "normalize" else None)
     after = predict(ensemble, images, cache=tmp_path)
     assert (after.log_probs == predict(ensemble, images).log_probs).all()
@@ -115,6 +117,31 @@ def test_a_folder_that_cannot_be_written_costs_no_result(counting, image_set, tm
     with pytest.warns(UserWarning, match="not kept"):
         found = predict(ensemble, images, cache=tmp_path / "file")
     assert (found.log_probs == predict(ensemble, images).log_probs).all()
+
+
+def test_a_batch_that_memory_does_not_hold_is_halved(image_set):
+    class Large(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.fitted = nn.Linear(16, 3), []
+
+        def forward(self, x):
+            if len(x) > 7:
+                raise torch.OutOfMemoryError("too much")
+            self.fitted.append(len(x))
+            return self.layer(x.flatten(1))
+
+    ensemble, images = ge.Ensemble([Large()]), image_set(count=12)
+    found = predict(ensemble, images, batch_size=20)
+    assert ensemble[0].fitted == [5, 5, 2]
+    assert (found.log_probs == predict(ensemble, images, batch_size=5).log_probs).all()
+    with pytest.raises(torch.OutOfMemoryError):
+        predict(ge.Ensemble([Full()]), images)
+
+
+class Full(nn.Module):
+    def forward(self, x):
+        raise torch.OutOfMemoryError("even of one")
 
 
 def test_bad_input(counting, image_set):

@@ -23,6 +23,7 @@ from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.problem import split
 
 SPLITS = ("validation", "test")
+NO_TEST = "test images: lambda_M is chosen on them, so that figures on them are no test of the choice"
 _NOT_OF_DEEP_ENSEMBLES = {"method", "strength", "weighting", "distance"}
 
 
@@ -67,7 +68,7 @@ def try_strengths(
     facts = [facts_of(open_run(folder, make_model, device)) for folder in folders]
     groups = list(group(facts).values())
     check_strength_alone_differs(groups)
-    every = load(facts[0].dataset, "test", root) if on == "test" else training_images(facts[0], root)
+    every = load(facts[0].dataset, "test", root).with_note(NO_TEST) if on == "test" else training_images(facts[0], root)
     results: dict[str, InDomain] = {}
     for run in facts:
         images = every if on == "test" else held_out(run, every)

@@ -64,8 +64,14 @@ class RunFacts:
         model = self.information["model"]
         if not isinstance(model, dict) or "partial" not in model:
             return str(model)
-        name = str(model["partial"]).rpartition(".")[2]
-        return name + "".join(str(argument) for argument in model["args"])
+        name, arguments = str(model["partial"]).rpartition(".")[2], [str(argument) for argument in model["args"]]
+        return f"{name}({', '.join(arguments)})" if len(arguments) > 1 else "".join([name, *arguments])
+
+    @property
+    def training_note(self) -> str:
+        """What is partial or a stand-in about the images that it was trained on, else empty."""
+        data = self.information["data"]
+        return f"trained on {data['name']}: {data['note']}" if data and data["note"] else ""
 
     @property
     def but_the_seed(self) -> dict[str, Any]:
@@ -77,13 +83,23 @@ class RunFacts:
 
     @property
     def setting(self) -> Setting | None:
-        """The place of the run in the paper's tables; None for p* or distances that the paper does not have."""
+        """The place of the run in the paper's tables; None for networks, p* or distances that are not the paper's."""
         configuration, p_star = self.configuration, self.configuration["weighting"] or {}
         published = (p_star.get("class"), p_star.get("overflow"), p_star.get("scale")) == ("Gaussian", "wrap", 5.0)
         distance = configuration["distance"] == "probabilities"
+        if not self._of_the_papers_kind or configuration.get("earlier") is not None:
+            return None
         if configuration["method"] != "deep" and not (configuration["method"] == "greedy" and published and distance):
             return None
         return Setting(self.architecture, self.dataset, self.size, configuration["method"], self.strength)
+
+    @property
+    def _of_the_papers_kind(self) -> bool:
+        """Whether the network is one of ours as it is; one of the same name from elsewhere may be anything."""
+        model = self.information["model"]
+        if not isinstance(model, dict) or not str(model.get("partial")).startswith("greedy_ensembles.models."):
+            return False
+        return set(model["keywords"]) <= {"classes", "channels"}
 
 
 def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
