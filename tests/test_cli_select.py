@@ -74,12 +74,14 @@ def test_the_curve_on_what_was_held_out(select, home, tmp_path):
     assert content["deep"]["accuracy"]["mean"] == pytest.approx(np.mean(accuracies))
 
 
-def test_on_the_test_set_with_a_warning(select):
-    done = select(*SIX, "--on", "test", "--by", "nll")
+def test_on_the_test_set_with_a_warning(select, tmp_path):
+    done = select(*SIX, "--on", "test", "--by", "nll", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert "mnist, 40 images for each seed" in done.output
     assert "harms nll" in done.output
     assert done.stderr.startswith("warning: lambda_M was chosen on test images")
+    for name in ("selection.csv", "selection.json"):  # which are read without what was on the screen
+        assert "no test of the choice" in (tmp_path / name).read_text()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,9 @@ class OodSet:
 Areas = Mapping[str, Mapping[str, Estimate]]
 
 
-def draw_radar(areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int, inner: float | None = None) -> Figure:
+def draw_radar(
+    areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int, inner: float | None = None, about: str = ""
+) -> Figure:
     """Draw areas under ROC curves, 1 on the rim, with bands of one standard error where there is one.
 
     Parameters
@@ -50,6 +52,7 @@ def draw_radar(areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int
     in_domain, images : the name of the in-domain set, and how many of its images were told from the OOD ones.
     inner : the area at the centre, to put figures side by side; None: 0.5, or the tenth below the least area if that
         is smaller.
+    about : what else the caption is to say, such as by which score.
     """
     _check(areas, sets)
     sets = sorted(sets, key=lambda each: not each.synthetic)  # stable: the order within a group is the caller's
@@ -71,7 +74,7 @@ def draw_radar(areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int
         f"{chance} to 1 at the rim, {describe_seeds(estimates)}{bands}."
     )
     notes = [f"{each.name}: {each.note}." for each in sets if each.note]
-    entitle(figure, "", " ".join([caption, *notes]))
+    entitle(figure, "", " ".join([caption, *notes, about]))
     return figure
 
 

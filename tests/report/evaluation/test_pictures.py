@@ -45,6 +45,19 @@ def test_scores_are_by_method_and_seed(comparison):
     }
 
 
+def test_captions_say_the_score_the_networks_and_how_they_were_trained(comparison, tmp_path, monkeypatch):
+    captions = {}
+    monkeypatch.setattr(
+        pictures, "write_figure", lambda figure, path: captions.update({path.stem: figure.get_supxlabel()})
+    )
+    three = dataclasses.replace(renamed(comparison, "a", "b", "c"), notes=comparison.notes)
+    write_pictures(three, tmp_path, {"a": np.zeros((25, 1, 8, 8), np.uint8)})
+    assert list(captions) == ["curves-a", "gallery-a", "curves-b", "curves-c", "radar"]
+    for caption in captions.values():
+        assert "Score: mutual information (nats)" in " ".join(caption.split())
+        assert " ".join(caption.split()).endswith("PreResNet8, 5 members. trained on a part.")
+
+
 @pytest.mark.parametrize("position", [0, 1])
 def test_titles_carry_notes(comparison, tmp_path, monkeypatch, position):
     titles = []
