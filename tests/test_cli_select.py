@@ -61,6 +61,7 @@ def test_the_curve_on_what_was_held_out(select, home, tmp_path):
     assert "warning" not in done.output
     content = json.loads((tmp_path / "selection.json").read_text())
     assert [trial["strength"] for trial in content["trials"]] == [1.0, 9.0]
+    assert [(run["source"], run["seed"]) for run in content["runs"]] == [(name, int(name[-1])) for name in SIX]
     assert (tmp_path / "ablation.png").stat().st_size > 10_000
     # Deep Ensembles by hand: the accuracy on the indices that the training's own function gives.
     from linear_model import make
@@ -82,6 +83,7 @@ def test_on_the_test_set_with_a_warning(select, tmp_path):
     assert done.stderr.startswith("warning: lambda_M was chosen on test images")
     for name in ("selection.csv", "selection.json"):  # which are read without what was on the screen
         assert "no test of the choice" in (tmp_path / name).read_text()
+        assert "trained on mnist: " in (tmp_path / name).read_text()
 
 
 @pytest.mark.parametrize(

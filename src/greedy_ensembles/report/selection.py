@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich import box
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from greedy_ensembles.benchmark.evaluation import InDomain
+from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial
 from greedy_ensembles.report.ablation import draw_ablation
 from greedy_ensembles.report.evaluation.lines import IN_DOMAIN, spelled
@@ -62,7 +64,7 @@ def verdict(selection: Selection) -> str:
     return text
 
 
-def write(selection: Selection, measured_on: InDomain, folder: Path) -> list[Path]:
+def write(selection: Selection, measured_on: InDomain, runs: Sequence[RunFacts], folder: Path) -> list[Path]:
     """Write selection.csv, selection.json and ablation.png into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in ("selection.csv", "selection.json", "ablation.png")]
@@ -70,6 +72,7 @@ def write(selection: Selection, measured_on: InDomain, folder: Path) -> list[Pat
     content = {
         **dataclasses.asdict(selection),
         "measured_on": {"name": measured_on.name, "images": measured_on.images, "note": measured_on.note},
+        "runs": [{"source": run.source, "strength": run.strength, "seed": run.seed, "size": run.size} for run in runs],
     }
     write_bytes(paths[1], [to_json_text(content).encode()])
     name = f"{measured_on.name} [{measured_on.note}]" if measured_on.note else measured_on.name

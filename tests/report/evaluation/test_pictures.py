@@ -55,7 +55,7 @@ def test_captions_say_the_score_the_networks_and_how_they_were_trained(compariso
     assert list(captions) == ["curves-a", "gallery-a", "curves-b", "curves-c", "radar"]
     for caption in captions.values():
         assert "Score: mutual information (nats)" in " ".join(caption.split())
-        assert " ".join(caption.split()).endswith("PreResNet8, 5 members. trained on a part.")
+        assert " ".join(caption.split()).endswith("PreResNet8, 5 members; trained on a part.")
 
 
 @pytest.mark.parametrize("position", [0, 1])

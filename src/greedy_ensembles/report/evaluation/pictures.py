@@ -77,7 +77,7 @@ def _label(method: str) -> str:
 
 def _about(comparison: Comparison) -> str:
     parts = [part for part in (networks(comparison), *comparison.notes) if part]
-    return f"{'. '.join(parts)}." if parts else ""
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def _noted(result: InDomain | OutOfDistribution) -> str:
