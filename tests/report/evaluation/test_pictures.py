@@ -37,6 +37,32 @@ def test_a_radar_from_three_sets_on_and_names_that_are_paths(comparison, tmp_pat
     assert names == ["curves-a-x-npy.png", "curves-a-x-npy-2.png", "curves-ü-b.png", "radar.png"]
 
 
+def test_the_radar_has_areas_under_roc_curves_and_the_kind_of_each_set(comparison, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(pictures, "draw_radar", lambda *given, **options: drawn.append(given))
+    monkeypatch.setattr(pictures, "write_figure", lambda figure, path: None)
+    methods = [
+        dataclasses.replace(
+            method,
+            evaluations=tuple(
+                dataclasses.replace(each, ood=(*each.ood, dataclasses.replace(each.ood[1], name="svhn", auc=0.3)))
+                for each in method.evaluations
+            ),
+        )
+        for method in comparison.methods
+    ]
+    write_pictures(dataclasses.replace(comparison, methods=tuple(methods)), tmp_path, {})
+    ((areas, sets, *_),) = drawn
+    assert {name: estimate.mean for name, estimate in areas["Deep Ensembles"].items()} == pytest.approx(
+        {"uniform": 0.81, "fashion_mnist": 0.6, "svhn": 0.3}
+    )
+    assert [(each.name, each.synthetic, each.images) for each in sets] == [
+        ("uniform", True, 25_000),
+        ("fashion_mnist", False, 9_000),
+        ("svhn", False, 9_000),
+    ]
+
+
 def test_scores_are_by_method_and_seed(comparison):
     scores = pictures._scores(comparison, 1)
     assert {name: (inside.shape, outside.shape) for name, (inside, outside) in scores.items()} == {
