@@ -27,6 +27,12 @@ def test_runs_that_differ_in_their_seed_alone_are_repetitions(run):
         ({"size": 5}, {"size": 11}, ["Deep Ensembles, M = 5", "Deep Ensembles, M = 11"]),
         ({}, {"recipe": {"epochs": 2}}, ["Deep Ensembles, recipe.epochs 20", "Deep Ensembles, recipe.epochs 2"]),
         ({}, {"data": "ab" * 32}, ["Deep Ensembles, data 00000000", "Deep Ensembles, data abababab"]),
+        ({"size": 5}, {"size": 11, "strength": 1.0}, ["Deep Ensembles, M = 5", "greedy, lambda_M = 1, M = 11"]),
+        (
+            {"depth": 8},
+            {"depth": 20, "strength": 1.0},
+            ["greedy, lambda_M = 1, PreResNet20", "Deep Ensembles, PreResNet8"],
+        ),
         (  # another architecture comes with another recipe, which is not worth a mention
             {"depth": 8},
             {"depth": 20, "recipe": {"epochs": 2}},

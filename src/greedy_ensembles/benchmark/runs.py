@@ -135,9 +135,10 @@ def _labels(runs: Sequence[RunFacts]) -> list[str]:
     """Return what tables call each configuration: its method, and as much more as tells it from its namesakes."""
     facts = [_flatten(run.but_the_seed) for run in runs]
     keys = [key for key in dict.fromkeys(key for one in facts for key in one) if not key.startswith("model.")]
-    labels = [_name(run) for run in runs]
+    labels = ["" for _ in runs]  # alike, so that a network or size that not all share is told of every one
+    labels = _told_apart(labels, [{"": run.architecture, "M =": run.size} for run in runs])
+    labels = [_name(run) + label for run, label in zip(runs, labels, strict=True)]
     for details in (
-        [{"": run.architecture, "M =": run.size} for run in runs],
         [{key: one.get(key) for key in keys} for one in facts],
         [{"in": run.source} for run in runs],  # nothing that has a name
     ):
