@@ -159,6 +159,9 @@ def test_a_model_of_ours_need_not_be_named(evaluate, home):
         (["deep-0", "deep-0"], {}, "deep-0 is named twice"),
         (["nowhere"], {}, "holds no run"),
         (["deep-0"], {"model": None}, "trained with a model of your own"),
+        (["deep-0"], {"model": "os:getcwd"}, "--model os:getcwd must be a function that returns a torch.nn.Module"),
+        (["deep-0"], {"model": "os:sep"}, "must be a function that returns a torch.nn.Module, got '/'"),
+        (["deep-0"], {"ood": "cifar10c"}, "cifar10c has no test split"),
         (["deep-0"], {"ood": "unifrom"}, "did you mean 'uniform'"),
         (["deep-0"], {"ood": "svhn"}, "data download svhn"),
         (["deep-0"], {"ood": "mnist"}, "is the in-domain set"),
@@ -177,6 +180,43 @@ def test_mistakes_are_one_line(evaluate, arguments, options, message):
     assert done.exit_code == 1
     assert message in done.output
     assert "Traceback" not in done.output
+
+
+def test_packed_predictions_on_other_images_are_refused(evaluate, home, tmp_path):
+    (home / "photos").mkdir()
+    np.save(home / "photos" / "a.npy", np.zeros((30, 28, 28), np.uint8))
+    assert evaluate("deep-0", "--save-predictions", tmp_path / "x.npz", ood="photos/a.npy").exit_code == 0
+    assert evaluate("greedy-0", tmp_path / "x.npz", ood="photos/a.npy").exit_code == 0
+    np.save(home / "photos" / "a.npy", np.ones((30, 28, 28), np.uint8))
+    done = evaluate("greedy-0", tmp_path / "x.npz", ood="photos/a.npy")
+    assert done.exit_code == 1
+    assert "those of photos/a.npy differ between Deep Ensembles and greedy, lambda_M = 1" in done.output
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_one_member_gets_a_warning_and_a_note(evaluate, home, tmp_path):
+    train(home, "alone", "--size", 1)
+    done = evaluate("alone", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert done.stderr.startswith("warning: mutual information of one member is 0")
+    assert "mutual information of one member is 0" in " ".join(done.stdout.split())
+    assert "(1 member)" not in done.stdout  # the architecture stands before it
+    assert "1 member)" in done.stdout
+    assert "and 1 picture into" in done.stdout
+    assert "mutual information of one member is 0" in (tmp_path / "evaluation.csv").read_text()
+
+
+def test_an_interruption_says_what_is_kept(evaluate, monkeypatch, tmp_path):
+    import tiny_model
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tiny_model.Counting, "forward", interrupt)
+    np.save(tmp_path / "new.npy", np.zeros((3, 28, 28), np.uint8))
+    done = evaluate("deep-0", ood=tmp_path / "new.npy")
+    assert done.exit_code == 130
+    assert done.output == "Interrupted. What was predicted is kept: the same command goes on from there.\n"
 
 
 def test_an_unfinished_run_is_refused(evaluate, home, tmp_path):

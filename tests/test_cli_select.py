@@ -61,25 +61,29 @@ def test_the_curve_on_what_was_held_out(select, home, tmp_path):
     assert "warning" not in done.output
     content = json.loads((tmp_path / "selection.json").read_text())
     assert [trial["strength"] for trial in content["trials"]] == [1.0, 9.0]
+    assert [(run["source"], run["seed"]) for run in content["runs"]] == [(name, int(name[-1])) for name in SIX]
     assert (tmp_path / "ablation.png").stat().st_size > 10_000
-    # Deep Ensembles by hand: the accuracy on the indices that the training's own function gives.
+    # Deep Ensembles by hand, on the indices that the training's own function gives; other images have another NLL.
     from linear_model import make
 
-    data, accuracies = ge.data.load("mnist", "train", home / "data"), []
+    data, likelihoods = ge.data.load("mnist", "train", home / "data"), []
     for seed in (0, 2):
         ensemble = ge.load_run(home / f"deep-{seed}", make).ensemble
         _, held = split(torch.from_numpy(data.labels[:60]), 0.2, seed)
         probs = ensemble.predict_proba(data.images[held.numpy()]).mean(0)
-        accuracies.append(float(ge.metrics.accuracy(probs, data.labels[held.numpy()])))
-    assert content["deep"]["accuracy"]["mean"] == pytest.approx(np.mean(accuracies))
+        likelihoods.append(float(ge.metrics.negative_log_likelihood(probs, data.labels[held.numpy()])))
+    assert content["deep"]["nll"]["mean"] == pytest.approx(np.mean(likelihoods), rel=1e-5)
 
 
-def test_on_the_test_set_with_a_warning(select):
-    done = select(*SIX, "--on", "test", "--by", "nll")
+def test_on_the_test_set_with_a_warning(select, tmp_path):
+    done = select(*SIX, "--on", "test", "--by", "nll", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert "mnist, 40 images for each seed" in done.output
     assert "harms nll" in done.output
     assert done.stderr.startswith("warning: lambda_M was chosen on test images")
+    for name in ("selection.csv", "selection.json"):  # which are read without what was on the screen
+        assert "no test of the choice" in (tmp_path / name).read_text()
+        assert "trained on mnist: " in (tmp_path / name).read_text()
 
 
 @pytest.mark.parametrize(

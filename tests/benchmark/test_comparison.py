@@ -95,6 +95,48 @@ def test_other_images_or_scores_are_refused(evaluation):
         Comparison(())
 
 
+def test_other_images_of_the_same_name_and_count_are_refused(evaluation):
+    def on(inside, outside):
+        found = evaluation(areas={"dtd": 0.5})
+        return dataclasses.replace(
+            found,
+            in_domain=dataclasses.replace(found.in_domain, content=inside),
+            ood=(dataclasses.replace(found.ood[0], content=outside),),
+        )
+
+    unknown = on("", "")  # as in files from before hashes were kept
+    Comparison((Method("a", (on("x", "y"), unknown)), Method("b", (on("x", "y"),))))
+    for name, other in (("mnist", on("z", "y")), ("dtd", on("x", "z"))):
+        with pytest.raises(ValueError, match=f"same images, but those of {name} differ between a and b"):
+            Comparison((Method("a", (unknown, on("x", "y"))), Method("b", (other,))))
+        with pytest.raises(ValueError, match=f"same images, but those of {name} differ between a and a"):
+            Comparison((Method("a", (on("x", "y"), other)),))
+
+
+def test_a_note_on_one_of_the_trainings_names_it(evaluation, information):
+    runs = [
+        (RunFacts("a", information(seed=0, note="partial", data="1" * 64)), evaluation()),
+        (RunFacts("b", information(strength=0.1)), evaluation()),
+    ]
+    assert compare(runs).notes[0] == "Deep Ensembles: trained on mnist: partial"
+
+
+def test_departures_from_the_papers_training_are_noted_where_its_figures_are_shown(evaluation, information):
+    short = {"recipe": {"epochs": 1}}
+    shown = compare([(RunFacts("a", information(**short)), evaluation())])
+    assert shown.notes == ("trained otherwise than in the paper: epochs 1 instead of 20",)
+    without = compare([(RunFacts("a", information(size=4, **short)), evaluation())])  # the paper has M = 3, 5, ...
+    assert without.notes == ()
+
+
+def test_one_member_is_noted(evaluation, information):
+    alone = dataclasses.replace(evaluation(), members=1)
+    (note,) = compare([(RunFacts("a", information(size=1)), alone)]).notes
+    assert note.startswith("mutual information of one member is 0")
+    other = dataclasses.replace(alone, score="max_probability")
+    assert compare([(RunFacts("a", information(size=1)), other)]).notes == ()
+
+
 def test_runs_become_methods(evaluation, information):
     runs = [
         (RunFacts("greedy", information(seed=0, strength=0.1, note="partial")), evaluation(accuracy=0.8)),
@@ -106,6 +148,7 @@ def test_runs_become_methods(evaluation, information):
     assert (deep.label, deep.seeds, deep.sources) == ("Deep Ensembles", (0, 5), ("deep-0", "deep-5"))
     assert [evaluated.in_domain.accuracy for evaluated in deep.evaluations] == [0.9, 0.7]
     assert (greedy.label, greedy.seeds) == ("greedy, lambda_M = 0.1", (0,))
+    assert deep.architecture == "PreResNet8"
     assert greedy.setting == Setting("PreResNet8", "mnist", 5, "greedy", 0.1)
     assert comparison.notes == ("trained on mnist: partial",)
 

@@ -80,13 +80,33 @@ def test_an_ensemble_and_its_predictions_give_the_same(counting, image_set):
 
 def test_a_preset_by_name(counting, image_set, tmp_path):
     inside = image_set(labelled=True)
-    found = evaluate(ge.Ensemble([counting(0)]), inside, "mnist", root=tmp_path, batch_size=4096)
+    ensemble = ge.Ensemble([counting(0), counting(1)])
+    found = evaluate(ensemble, inside, "mnist", root=tmp_path, batch_size=4096)
     assert [(result.name, result.images) for result in found.ood] == [
         ("bernoulli", 25_000),
         ("gaussian", 25_000),
         ("uniform", 25_000),
     ]
     assert found.missing == ("dtd", "fashion_mnist", "omniglot")
+
+
+def test_one_member_has_no_mutual_information(random_predictions):
+    alone = random_predictions(members=1, labelled=True)
+    outside = random_predictions("dtd", members=1, seed=1)
+    with pytest.warns(UserWarning, match=r"mutual information of one member is 0 .* take another score"):
+        found = judge(alone, [outside])
+    assert found.ood[0].auc == 0.5
+    judge(alone, [outside], score="predictive_entropy")  # which it has
+    judge(alone, [])  # in-domain figures have nothing to do with it
+
+
+def test_results_say_which_images_they_are_on(counting, image_set):
+    ensemble = ge.Ensemble([counting(0), counting(1)])
+    one, same, other = (
+        evaluate(ensemble, image_set(labelled=True), {"x": image_set(seed=seed)}).ood[0].content for seed in (1, 1, 2)
+    )
+    assert one == same != other
+    assert len(one) == 64
 
 
 def test_bad_input(counting, image_set, random_predictions):

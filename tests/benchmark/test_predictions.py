@@ -1,3 +1,5 @@
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -83,6 +85,19 @@ def test_what_changes_predictions_makes_new_ones(image_set, tmp_path, change):
     assert (after.log_probs != before.log_probs).any()
 
 
+def test_a_buffer_that_is_not_saved_counts_too(image_set, tmp_path):
+    class Shifted(nn.Module):
+        def __init__(self, shift):
+            super().__init__()
+            self.register_buffer("shift", torch.tensor([shift, 0.0, 0.0]), persistent=False)
+
+        def forward(self, x):
+            return x.flatten(1)[:, :3] + self.shift
+
+    one, other = (predict(ge.Ensemble([Shifted(shift)]), image_set(), cache=tmp_path) for shift in (0.0, 1.0))
+    assert (one.log_probs != other.log_probs).any()
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied"])
 def test_a_damaged_file_is_computed_again(counting, image_set, tmp_path, damage):
     ensemble, images = ge.Ensemble([counting(0)]), image_set()
@@ -115,6 +130,55 @@ def test_a_folder_that_cannot_be_written_costs_no_result(counting, image_set, tm
     with pytest.warns(UserWarning, match="not kept"):
         found = predict(ensemble, images, cache=tmp_path / "file")
     assert (found.log_probs == predict(ensemble, images).log_probs).all()
+
+
+def test_arithmetic_is_in_full_single_precision(counting, image_set, monkeypatch):
+    asked = []
+
+    def record(recipe, device):
+        asked.append((recipe.precision, device.type))
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(predictions, "numerics", record)
+    predict(ge.Ensemble([counting(0), counting(1)]), image_set())
+    assert asked == [("float32", "cpu")] * 2
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_a_gpu_predicts_what_the_cpu_does(image_set):
+    """By default its convolutions would round to ten bits, and differ by a thousandth."""
+    torch.manual_seed(0)
+    member = nn.Sequential(nn.Conv2d(1, 256, 3), nn.ReLU(), nn.Conv2d(256, 64, 2), nn.Flatten(), nn.Linear(64, 10))
+    images = image_set(count=200)
+    on_cpu = predict(ge.Ensemble([member]), images).log_probs
+    on_gpu = predict(ge.Ensemble([member]).to("cuda"), images).log_probs
+    assert on_gpu == pytest.approx(on_cpu, abs=1e-5)
+
+
+def test_a_batch_that_memory_does_not_hold_is_halved(image_set):
+    class Large(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.fitted = nn.Linear(16, 3), []
+
+        def forward(self, x):
+            if len(x) > 7:
+                raise torch.OutOfMemoryError("too much")
+            self.fitted.append(len(x))
+            return self.layer(x.flatten(1))
+
+    ensemble, images = ge.Ensemble([Large()]), image_set(count=12)
+    found = predict(ensemble, images, batch_size=20)
+    assert ensemble[0].fitted == [5, 5, 2]
+    assert (found.log_probs == predict(ensemble, images, batch_size=5).log_probs).all()
+    with pytest.raises(torch.OutOfMemoryError):
+        predict(ge.Ensemble([Full()]), images)
+
+
+class Full(nn.Module):
+    def forward(self, x):
+        raise torch.OutOfMemoryError("even of one")
 
 
 def test_bad_input(counting, image_set):

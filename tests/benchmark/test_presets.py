@@ -80,6 +80,7 @@ def test_sets_of_ones_own_keep_their_path_as_name(image_set, tmp_path):
         (["mnist"], ValueError, "mnist is the in-domain set"),
         (["unifrom"], ValueError, "did you mean 'uniform'"),
         (["svhn"], FileNotFoundError, "data download svhn"),  # missing is an error where it is asked for by name
+        (["cifar10c"], ValueError, r"cifar10c has no test split, but brightness, .*ge\.data\.load\('cifar10c'"),
         (["/no/such/folder"], ValueError, "a path"),
     ],
 )

@@ -27,6 +27,12 @@ def test_runs_that_differ_in_their_seed_alone_are_repetitions(run):
         ({"size": 5}, {"size": 11}, ["Deep Ensembles, M = 5", "Deep Ensembles, M = 11"]),
         ({}, {"recipe": {"epochs": 2}}, ["Deep Ensembles, recipe.epochs 20", "Deep Ensembles, recipe.epochs 2"]),
         ({}, {"data": "ab" * 32}, ["Deep Ensembles, data 00000000", "Deep Ensembles, data abababab"]),
+        ({"size": 5}, {"size": 11, "strength": 1.0}, ["Deep Ensembles, M = 5", "greedy, lambda_M = 1, M = 11"]),
+        (
+            {"depth": 8},
+            {"depth": 20, "strength": 1.0},
+            ["greedy, lambda_M = 1, PreResNet20", "Deep Ensembles, PreResNet8"],
+        ),
         (  # another architecture comes with another recipe, which is not worth a mention
             {"depth": 8},
             {"depth": 20, "recipe": {"epochs": 2}},
@@ -84,10 +90,28 @@ def test_the_place_in_the_papers_tables(run):
     assert run(strength=0.1, weighting=clipped).setting is None
     assert run(strength=0.1, weighting={"class": "FromData"}).setting is None
     assert run(strength=0.1, distance="logits").setting is None
+    assert run(earlier="0" * 64).setting is None
+
+
+@pytest.mark.parametrize(
+    ("model", "same"),
+    [
+        ({"partial": "greedy_ensembles.models.preresnet.PreResNet", "keywords": {"classes": 10, "channels": 1}}, True),
+        ({"partial": "greedy_ensembles.models.preresnet.PreResNet", "keywords": {"blocks_per_stage": 3}}, False),
+        ({"partial": "mine.PreResNet", "keywords": {}}, False),
+        ("mine.PreResNet8", False),
+    ],
+)
+def test_a_network_of_the_same_name_is_not_the_papers(information, model, same):
+    model = {**model, "args": [8]} if isinstance(model, dict) else model
+    facts = RunFacts("x", {**information(), "model": model})
+    assert (facts.setting is not None) == same
 
 
 def test_models_of_ones_own_have_the_name_of_their_factory(information):
     assert RunFacts("x", {**information(), "model": "mine.make"}).architecture == "mine.make"
+    several = {"partial": "mine.Net", "args": [164, 10], "keywords": {}}
+    assert RunFacts("x", {**information(), "model": several}).architecture == "Net(164, 10)"
 
 
 def test_what_cannot_be_known_is_refused(information):

@@ -28,8 +28,8 @@ def root(tmp_path, write_mnist):
 def packed(random_predictions, information, tmp_path):
     """Files of packed predictions on three OOD sets, by what is known of their runs."""
 
-    def make(name, *, names=("uniform", "dtd", "omniglot"), missing=("gaussian",), **options):
-        outside = [random_predictions(each, seed=number) for number, each in enumerate(names)]
+    def make(name, *, names=("uniform", "dtd", "omniglot"), missing=("gaussian",), count=50, **options):
+        outside = [random_predictions(each, seed=number, count=count) for number, each in enumerate(names)]
         inside = random_predictions(options.get("dataset", "mnist"), labelled=True, seed=9)
         known = information(**options)
         return pack_predictions(tmp_path / name, inside, outside, missing=missing, information=known)[0]
@@ -63,9 +63,21 @@ def test_some_of_the_packed_sets(packed):
     found = evaluate_source(source, "mutual_information")
     assert [result.name for result in found.ood] == ["dtd"]
     assert found.missing == ()  # nothing that was asked for
-    (other,) = open_sources([packed("b.npz")], refuse, ood=["svhn"])
     with pytest.raises(ValueError, match=r"ood \(in .*b\.npz\) must be one of 'uniform', 'dtd', 'omniglot'"):
-        evaluate_source(other, "mutual_information")
+        open_sources([packed("b.npz")], refuse, ood=["svhn"])
+
+
+def test_other_sets_are_refused_before_anything_is_predicted(packed):
+    one = packed("a.npz")
+    for options, told in (
+        ({"names": ("uniform", "dtd")}, r"dtd \(50\), no gaussian; name those"),
+        ({"missing": ()}, r"omniglot \(50\); name those"),
+        ({"count": 49}, r"uniform \(49\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"a\.npz has mnist \(50\), .*, and .*b\.npz mnist .*{told}"):
+            open_sources([one, packed("b.npz", seed=5, **options)], refuse)
+    common = open_sources([one, packed("b.npz", seed=5, names=("omniglot", "dtd"), missing=())], refuse, ood=["dtd"])
+    assert [[name for name, _ in source.sets] for source in common] == [["mnist", "dtd"]] * 2
 
 
 def test_packed_again_it_is_the_same(packed, tmp_path):

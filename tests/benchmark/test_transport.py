@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -19,6 +20,7 @@ def packed(random_predictions, tmp_path):
         outside = [
             random_predictions(name, count=count, scale=scale, spread=scale, seed=i) for i, name in enumerate("ab")
         ]
+        inside, *outside = (dataclasses.replace(each, content=f"hash of {each.name}") for each in (inside, *outside))
         return inside, outside, pack_predictions(tmp_path / "run.npz", inside, outside, **options)
 
     return make
@@ -35,6 +37,7 @@ def test_what_comes_out_is_what_went_in_but_for_rounding(packed):
     assert [predictions.name for predictions in found.ood] == ["a", "b"]
     for ours, theirs in zip([inside, *outside], [found.in_domain, *found.ood], strict=True):
         assert theirs.log_probs.dtype == np.float32
+        assert theirs.content == ours.content == f"hash of {ours.name}"
         # Half precision keeps 11 significant bits; normalising moves a row by no more than its largest error.
         bound = (
             2.0**-11 * np.abs(ours.log_probs)
@@ -141,6 +144,17 @@ def test_other_files_are_refused(packed, tmp_path):
     np.savez(file, **{**parts, "header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
     with pytest.raises(FolderError, match="has format 2"):
         unpack_predictions(file)
+
+
+def test_files_from_before_hashes_were_kept_are_read(packed):
+    _, _, (file,) = packed()
+    with np.load(file) as arrays:
+        parts = dict(arrays)
+    header = json.loads(parts["header"].tobytes())
+    for entry in header["sets"]:
+        del entry["content"]
+    np.savez(file, **{**parts, "header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+    assert unpack_predictions(file).in_domain.content == ""
 
 
 def test_bad_arguments(random_predictions, tmp_path):

@@ -16,6 +16,17 @@ def small():
     return figure
 
 
+def test_a_long_caption_takes_no_room_from_the_panels():
+    heights = []
+    for caption in ("short", "a word or two " * 60):
+        figure = new_figure(height=3, width=5)
+        axis = figure.subplots()
+        entitle(figure, "title", caption)
+        figure.canvas.draw()
+        heights.append(axis.get_window_extent().height)
+    assert heights[1] > 0.8 * heights[0]  # three lines have room in every figure
+
+
 @pytest.mark.parametrize(("ending", "start"), [(".png", b"\x89PNG"), (".PNG", b"\x89PNG"), (".pdf", b"%PDF")])
 def test_the_ending_says_the_kind(tmp_path, ending, start):
     path = tmp_path / "new" / f"picture{ending}"

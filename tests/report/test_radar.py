@@ -93,7 +93,8 @@ def test_an_error_between_two_sets_without_is_still_drawn():
     ("least", "inner", "centre", "words"),
     [
         (0.7, None, 0.5, "0.5 at the centre (chance)"),
-        (0.5, None, 0.5, "0.5 at the centre (chance)"),
+        (0.53, None, 0.5, "0.5 at the centre (chance)"),
+        (0.51, None, 0.4, "0.4 at the centre (dotted: chance)"),  # for its band, of 0.02
         (0.43, None, 0.4, "0.4 at the centre (dotted: chance)"),
         (0.09, None, 0.0, "0 at the centre (dotted: chance)"),
         (0.7, 0.6, 0.6, "0.6 at the centre to 1"),
@@ -133,7 +134,7 @@ def test_what_is_no_radar():
         radar({"greedy": areas(dtd=0.7)})
     with pytest.raises(ValueError, match="areas must be from 0 to 1, got 81 for greedy on svhn"):
         radar({"greedy": areas(svhn=81.0)})
-    with pytest.raises(ValueError, match=r"inner must be .* the least area, 0.7; got 0.8"):
+    with pytest.raises(ValueError, match=r"inner must be .* the foot of the least band, 0.68; got 0.8"):
         radar({"greedy": areas()}, inner=0.8)
     with pytest.raises(ValueError, match="images must be at least 1, got 0"):
         OodSet("none", 0, synthetic=True)

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import math
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark.estimate import Estimate
 from greedy_ensembles.benchmark.evaluation import InDomain
+from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.selection import Trial, select
 from greedy_ensembles.report import selection as report
 
@@ -55,8 +57,18 @@ def test_verdicts(chosen, accuracies, text):
     assert text in report.verdict(chosen(*accuracies))
 
 
+def test_an_infinite_likelihood_is_json_and_a_picture_all_the_same(measured_on, tmp_path):
+    good = Estimate(0.5, 0.01, 2)
+    trials = [Trial(None, good, good, good), Trial(1.0, good, Estimate(math.inf, None, 2), good)]
+    paths = report.write(select(trials), measured_on, [], tmp_path)
+    content = json.loads(paths[1].read_text(), parse_constant=pytest.fail)
+    assert content["trials"][0]["nll"]["mean"] == "inf"
+
+
 def test_files(chosen, measured_on, tmp_path):
-    paths = report.write(chosen(0.9, 0.91, 0.85), measured_on, tmp_path / "new")
+    model = {"partial": "PreResNet", "args": [8], "keywords": {}}
+    known = {"size": 2, "configuration": {"strength": 0.1, "seed": 5}, "model": model, "data": None}
+    paths = report.write(chosen(0.9, 0.91, 0.85), measured_on, [RunFacts("runs/a", known)], tmp_path / "new")
     assert [path.name for path in paths] == ["selection.csv", "selection.json", "ablation.png"]
     assert all(path.stat().st_size > 100 for path in paths)
     rows = list(csv.DictReader(paths[0].read_text().splitlines()))
@@ -65,6 +77,12 @@ def test_files(chosen, measured_on, tmp_path):
         ("0.1", "True"),
         ("3.0", "False"),
     ]
+    # Whether others are harmed was not asked, and no column is to look as if it had been.
+    assert {row["harmless"] for row in rows if row["metric"] != "accuracy"} == {""}
+    assert {(row["set"], row["images"], row["note"], row["seeds"]) for row in rows} == {
+        ("mnist, held out", "200", "100 % [odd]", "3")
+    }
     content = json.loads(paths[1].read_text())
     assert (content["chosen"], content["by"], content["measured_on"]["images"]) == (0.1, "accuracy", 200)
+    assert content["runs"] == [{"source": "runs/a", "strength": 0.1, "seed": 5, "size": 2}]
     assert content["trials"][1]["accuracy"] == {"mean": 0.85, "standard_error": 0.005, "seeds": 3}

@@ -8,8 +8,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from greedy_ensembles.benchmark import paper
+from greedy_ensembles.benchmark.departures import departures
 from greedy_ensembles.benchmark.estimate import Estimate, estimate
-from greedy_ensembles.benchmark.evaluation import IN_DOMAIN_METRICS, KINDS, OOD_METRICS, Evaluation
+from greedy_ensembles.benchmark.evaluation import IN_DOMAIN_METRICS, KINDS, ONE_MEMBER, OOD_METRICS, Evaluation
 from greedy_ensembles.benchmark.paper import Cell, Setting
 from greedy_ensembles.benchmark.presets import kind_of
 from greedy_ensembles.benchmark.runs import RunFacts, group, other_differences
@@ -24,6 +25,7 @@ class Method:
     seeds: tuple[int, ...] = ()
     setting: Setting | None = None  #: its place in the paper's tables, if it has one
     sources: tuple[str, ...] = ()  #: where each evaluation comes from
+    architecture: str = ""  #: of its members, if that is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +71,21 @@ class Comparison:
                     "methods must be evaluated on the same images by the same score; "
                     f"{facts[0][0]} was on {_spelled(facts[0][1])}, and {label} on {_spelled(sets)}"
                 )
+        self._check_content()
+
+    def _check_content(self) -> None:
+        """Refuse sets that have a name and a count in common and hold other images, where that is known."""
+        known: dict[str, tuple[str, str]] = {}
+        for method in self.methods:
+            for result in (result for evaluation in method.evaluations for result in evaluation.sets):
+                if not result.content:
+                    continue
+                content, label = known.setdefault(result.name, (result.content, method.label))
+                if content != result.content:
+                    raise ValueError(
+                        "methods must be evaluated on the same images, but those of "
+                        f"{result.name} differ between {label} and {method.label} (their hashes do)"
+                    )
 
     @property
     def first(self) -> Evaluation:
@@ -93,6 +110,11 @@ class Comparison:
             return []
         kinds = [kind for kind in KINDS if self.first.of_kind(kind)]
         return [self._mean_row(kind, method) for kind in kinds for method in self.methods]
+
+    @property
+    def rows(self) -> list[Row]:
+        """All of them."""
+        return [*self.in_domain_rows, *self.ood_rows, *self.mean_rows]
 
     def _in_domain_row(self, method: Method) -> Row:
         results = [evaluation.in_domain for evaluation in method.evaluations]
@@ -158,9 +180,33 @@ def compare(runs: Sequence[tuple[RunFacts, Evaluation]]) -> Comparison:
             tuple(facts.seed for facts in repetitions),
             repetitions[0].setting,
             tuple(facts.source for facts in repetitions),
+            repetitions[0].architecture,
         )
         for label, repetitions in groups.items()
     ]
-    trained = dict.fromkeys(facts.information["data"]["note"] for facts, _ in runs if facts.information["data"])
-    notes = [f"trained on {runs[0][0].dataset}: {note}" for note in trained if note]
-    return Comparison(tuple(methods), (*notes, *other_differences(groups)))
+    comparison = Comparison(tuple(methods))
+    return dataclasses.replace(comparison, notes=(*_notes(comparison, groups), *other_differences(groups)))
+
+
+def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
+    """Return what a reader must know of how the methods were trained, and of figures that say nothing."""
+    first = {label: runs[0] for label, runs in groups.items()}
+    beside_the_paper = {row.method for row in comparison.rows if any(figure.paper for figure in row.figures.values())}
+    trained = {label: facts.training_note for label, facts in first.items()}
+    otherwise = {label: departures(facts) if label in beside_the_paper else "" for label, facts in first.items()}
+    alone = {
+        method.label: ONE_MEMBER if any(each.says_nothing for each in method.evaluations) else ""
+        for method in comparison.methods
+    }
+    return [note for texts in (trained, otherwise, alone) for note in _said_once(texts)]
+
+
+def _said_once(texts: Mapping[str, str]) -> list[str]:
+    """Return texts without a name where they are the same for all methods, else each with the method's.
+
+    >>> _said_once({"a": "x", "b": "x"}), _said_once({"a": "x", "b": ""})
+    (['x'], ['a: x'])
+    """
+    if len(set(texts.values())) == 1:
+        return [text for text in dict.fromkeys(texts.values()) if text]
+    return [f"{label}: {text}" for label, text in texts.items() if text]

@@ -6,6 +6,7 @@ carries both counts. Everything is computed from log-probabilities (`predictions
 """
 
 import dataclasses
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from greedy_ensembles.ensemble import Ensemble
 IN_DOMAIN_METRICS = ("accuracy", "nll", "brier", "ace", "ece")
 OOD_METRICS = ("auc", "ap", "fpr95")
 KINDS = ("synthetic", "natural", "all")
+ONE_MEMBER = (
+    "mutual information of one member is 0 on every image, so it tells none apart (AUC 0.5); take another score, or "
+    "more members"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +42,7 @@ class InDomain:
     ace: float  #: class-wise, 30 ranges of equal count
     ece: float  #: top label, 15 bins of equal width
     scores: Scores = dataclasses.field(repr=False, compare=False)
+    content: str = ""  #: a hash of the images, if it is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +57,7 @@ class OutOfDistribution:
     ap: float
     fpr95: float
     scores: Scores = dataclasses.field(repr=False, compare=False)
+    content: str = ""  #: a hash of the images, if it is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +74,11 @@ class Evaluation:
     def sets(self) -> tuple[InDomain | OutOfDistribution, ...]:
         """The results on all sets, the in-domain one first."""
         return (self.in_domain, *self.ood)
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the OOD figures are those of chance by definition."""
+        return bool(self.ood) and self.members == 1 and self.score == "mutual_information"
 
     def of_kind(self, kind: str) -> tuple[OutOfDistribution, ...]:
         """Return the results on the sets of a kind: synthetic, natural or all."""
@@ -143,7 +155,10 @@ def judge(
     """Evaluate predictions; those on OOD sets may be made one at a time, and are not kept."""
     inside = _in_domain(in_domain, score)
     outside = tuple(_out_of_distribution(inside, predictions, score) for predictions in ood)
-    return Evaluation(score, in_domain.members, inside, outside, tuple(missing))
+    evaluation = Evaluation(score, in_domain.members, inside, outside, tuple(missing))
+    if evaluation.says_nothing:
+        warnings.warn(ONE_MEMBER, stacklevel=2)
+    return evaluation
 
 
 def _in_domain(predictions: Predictions, kind: str) -> InDomain:
@@ -163,6 +178,7 @@ def _in_domain(predictions: Predictions, kind: str) -> InDomain:
         float(metrics.adaptive_calibration_error(probs, labels)),
         float(metrics.expected_calibration_error(probs, labels)),
         scores,
+        predictions.content,
     )
 
 
@@ -177,4 +193,5 @@ def _out_of_distribution(inside: InDomain, predictions: Predictions, kind: str) 
         float(metrics.average_precision(inside.scores, scores)),
         float(metrics.fpr_at_tpr(inside.scores, scores, tpr=0.95)),
         scores,
+        predictions.content,
     )

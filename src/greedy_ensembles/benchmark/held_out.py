@@ -23,6 +23,7 @@ from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.problem import split
 
 SPLITS = ("validation", "test")
+NO_TEST = "test images: lambda_M is chosen on them, so that figures on them are no test of the choice"
 _NOT_OF_DEEP_ENSEMBLES = {"method", "strength", "weighting", "distance"}
 
 
@@ -58,8 +59,8 @@ def try_strengths(
     make_model: ModelFactory | None = None,
     device: torch.device | str = "cpu",
     root: str | Path | None = None,
-) -> tuple[list[Trial], InDomain]:
-    """Return the in-domain figures of each strength over its seeds, and of one run, for the set and its counts.
+) -> tuple[list[Trial], InDomain, list[RunFacts]]:
+    """Return the in-domain figures of each strength over its seeds, those of one run, for the set, and all runs.
 
     The runs must differ in lambda_M and seed alone, with Deep Ensembles among them; each needs two seeds or more.
     """
@@ -67,7 +68,10 @@ def try_strengths(
     facts = [facts_of(open_run(folder, make_model, device)) for folder in folders]
     groups = list(group(facts).values())
     check_strength_alone_differs(groups)
-    every = load(facts[0].dataset, "test", root) if on == "test" else training_images(facts[0], root)
+    if on == "test":
+        every = load(facts[0].dataset, "test", root).with_note(NO_TEST).with_note(facts[0].training_note)
+    else:
+        every = training_images(facts[0], root)
     results: dict[str, InDomain] = {}
     for run in facts:
         images = every if on == "test" else held_out(run, every)
@@ -78,7 +82,7 @@ def try_strengths(
         values = [results[run.source] for run in repetitions]
         figures = {name: estimate([getattr(value, name) for value in values]) for name in CRITERIA}
         trials.append(Trial(repetitions[0].strength, **figures))
-    return trials, results[facts[0].source]
+    return trials, results[facts[0].source], [run for repetitions in groups for run in repetitions]
 
 
 def check_strength_alone_differs(groups: Sequence[Sequence[RunFacts]]) -> None:

@@ -62,8 +62,7 @@ def cell(setting: Setting | None, metric: str, ood: str = "") -> Cell | None:
     """
     if setting is None:
         return None
-    chosen = _strengths().get((setting.architecture, setting.dataset, setting.size))
-    if setting.method == "greedy" and chosen not in (None, setting.strength):
+    if setting.method == "greedy" and _chosen(setting) not in (None, setting.strength):
         return None
     key = _Key(setting.architecture, setting.dataset, setting.size, setting.method, ood, metric)
     return _cells().get(key)
@@ -78,6 +77,19 @@ def mean_cell(setting: Setting | None, metric: str, names: Iterable[str]) -> Cel
     cells = [cell(setting, metric, name) for name in names]
     found = [value.mean for value in cells if value is not None]
     return Cell(statistics.fmean(found), None) if found and len(found) == len(cells) else None
+
+
+def strength_is_known(setting: Setting) -> bool:
+    """Say whether the paper names the lambda_M that it took; Deep Ensembles have none to be named.
+
+    >>> strength_is_known(Setting("PreResNet20", "cifar10", 11, "greedy", 3.0))
+    False
+    """
+    return setting.method != "greedy" or _chosen(setting) is not None
+
+
+def _chosen(setting: Setting) -> float | None:
+    return _strengths().get((setting.architecture, setting.dataset, setting.size))
 
 
 def image_count(ood: str) -> int | None:

@@ -24,6 +24,8 @@ from greedy_ensembles.data.image_set import Labels
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import Normalize, as_tensor, device_of, dtype_of, to_model
 from greedy_ensembles.storage import FolderError, digest_of_tensor
+from greedy_ensembles.training import Recipe
+from greedy_ensembles.training.numerics import numerics
 
 #: Images at once, by the kind of device: what lies in a processor's cache is predicted twice as fast.
 _BATCHES = {"cpu": 64, "cuda": 1024}
@@ -37,12 +39,14 @@ class Predictions:
     log_probs : float32, (members, n, classes).
     labels : int64, (n,), or None.
     note : what a reader of any figure on this set must know, else empty.
+    content : a hash of the images, else empty; predictions are compared only where they are on the same ones.
     """
 
     name: str
     log_probs: npt.NDArray[np.float32]
     labels: Labels | None = None
     note: str = ""
+    content: str = ""
 
     def __post_init__(self) -> None:
         if self.log_probs.ndim != 3 or self.log_probs.dtype != np.float32 or 0 in self.log_probs.shape:
@@ -80,9 +84,9 @@ def predict(
     if not len(images):
         raise ValueError(f"{images.name} holds no images; there is nothing to predict")
     pixels = as_tensor(images.images)
-    content = "" if cache is None else digest_of_tensor(pixels)
+    content = digest_of_tensor(pixels)
     rows = [_of_member(member, ensemble.normalize, pixels, batch_size, content, cache) for member in ensemble]
-    return Predictions(images.name, np.stack(rows), images.labels, images.note)
+    return Predictions(images.name, np.stack(rows), images.labels, images.note, content)
 
 
 def _of_member(
@@ -106,22 +110,36 @@ def _of_member(
 def _compute(
     member: nn.Module, normalize: Normalize | None, pixels: Tensor, batch_size: int
 ) -> npt.NDArray[np.float32]:
-    rows = []
-    with torch.no_grad():
-        for batch in pixels.split(batch_size):
-            logits = member(to_model(batch.to(device_of(member)), normalize, dtype_of(member)))
-            precise = logits if logits.dtype == torch.float64 else logits.float()
-            rows.append(precise.log_softmax(dim=1).float().cpu())
-    log_probs = torch.cat(rows)
+    # In full single precision: by default a GPU's convolutions round to ten bits, and the CPU would say otherwise.
+    with torch.no_grad(), numerics(Recipe(precision="float32"), device_of(member)):
+        log_probs = _in_batches(member, normalize, pixels, batch_size)
     if bad := int(log_probs.isnan().any(dim=1).sum()):
         raise ArithmeticError(f"a member's outputs are NaN or infinite on {bad:,} of {len(pixels):,} images")
     return log_probs.numpy()
 
 
+def _in_batches(member: nn.Module, normalize: Normalize | None, pixels: Tensor, batch_size: int) -> Tensor:
+    """Return log-probabilities in single precision, from batches of half the size where memory does not hold these."""
+    try:
+        return torch.cat([_of_batch(member, normalize, batch) for batch in pixels.split(batch_size)])
+    except torch.OutOfMemoryError:
+        if batch_size == 1:
+            raise
+    return _in_batches(member, normalize, pixels, batch_size // 2)  # after the handler, which would keep what failed
+
+
+def _of_batch(member: nn.Module, normalize: Normalize | None, batch: Tensor) -> Tensor:
+    logits = member(to_model(batch.to(device_of(member)), normalize, dtype_of(member)))
+    precise = logits if logits.dtype == torch.float64 else logits.float()
+    return precise.log_softmax(dim=1).float().cpu()  # type: ignore[no-any-return]
+
+
 def _digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:
     """Return a hash of all that a member's predictions depend on: its layers, weights, statistics and inputs' scale."""
     digest = hashlib.sha256(f"{member!r} {normalize}".encode())
-    for name, value in member.state_dict().items():
+    saved = member.state_dict()
+    unsaved = {name: value for name, value in member.named_buffers() if name not in saved}
+    for name, value in (saved | unsaved).items():
         digest.update(f"{name} {digest_of_tensor(value)}".encode())
     return digest.hexdigest()
 

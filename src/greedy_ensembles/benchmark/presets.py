@@ -56,6 +56,11 @@ def load_ood(name: str, in_domain: ImageSet, root: str | Path | None = None) -> 
     A path keeps the spelling it was given in as its name, so that no picture of one's own passes for a published set.
     """
     channels, size = in_domain.images.shape[1:3]
+    if name in SETS and "test" not in SETS[name].counts:
+        raise ValueError(
+            f"{name} has no test split, but {', '.join(SETS[name].counts)}; evaluate it in Python, with "
+            f"ge.benchmark.evaluate and sets of ge.data.load({name!r}, ...)"
+        )
     if name in SETS:
         split = _split(name, data_root(root)) or "test"  # where neither is there, the error names the usual one
         images = load(name, split, root, size, channels)

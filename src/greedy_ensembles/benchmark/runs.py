@@ -64,8 +64,14 @@ class RunFacts:
         model = self.information["model"]
         if not isinstance(model, dict) or "partial" not in model:
             return str(model)
-        name = str(model["partial"]).rpartition(".")[2]
-        return name + "".join(str(argument) for argument in model["args"])
+        name, arguments = str(model["partial"]).rpartition(".")[2], [str(argument) for argument in model["args"]]
+        return f"{name}({', '.join(arguments)})" if len(arguments) > 1 else "".join([name, *arguments])
+
+    @property
+    def training_note(self) -> str:
+        """What is partial or a stand-in about the images that it was trained on, else empty."""
+        data = self.information["data"]
+        return f"trained on {data['name']}: {data['note']}" if data and data["note"] else ""
 
     @property
     def but_the_seed(self) -> dict[str, Any]:
@@ -77,13 +83,23 @@ class RunFacts:
 
     @property
     def setting(self) -> Setting | None:
-        """The place of the run in the paper's tables; None for p* or distances that the paper does not have."""
+        """The place of the run in the paper's tables; None for networks, p* or distances that are not the paper's."""
         configuration, p_star = self.configuration, self.configuration["weighting"] or {}
         published = (p_star.get("class"), p_star.get("overflow"), p_star.get("scale")) == ("Gaussian", "wrap", 5.0)
         distance = configuration["distance"] == "probabilities"
+        if not self._of_the_papers_kind or configuration.get("earlier") is not None:
+            return None
         if configuration["method"] != "deep" and not (configuration["method"] == "greedy" and published and distance):
             return None
         return Setting(self.architecture, self.dataset, self.size, configuration["method"], self.strength)
+
+    @property
+    def _of_the_papers_kind(self) -> bool:
+        """Whether the network is one of ours as it is; one of the same name from elsewhere may be anything."""
+        model = self.information["model"]
+        if not isinstance(model, dict) or not str(model.get("partial")).startswith("greedy_ensembles.models."):
+            return False
+        return set(model["keywords"]) <= {"classes", "channels"}
 
 
 def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
@@ -119,9 +135,10 @@ def _labels(runs: Sequence[RunFacts]) -> list[str]:
     """Return what tables call each configuration: its method, and as much more as tells it from its namesakes."""
     facts = [_flatten(run.but_the_seed) for run in runs]
     keys = [key for key in dict.fromkeys(key for one in facts for key in one) if not key.startswith("model.")]
-    labels = [_name(run) for run in runs]
+    labels = ["" for _ in runs]  # alike, so that a network or size that not all share is told of every one
+    labels = _told_apart(labels, [{"": run.architecture, "M =": run.size} for run in runs])
+    labels = [_name(run) + label for run, label in zip(runs, labels, strict=True)]
     for details in (
-        [{"": run.architecture, "M =": run.size} for run in runs],
         [{key: one.get(key) for key in keys} for one in facts],
         [{"in": run.source} for run in runs],  # nothing that has a name
     ):

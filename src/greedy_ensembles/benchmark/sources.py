@@ -59,6 +59,11 @@ class Source(Protocol):
         ...
 
     @property
+    def sets(self) -> list[tuple[str, int]]:
+        """The names and counts of images of what `predictions` are on."""
+        ...
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The names of sets that the preset has and we have not."""
         ...
@@ -77,6 +82,11 @@ class FolderSource:
     def missing(self) -> tuple[str, ...]:
         """The names of sets that the preset has and the data folder has not."""
         return self.bench.missing
+
+    @property
+    def sets(self) -> list[tuple[str, int]]:
+        """The names and counts of the image sets."""
+        return [(images.name, len(images)) for images in (self.bench.in_domain, *self.bench.ood.values())]
 
     def predictions(self) -> Iterator[Predictions]:
         """Return the predictions on the in-domain set, and then on each OOD set."""
@@ -103,8 +113,12 @@ class PackedSource:
         by_name = {predictions.name: predictions for predictions in self.packed.ood}
         for name in self.ood:
             check_choice(f"ood (in {self.facts.source})", name, by_name)
-        yield self.packed.in_domain
-        yield from (by_name[name] for name in self.ood or by_name)
+        return iter([self.packed.in_domain, *(by_name[name] for name in self.ood or by_name)])
+
+    @property
+    def sets(self) -> list[tuple[str, int]]:
+        """The names and counts of images of what was packed, and is asked for."""
+        return [(predictions.name, len(predictions)) for predictions in self.predictions()]
 
 
 def kept_beside_the_run(batch_size: int | None = None) -> Predict:
@@ -145,7 +159,24 @@ def open_sources(
             sources.append(PackedSource(facts[path], packed[path], ood))
         else:
             sources.append(FolderSource(facts[path], bench, partial(_ensemble, path, make_model, device), predict))
+    _check_same_sets(sources)
     return sources
+
+
+def _check_same_sets(sources: Sequence[Source]) -> None:
+    """Raise ValueError where packed predictions are on other sets than the rest."""
+    (first, sets), *others = [(source.facts.source, _spelled(source)) for source in sources]
+    for other, theirs in others:
+        if theirs != sets:
+            raise ValueError(
+                f"runs must be compared on the same sets, but {first} has {sets}, and {other} {theirs}; "
+                "name those that all have (--ood)"
+            )
+
+
+def _spelled(source: Source) -> str:
+    there = [f"{name} ({count:,})" for name, count in source.sets]
+    return ", ".join([*there, *(f"no {name}" for name in source.missing)])
 
 
 def open_run(folder: Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:

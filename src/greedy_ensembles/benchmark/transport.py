@@ -62,7 +62,9 @@ def pack_predictions(
             parts.append(predictions.log_probs.astype("<f2").reshape(-1))
         if number == 0:
             labels = np.empty(0, np.int64) if predictions.labels is None else predictions.labels
-        sets.append({"name": predictions.name, "note": predictions.note, "shape": predictions.log_probs.shape})
+        shape = predictions.log_probs.shape
+        known = {"name": predictions.name, "note": predictions.note, "content": predictions.content}
+        sets.append({**known, "shape": shape})
     values = np.concatenate(parts)
     header = {
         "format": _FORMAT,
@@ -139,7 +141,8 @@ def _sets(
         count = int(np.prod(entry["shape"]))
         rounded = values[start : start + count].reshape(entry["shape"])
         own = labels if number == 0 and len(labels) else None
-        sets.append(Predictions(entry["name"], _normalised(rounded), own, entry["note"]))
+        content = entry.get("content", "")  # the first files did not say
+        sets.append(Predictions(entry["name"], _normalised(rounded), own, entry["note"], content))
         start += count
     return sets
 

@@ -61,6 +61,7 @@ def evaluate(
     from greedy_ensembles.benchmark.sources import evaluate_source, ood_images, open_sources, pack_source
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.report.evaluation import show, write_pictures, write_tables
+    from greedy_ensembles.report.evaluation.lines import plural
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--score", score, SCORES)
@@ -81,8 +82,8 @@ def evaluate(
     written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
     if out is not None:
         tables = ", ".join(path.name for path in write_tables(comparison, out))
-        pictures = len(write_pictures(comparison, out, ood_images(sources)))
-        written.append(f"Wrote {tables} and {pictures} pictures into {out}")
+        pictures = plural(len(write_pictures(comparison, out, ood_images(sources))), "picture")
+        written.append(f"Wrote {tables} and {pictures} into {out}")
     console = wide_console()
     show(comparison, console)  # after all is written, which a reader who closes the pipe early must not prevent
     for line in written:
@@ -129,4 +130,8 @@ def progress(shown: bool) -> Iterator[Callable[[int | None], "Predict"]]:
 
             return show
 
-        yield watched
+        try:
+            yield watched
+        except KeyboardInterrupt as interruption:
+            interruption.add_note("Interrupted. What was predicted is kept: the same command goes on from there.")
+            raise

@@ -41,11 +41,11 @@ def select(
     check_out(out)
     make_model = None if model is None else imported(model)
     with progress(not quiet) as predict:
-        trials, measured_on = try_strengths(
+        trials, measured_on, tried = try_strengths(
             runs, predict(batch_size), on=on, make_model=make_model, device=as_device(device), root=root
         )
     selection = choose(trials, by)
-    written = [] if out is None else report.write(selection, measured_on, out)
+    written = [] if out is None else report.write(selection, measured_on, tried, out)
     console = wide_console()
     report.show(selection, measured_on, console)
     if on == "test":

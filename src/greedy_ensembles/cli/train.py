@@ -140,6 +140,8 @@ def _model(name: str, data: "ImageSet") -> Callable[[], Any]:
 
 def imported(name: str) -> Callable[[], Any]:
     """Return a callable named package:function, found as Python finds modules, the current folder included."""
+    from torch import nn
+
     module, _, function = name.partition(":")
     sys.path.insert(0, "")
     try:
@@ -148,6 +150,9 @@ def imported(name: str) -> Callable[[], Any]:
         raise ValueError(f"--model {name} cannot be imported: {error}") from None
     finally:
         sys.path.remove("")
+    made = found() if callable(found) else found
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"--model {name} must be a function that returns a torch.nn.Module, got {made!r}")
     return found  # type: ignore[no-any-return]
 
 

@@ -21,7 +21,9 @@ _BINS = 50
 _SHOWN = 0.999  # of each histogram
 
 
-def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)") -> Figure:
+def draw_curves(
+    scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)", about: str = ""
+) -> Figure:
     """Draw ROC and precision-recall curves, and a histogram for each method.
 
     Parameters
@@ -29,6 +31,7 @@ def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual i
     scores : by the name of a method, scores of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
     in_domain, ood : the names of the sets.
     label : what the score is, with its unit.
+    about : what else the caption is to say, such as which networks made the scores.
     """
     averages = average_scores(scores)
     inside, outside = (len(part) for part in next(iter(averages.values())))
@@ -53,7 +56,8 @@ def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual i
         figure,
         f"{in_domain} (in-domain, {inside:,} images) against {ood} (OOD, {outside:,} images)",
         f"Score: {describe_score(scores, label)}. OOD is the positive class; AUC and AP are those of the curves shown. "
-        f"Dotted: chance. Histograms: heights on a root scale; the highest {1 - _SHOWN:.1%}, at most, left out.",
+        f"Dotted: chance. Histograms: heights on a root scale; the highest {1 - _SHOWN:.1%}, at most, left out. "
+        f"{about}",
     )
     return figure
 

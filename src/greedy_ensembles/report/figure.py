@@ -20,6 +20,7 @@ WIDTH = 7.0  #: inches
 SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  #: points
 GREY, PALE = "#8c8c8c", "#e6e6e6"
 
+_LINES = 3  # of title and caption, beyond the first of each, that figures have room for as they are
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (3, 1, 1, 1), (1, 1))
 _MARKERS = ("o", "s", "^", "D", "v")
@@ -61,9 +62,12 @@ def plain(axis: Axes) -> None:
 def entitle(figure: Figure, title: str, caption: str) -> None:
     """Write a title above the panels and a caption below, in lines that fit the figure."""
     inches = float(figure.get_figwidth())
+    above, below = fill(title, int(14 * inches)), fill(caption, int(19 * inches))
     if title:
-        figure.suptitle(fill(title, int(14 * inches)), fontsize=LARGE)
-    figure.supxlabel(fill(caption, int(19 * inches)), fontsize=SMALL, color="#404040")
+        figure.suptitle(above, fontsize=LARGE)
+    figure.supxlabel(below, fontsize=SMALL, color="#404040")
+    lines = above.count("\n") + below.count("\n")
+    figure.set_figheight(figure.get_figheight() + 0.14 * max(lines - _LINES, 0))
 
 
 def write_figure(figure: Figure, path: Path) -> None:

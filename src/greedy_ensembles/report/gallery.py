@@ -30,6 +30,7 @@ def draw_gallery(
     examples: int = 16,
     seed: int = 0,
     label: str = "mutual information (nats)",
+    about: str = "",
 ) -> Figure:
     """Draw four groups of images, by which of two methods tells them right.
 
@@ -43,6 +44,7 @@ def draw_gallery(
     examples : how many images to show of a group, at most.
     seed : of the lot that decides which.
     label : what the score is, with its unit.
+    about : what else the caption is to say, such as which networks made the scores.
     """
     check_choice("domain", domain, ("ood", "in-domain"))
     check_count("examples", examples, least=1)
@@ -69,7 +71,7 @@ def draw_gallery(
         f"{name}: {len(images):,} {'OOD' if domain == 'ood' else 'in-domain'} images",
         f"Told right: {'at or above' if domain == 'ood' else 'below'} the threshold that balances a method's "
         f"true-positive and true-negative rates ({_rates(averages)}). Score: {describe_score(scores, label)}. "
-        f"Up to {examples} of each group, drawn by lot (seed {seed}).",
+        f"Up to {examples} of each group, drawn by lot (seed {seed}). {about}",
     )
     return figure
 

@@ -40,7 +40,9 @@ class OodSet:
 Areas = Mapping[str, Mapping[str, Estimate]]
 
 
-def draw_radar(areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int, inner: float | None = None) -> Figure:
+def draw_radar(
+    areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int, inner: float | None = None, about: str = ""
+) -> Figure:
     """Draw areas under ROC curves, 1 on the rim, with bands of one standard error where there is one.
 
     Parameters
@@ -48,13 +50,14 @@ def draw_radar(areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int
     areas : by the name of a method and of a set, the area and its standard error over seeds.
     sets : the axes, three or more; synthetic ones are put first.
     in_domain, images : the name of the in-domain set, and how many of its images were told from the OOD ones.
-    inner : the area at the centre, to put figures side by side; None: 0.5, or the tenth below the least area if that
-        is smaller.
+    inner : the area at the centre, to put figures side by side; None: 0.5, or the tenth below the least area and its
+        band if that is smaller.
+    about : what else the caption is to say, such as by which score.
     """
     _check(areas, sets)
     sets = sorted(sets, key=lambda each: not each.synthetic)  # stable: the order within a group is the caller's
     estimates = [estimate for of_method in areas.values() for estimate in of_method.values()]
-    centre = _centre(min(estimate.mean for estimate in estimates), inner)
+    centre = _centre(min(max(estimate.mean - estimate.error, 0.0) for estimate in estimates), inner)
     figure = new_figure(height=5.6, width=5.2)
     axis = cast(PolarAxes, figure.add_subplot(projection="polar"))
     angles = 2 * np.pi * np.arange(len(sets)) / len(sets)
@@ -62,7 +65,7 @@ def draw_radar(areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int
     for angle, each in zip(angles, sets, strict=True):
         _write(axis, angle, _label(each, areas))
     for (method, of_method), style in zip(areas.items(), method_styles(len(areas)), strict=True):
-        _polygon(axis, centre, angles, [of_method.get(each.name) for each in sets], style, method)
+        _polygon(axis, angles, [of_method.get(each.name) for each in sets], style, method)
     _legend(figure, axis, sets)
     chance = {True: " (chance)", False: " (dotted: chance)"}[centre == _CHANCE] if centre <= _CHANCE else ""
     bands = "; bands: one standard error either side" if any(estimate.error for estimate in estimates) else ""
@@ -71,7 +74,7 @@ def draw_radar(areas: Areas, sets: Sequence[OodSet], in_domain: str, images: int
         f"{chance} to 1 at the rim, {describe_seeds(estimates)}{bands}."
     )
     notes = [f"{each.name}: {each.note}." for each in sets if each.note]
-    entitle(figure, "", " ".join([caption, *notes]))
+    entitle(figure, "", " ".join([caption, *notes, about]))
     return figure
 
 
@@ -98,7 +101,9 @@ def _centre(least: float, inner: float | None) -> float:
     if inner is None:
         return min(_CHANCE, math.floor(10 * least) / 10)
     if not 0 <= inner < 1 or least < inner:
-        raise ValueError(f"inner must be from 0 to below 1 and at most the least area, {least:g}; got {inner:g}")
+        raise ValueError(
+            f"inner must be from 0 to below 1 and at most the foot of the least band, {least:g}; got {inner:g}"
+        )
     return inner
 
 
@@ -145,7 +150,7 @@ def _label(each: OodSet, areas: Areas) -> str:
 
 
 def _polygon(
-    axis: PolarAxes, centre: float, angles: np.ndarray, estimates: Iterable[Estimate | None], style: Style, method: str
+    axis: PolarAxes, angles: np.ndarray, estimates: Iterable[Estimate | None], style: Style, method: str
 ) -> None:
     """Draw a closed line through the means, broken where there is none, and a band about it."""
     around = np.r_[angles, 2 * np.pi]
@@ -165,7 +170,7 @@ def _polygon(
     )
     known = np.isfinite(errors)
     if known.any():
-        low, high = np.maximum(means - errors, centre), np.minimum(means + errors, 1)
+        low, high = np.maximum(means - errors, 0), np.minimum(means + errors, 1)
         axis.fill_between(around, low, high, color=style.colour, alpha=0.25, linewidth=0, zorder=2)
         # At a set between two without an error, a band has no width to be seen by.
         axis.vlines(around[known], low[known], high[known], color=style.colour, linewidth=2.2, alpha=0.5, zorder=2)

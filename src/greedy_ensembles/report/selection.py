@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich import box
@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from greedy_ensembles.benchmark.evaluation import InDomain
+from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial
 from greedy_ensembles.report.ablation import draw_ablation
 from greedy_ensembles.report.evaluation.lines import IN_DOMAIN, spelled
 from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.json_text import to_json_text
 from greedy_ensembles.storage import write_bytes
 
 _COLUMNS = [column for column in IN_DOMAIN if column.metric in CRITERIA]
@@ -62,30 +64,34 @@ def verdict(selection: Selection) -> str:
     return text
 
 
-def write(selection: Selection, measured_on: InDomain, folder: Path) -> list[Path]:
+def write(selection: Selection, measured_on: InDomain, runs: Sequence[RunFacts], folder: Path) -> list[Path]:
     """Write selection.csv, selection.json and ablation.png into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in ("selection.csv", "selection.json", "ablation.png")]
-    write_bytes(paths[0], [_to_csv(selection).encode()])
+    write_bytes(paths[0], [_to_csv(selection, measured_on).encode()])
     content = {
         **dataclasses.asdict(selection),
         "measured_on": {"name": measured_on.name, "images": measured_on.images, "note": measured_on.note},
+        "runs": [{"source": run.source, "strength": run.strength, "seed": run.seed, "size": run.size} for run in runs],
     }
-    write_bytes(paths[1], [json.dumps(content, indent=2).encode() + b"\n"])
+    write_bytes(paths[1], [to_json_text(content).encode()])
     name = f"{measured_on.name} [{measured_on.note}]" if measured_on.note else measured_on.name
     trials = [selection.deep, *selection.trials]
     write_figure(draw_ablation(trials, name, measured_on.images, selection.chosen), paths[2])
     return paths
 
 
-def _to_csv(selection: Selection) -> str:
+def _to_csv(selection: Selection, measured_on: InDomain) -> str:
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(["lambda_M", "metric", "seeds", "mean", "standard_error", "harmless"])
+    writer.writerow(["set", "images", "lambda_M", "metric", "seeds", "mean", "standard_error", "harmless", "note"])
     for trial in (selection.deep, *selection.trials):
         strength = "" if trial.strength is None else trial.strength
-        harmless = "" if trial.strength is None else trial.strength in selection.harmless
         for metric in CRITERIA:
             figure = getattr(trial, metric)
-            writer.writerow([strength, metric, figure.seeds, figure.mean, figure.standard_error, harmless])
+            # Of the other criteria nothing was asked.
+            judged = metric == selection.by and trial.strength is not None
+            harmless = trial.strength in selection.harmless if judged else ""
+            about = [measured_on.name, measured_on.images, strength, metric, figure.seeds]
+            writer.writerow([*about, figure.mean, figure.standard_error, harmless, measured_on.note])
     return output.getvalue()

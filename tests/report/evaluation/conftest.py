@@ -23,5 +23,8 @@ def comparison():
         (0, 5),
         Setting("PreResNet8", "mnist", 5, "deep"),
         ("runs/a_0", "runs/a_5"),
+        "PreResNet8",
     )
-    return Comparison((deep, Method("mine", (evaluation(0.1),), (0,))), ("trained on a part",))
+    return Comparison(
+        (deep, Method("mine", (evaluation(0.1),), (0,), architecture="PreResNet8")), ("trained on a part",)
+    )

@@ -20,6 +20,12 @@ def test_csv_has_one_figure_a_line(comparison):
     counts = [area[name] for name in ("in_domain_images", "images", "paper_images", "seeds")]
     assert counts == ["100", "9000", "10000", "2"]
     assert (area["kind"], area["note"]) == ("natural", "50 % of it & no more")
+    assert (area["networks"], area["score"], area["notes"]) == (
+        "PreResNet8, 5 members",
+        "mutual_information",
+        "trained on a part",
+    )
+    assert {row["score"] for row in rows if row["kind"] == "in-domain"} == {""}
     (hole,) = (r for r in rows if r["set"] == "dtd")
     assert (hole["kind"], hole["mean"], hole["images"]) == ("missing", "", "")
 
@@ -30,9 +36,10 @@ def test_json_has_every_seed(comparison):
     assert [each["in_domain"]["accuracy"] for each in deep["evaluations"]] == pytest.approx([0.9, 0.92])
     assert [each["ood"][0]["auc"] for each in deep["evaluations"]] == pytest.approx([0.8, 0.82])
     assert (deep["seeds"], deep["sources"]) == ([0, 5], ["runs/a_0", "runs/a_5"])
-    assert deep["setting"]["architecture"] == "PreResNet8"
+    assert deep["setting"]["architecture"] == mine["architecture"] == "PreResNet8"
     assert mine["setting"] is None
     assert "scores" not in to_json(comparison)
+    assert "content" in deep["evaluations"][0]["ood"][0]
     assert content["ood"][0]["figures"]["auc"]["standard_error"] == pytest.approx(0.01)
     assert (content["missing"], content["notes"], content["score"]) == (
         ["dtd"],

@@ -1,3 +1,5 @@
+import dataclasses
+
 from greedy_ensembles.report.evaluation.lines import IN_DOMAIN, OOD, footnotes, lines, marks_of, titles
 
 
@@ -45,6 +47,16 @@ def test_footnotes(comparison):
         "±: standard error of the mean over seeds",
         "trained on a part",
     ]
+
+
+def test_titles_have_the_networks_that_all_share(comparison):
+    assert titles(comparison)[0] == "mnist, in-domain (PreResNet8, 5 members)"
+    one, other = comparison.methods
+    larger = dataclasses.replace(other.evaluations[0], members=11)
+    sizes = dataclasses.replace(comparison, methods=(one, dataclasses.replace(other, evaluations=(larger,))))
+    assert titles(sizes)[0] == "mnist, in-domain (PreResNet8)"
+    networks = dataclasses.replace(comparison, methods=(one, dataclasses.replace(other, architecture="VGG16BN")))
+    assert titles(networks)[0] == "mnist, in-domain (5 members)"
 
 
 def test_titles_have_the_count_of_in_domain_images(comparison):

@@ -19,6 +19,16 @@ def test_no_figure_is_cut_off(comparison, width):
     assert "(a) 50 % of it & no more" in text
 
 
+def test_all_lines_of_a_long_name_are_indented(comparison):
+    methods = (dataclasses.replace(comparison.methods[0], label="a name of many words that one line will not hold"),)
+    output = io.StringIO()
+    show(dataclasses.replace(comparison, methods=methods), Console(file=output, width=80))
+    lines = output.getvalue().splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("  a name"))
+    assert lines[start + 1].startswith("  ")
+    assert lines[start + 1].strip()
+
+
 def test_names_in_brackets_are_no_markup(comparison):
     methods = (dataclasses.replace(comparison.methods[0], label="[bold]x[/bold]"),)
     output = io.StringIO()

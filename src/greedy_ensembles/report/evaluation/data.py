@@ -6,16 +6,16 @@ Shares are from 0 to 1 and the NLL is in nats, whatever tables show; the paper's
 import csv
 import dataclasses
 import io
-import json
-import math
 from typing import Any
 
 from greedy_ensembles.benchmark.comparison import Comparison, Figure, Row
 from greedy_ensembles.benchmark.evaluation import Evaluation
+from greedy_ensembles.report.evaluation.lines import networks
+from greedy_ensembles.report.json_text import to_json_text
 from greedy_ensembles.version import __version__
 
 _FIELDS = ("set", "kind", "in_domain_images", "images", "method", "seeds", "metric", "mean", "standard_error")
-_PAPER_FIELDS = ("paper", "paper_standard_error", "difference", "paper_images", "note")
+_PAPER_FIELDS = ("paper", "paper_standard_error", "difference", "paper_images", "note", "score", "networks", "notes")
 
 
 def to_csv(comparison: Comparison) -> str:
@@ -23,7 +23,7 @@ def to_csv(comparison: Comparison) -> str:
     output = io.StringIO()
     writer = csv.DictWriter(output, [*_FIELDS, *_PAPER_FIELDS], lineterminator="\n")
     writer.writeheader()
-    for row in (*comparison.in_domain_rows, *comparison.ood_rows, *comparison.mean_rows):
+    for row in comparison.rows:
         known = {
             "set": row.set,
             "kind": row.kind,
@@ -32,6 +32,9 @@ def to_csv(comparison: Comparison) -> str:
             "method": row.method,
             "paper_images": row.paper_images,
             "note": row.note,
+            "score": "" if row.kind == "in-domain" else comparison.first.score,
+            "networks": networks(comparison),
+            "notes": "; ".join(comparison.notes),
         }
         if not row.figures:
             writer.writerow(known)
@@ -63,6 +66,7 @@ def to_json(comparison: Comparison) -> str:
         "methods": [
             {
                 "label": method.label,
+                "architecture": method.architecture,
                 "seeds": method.seeds,
                 "sources": method.sources,
                 "setting": None if method.setting is None else dataclasses.asdict(method.setting),
@@ -71,7 +75,7 @@ def to_json(comparison: Comparison) -> str:
             for method in comparison.methods
         ],
     }
-    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+    return to_json_text(content)
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -89,11 +93,3 @@ def _without_scores(evaluation: Evaluation) -> dict[str, Any]:
         "in_domain": plain(evaluation.in_domain),
         "ood": [plain(result) for result in evaluation.ood],
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

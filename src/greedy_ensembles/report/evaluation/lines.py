@@ -62,7 +62,7 @@ def lines(rows: Iterable[Row], columns: Sequence[Column], marks: dict[str, str])
 def _of_method(row: Row, columns: Sequence[Column]) -> list[Line]:
     figures = [(row.figures[column.metric], column) for column in columns]
     seeds = figures[0][0].ours.seeds
-    result = [Line(1, row.method, f"{seeds} seed{'s' * (seeds > 1)}", tuple(_ours(*pair) for pair in figures))]
+    result = [Line(1, row.method, plural(seeds, "seed"), tuple(_ours(*pair) for pair in figures))]
     if any(figure.paper for figure, _ in figures):
         count = "" if row.paper_images is None else f"{row.paper_images:,}"
         result.append(Line(2, "paper", count, tuple(_papers(*pair) for pair in figures)))
@@ -107,22 +107,38 @@ def footnotes(comparison: Comparison) -> list[str]:
     if comparison.first.missing:
         missing = ", ".join(comparison.first.missing)
         explained.append(f"missing: {missing} (not in the data folder; means are over the sets that are there)")
-    if any(figure.paper for row in _all_rows(comparison) for figure in row.figures.values()):
+    if any(figure.paper for row in comparison.rows for figure in row.figures.values()):
         explained.append("differs: ours less the paper's, whose means are over the same sets")
     if any(len(method.evaluations) > 1 for method in comparison.methods):
         explained.append(f"{PLUS_MINUS}: standard error of the mean over seeds")
     return [*explained, *comparison.notes]
 
 
-def _all_rows(comparison: Comparison) -> list[Row]:
-    return [*comparison.in_domain_rows, *comparison.ood_rows, *comparison.mean_rows]
+def networks(comparison: Comparison) -> str:
+    """Return what all methods have in common of architecture and size; what they have not is in their labels."""
+    architectures = {method.architecture for method in comparison.methods}
+    sizes = {evaluation.members for method in comparison.methods for evaluation in method.evaluations}
+    common = list(architectures) if len(architectures) == 1 else []
+    if len(sizes) == 1:
+        common.append(plural(sizes.pop(), "member"))
+    return ", ".join(part for part in common if part)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count and what is counted.
+
+    >>> plural(1, "seed"), plural(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def titles(comparison: Comparison) -> tuple[str, str]:
     """Return the headings of the two tables."""
     first = comparison.first
     score = first.score.replace("_", " ")
+    made_of = networks(comparison)
     return (
-        f"{first.in_domain.name}, in-domain",
+        f"{first.in_domain.name}, in-domain" + (f" ({made_of})" if made_of else ""),
         f"OOD sets (positive) against {first.in_domain.images:,} images of {first.in_domain.name}, by {score}",
     )

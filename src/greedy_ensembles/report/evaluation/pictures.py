@@ -10,6 +10,7 @@ from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.evaluation import InDomain, OutOfDistribution
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.report.curves import draw_curves
+from greedy_ensembles.report.evaluation.lines import networks
 from greedy_ensembles.report.figure import write_figure
 from greedy_ensembles.report.gallery import draw_gallery
 from greedy_ensembles.report.radar import OodSet, draw_radar
@@ -28,13 +29,14 @@ def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, By
 
     images : the images of OOD sets by name, in the order of their scores.
     """
-    label, inside = _LABELS[comparison.first.score], comparison.first.in_domain
+    label, inside, about = _LABELS[comparison.first.score], comparison.first.in_domain, _about(comparison)
     written = []
     for number, (result, stem) in enumerate(zip(comparison.first.ood, _stems(comparison), strict=True)):
         scores = _scores(comparison, number)
-        figures = {f"curves-{stem}": draw_curves(scores, _noted(inside), _noted(result), label)}
+        figures = {f"curves-{stem}": draw_curves(scores, _noted(inside), _noted(result), label, about)}
         if len(comparison.methods) == 2 and result.name in images:
-            figures[f"gallery-{stem}"] = draw_gallery(images[result.name], scores, _noted(result), label=label)
+            pictures = images[result.name]
+            figures[f"gallery-{stem}"] = draw_gallery(pictures, scores, _noted(result), label=label, about=about)
         for name, figure in figures.items():
             written.append(folder / f"{name}.png")
             write_figure(figure, written[-1])
@@ -53,7 +55,8 @@ def _write_radar(comparison: Comparison, path: Path) -> None:
     }
     sets = [OodSet(each.name, each.images, each.kind == "synthetic", each.note) for each in comparison.first.ood]
     inside = comparison.first.in_domain
-    write_figure(draw_radar(areas, sets, _noted(inside), inside.images), path)
+    about = f"Score: {_LABELS[comparison.first.score]}. {_about(comparison)}"
+    write_figure(draw_radar(areas, sets, _noted(inside), inside.images, about=about), path)
 
 
 def _scores(comparison: Comparison, number: int) -> Scores:
@@ -70,6 +73,11 @@ def _scores(comparison: Comparison, number: int) -> Scores:
 def _label(method: str) -> str:
     """Return a method's label with spaces at which no line is broken about its equals signs."""
     return method.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+
+
+def _about(comparison: Comparison) -> str:
+    parts = [part for part in (networks(comparison), *comparison.notes) if part]
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def _noted(result: InDomain | OutOfDistribution) -> str:

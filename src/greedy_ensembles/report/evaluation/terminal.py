@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.report.evaluation.lines import IN_DOMAIN, OOD, Column, Line, footnotes, lines, marks_of, titles
@@ -34,5 +35,6 @@ def _table(content: Sequence[Line], columns: Sequence[Column]) -> Table:
         table.add_column(column.heading, justify="right", min_width=widest)
     for line in content:
         style = {0: "bold", 1: "", 2: "dim"}[line.level]
-        table.add_row(escape(" " * line.level + line.name), line.count, *line.cells, style=style)
+        name = Padding(Text(line.name), (0, 0, 0, line.level))  # so that all lines of a long one are indented
+        table.add_row(name, line.count, *line.cells, style=style)
     return table
