@@ -62,7 +62,7 @@ def cell(setting: Setting | None, metric: str, ood: str = "") -> Cell | None:
     """
     if setting is None:
         return None
-    chosen = _strengths().get((setting.architecture, setting.dataset, setting.size))
+    chosen = chosen_strengths().get((setting.architecture, setting.dataset, setting.size))
     if setting.method == "greedy" and chosen not in (None, setting.strength):
         return None
     key = _Key(setting.architecture, setting.dataset, setting.size, setting.method, ood, metric)
@@ -98,7 +98,7 @@ def table(name: str) -> tuple[dict[str, str], ...]:
 
 
 @functools.cache
-def _strengths() -> dict[tuple[str, str, int], float]:
+def chosen_strengths() -> dict[tuple[str, str, int], float]:
     """Return lambda_M by architecture, in-domain set and size, where the paper names it."""
     named = {
         (row["architecture"], _SETS[row["dataset"]], _SIZE): float(row["lambda_m"])
