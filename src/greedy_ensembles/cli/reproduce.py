@@ -79,6 +79,9 @@ def reproduce(
         return
     check_choice("STUDY", study, STUDIES)
     asked = STUDIES[study]
+    if asked.special is not None and listed:
+        show_studies([asked], _protocol(False, None, None, None, None, False), device_found(place), root)
+        return
     if asked.special is not None:
         asked.special(page or out / study, not quiet)
         print(f"Wrote {(page or out / study) / f'{study}.md'}")

@@ -19,7 +19,7 @@ def overhead_table(gathered: Gathered) -> str:
     for case, records in cases.items():
         seconds = statistics.fmean(_epochs(records))
         more = "" if deep is None or case.strength is None else f"{100 * (seconds / deep - 1):+.0f} %"
-        rows.append([case.label, f"{len(records)}", f"{seconds:.3f}", more, _predicting(records)])
+        rows.append([gathered.section.label(case), f"{len(records)}", f"{seconds:.3f}", more, _predicting(records)])
     heading = ["method", "runs", "seconds a member and epoch", "more than Deep Ensembles", "ms an image, all members"]
     printed = [row for row in paper.table("overhead") if row["architecture"] == gathered.section.cases[0].model]
     lines = [
@@ -37,7 +37,7 @@ def corruption_table(gathered: Gathered) -> str:
     for severity in "12345":
         for case, records in _by_case(gathered).items():
             cells = [_over_corruptions(records, severity, metric) for metric in ("accuracy", "nll")]
-            rows.append([severity, case.label, f"{len(records)}", *cells])
+            rows.append([severity, gathered.section.label(case), f"{len(records)}", *cells])
     found = next(iter(gathered.done.values())).corruptions or {}
     names = dict.fromkeys(name.partition("/")[0] for name in found)
     heading = ["severity", "method", "seeds", "accuracy (%)", "NLL x 100"]

@@ -43,19 +43,19 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
     for case in section.cases:
         repetitions = [(job, record) for job, record in done.items() if job.case == case]
         if repetitions:
-            methods.append(_method(case, repetitions, shelf, scores))
+            methods.append(_method(section.label(case), case, repetitions, shelf, scores))
     if not methods:
         return None
     notes = dict.fromkeys(training_note(record) for record in done.values())
-    return Comparison(tuple(methods), tuple(note for note in (*notes, *_exposed(section.cases)) if note))
+    return Comparison(tuple(methods), tuple(note for note in (*notes, *_exposed(section)) if note))
 
 
-def _method(case: Case, repetitions: Sequence[tuple[Job, Record]], shelf: Shelf, scores: bool) -> Method:
+def _method(label: str, case: Case, repetitions: Sequence[tuple[Job, Record]], shelf: Shelf, scores: bool) -> Method:
     facts = [RunFacts(record.name, record.information) for _, record in repetitions]
     check_seeds(facts)
     evaluations = tuple(_evaluation(record, shelf, scores) for _, record in repetitions)
     return Method(
-        case.label,
+        label,
         evaluations,
         tuple(job.seed for job, _ in repetitions),
         _outlier_exposure(case) or facts[0].setting,
@@ -85,11 +85,11 @@ def training_note(record: Record) -> str:
     return f"trained on {data['name']}: {data['note']}" if data["note"] else ""
 
 
-def _exposed(cases: Iterable[Case]) -> Iterable[str]:
-    for case in cases:
+def _exposed(section: Section) -> Iterable[str]:
+    for case in section.cases:
         if case.strength is not None and case.weighting not in WEIGHTINGS:
             dataset, split = split_of(case.weighting)
             yield (
-                f"{case.label}: members were trained to differ on images of {dataset} ({split}), so {dataset} as an "
+                f"{section.label(case)}: members were trained to differ on images of {dataset} ({split}), so {dataset} as an "
                 "OOD set is no surprise to it"
             )

@@ -53,7 +53,7 @@ class Workshop:
 
     def folder(self, job: Job) -> Path:
         """Return the run folder of a job."""
-        return self.out / "runs" / job.name
+        return self.out / "runs" / job.run
 
 
 def do(job: Job, study: Study, workshop: Workshop) -> Record:
@@ -137,7 +137,7 @@ def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, recor
         evaluation = plain(judge(inside, outside, missing=bench.missing))
         record = dataclasses.replace(record, evaluation=evaluation, prediction=prediction, packed=packed)
     elif not study.corruptions:
-        _, prediction = _timed(ensemble, sets.bench(job.case.dataset).in_domain)
+        _, prediction = _timed(ensemble, sets.test(job.case.dataset))
         record = dataclasses.replace(record, prediction=prediction)
     if study.corruptions:
         record = dataclasses.replace(record, corruptions=_corrupted(ensemble, sets))

@@ -91,7 +91,7 @@ def _section(
     elif not study.evaluated and gathered.done:
         yield corruption_table(gathered) if study.corruptions else overhead_table(gathered)
     else:
-        yield "No run of this section is done yet."
+        yield "No run of this section has come to its end."
     last = next((record for record in reversed(gathered.done.values())), None)
     yield _missing(gathered, circumstances.device if last is None else cost.device_of(last))
     if sentences := read(gathered):
@@ -111,7 +111,9 @@ def _missing(gathered: Gathered, device: cost.Device) -> str:
         seeds = ", ".join(str(job.seed) for job in own)
         seconds = sum(price.seconds for price in own.values())
         how = "as timed" if all(price.measured for price in own.values()) else "by the table"
-        lines.append(f"- {case.label} ({case.model}, M = {case.size}), seeds {seeds}: {cost.spelled(seconds)} ({how})")
+        lines.append(
+            f"- {gathered.section.label(case)} ({case.model}, M = {case.size}), seeds {seeds}: {cost.spelled(seconds)} ({how})"
+        )
     return lines[0] + "\n\n" + "\n".join(lines[1:])
 
 
@@ -165,6 +167,6 @@ def _run(job: Job, record: Record) -> dict[str, Any]:
         "epoch_seconds": record.epoch_seconds,
         "prediction": record.prediction,
         "recipe": record.information.get("configuration", {}).get("recipe"),
-        "data": record.information.get("data"),
+        "data": {key: record.information.get("data", {}).get(key) for key in ("name", "images", "note")},
         **record.machine,
     }

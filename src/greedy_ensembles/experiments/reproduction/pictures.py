@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from greedy_ensembles.benchmark import Comparison, Trial
+from greedy_ensembles.benchmark import Comparison, select
 from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.experiments.reproduction.curve import can_choose, trials
 from greedy_ensembles.experiments.reproduction.study import Section
 from greedy_ensembles.report.ablation import draw_ablation
 from greedy_ensembles.report.evaluation import write_pictures, write_radar
@@ -23,9 +24,9 @@ def write_section_pictures(
     """
     if everything:
         return write_pictures(comparison, folder / section.stem, images)
-    written = []
+    written, labels = [], {method.label for method in comparison.methods}
     if section.curve:
-        if len(comparison.methods) > 1:
+        if any(case.strength for case in section.cases if section.label(case) in labels):
             written.append(folder / f"{section.stem}-curve.png")
             _write_curve(section, comparison, written[-1])
     elif len(comparison.first.ood) >= _AXES:
@@ -35,11 +36,9 @@ def write_section_pictures(
 
 
 def _write_curve(section: Section, comparison: Comparison, path: Path) -> None:
-    strengths = {case.label: case.strength for case in section.cases}
-    trials = [
-        Trial(strengths[row.method], **{name: row.figures[name].ours for name in ("accuracy", "nll", "ace")})
-        for row in comparison.in_domain_rows
-    ]
+    tried, chosen = trials(section, comparison), None
+    if can_choose(tried):
+        chosen = select(tried).chosen
     inside = comparison.first.in_domain
     name = f"{inside.name} [{inside.note}]" if inside.note else inside.name
-    write_figure(draw_ablation(trials, name, inside.images), path)
+    write_figure(draw_ablation(tried, name, inside.images, chosen), path)

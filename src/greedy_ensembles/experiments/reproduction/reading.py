@@ -7,11 +7,13 @@ paper's last decimal; otherwise the two are level.
 import statistics
 from collections.abc import Iterator
 
-from greedy_ensembles.benchmark import Comparison, Method
+from greedy_ensembles.benchmark import Comparison, Method, select
 from greedy_ensembles.benchmark.comparison import Figure, Row
 from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.experiments.reproduction.curve import can_choose, trials
 from greedy_ensembles.experiments.reproduction.gather import Gathered
-from greedy_ensembles.experiments.reproduction.study import Target
+from greedy_ensembles.experiments.reproduction.study import DEEP, Section, Target
+from greedy_ensembles.report.selection import verdict as explain
 
 _HALF_A_HUNDREDTH = 0.005
 _HALF_A_TENTH_OF_A_POINT = 0.0005  # of an accuracy
@@ -21,7 +23,7 @@ _NEAR = 0.02  # of an AUC
 def read(gathered: Gathered) -> list[str]:
     """Return sentences on a section: the methods beside each other, beside the paper, targets, and what diverged."""
     sentences = [
-        f"{job.case.label}, seed {job.seed}, diverged: {record.message.partition('. Try')[0]}."
+        f"{gathered.section.label(job.case)}, seed {job.seed}, diverged: {record.message.partition('. Try')[0]}."
         for job, record in gathered.diverged.items()
     ]
     if gathered.comparison is None:
@@ -30,7 +32,7 @@ def read(gathered: Gathered) -> list[str]:
     sentences += list(_beside_deep(comparison))
     sentences += list(_beside_the_paper(comparison))
     if gathered.section.curve:
-        sentences += list(_along_the_curve(comparison))
+        sentences += list(_along_the_curve(gathered.section, comparison))
     for target in gathered.section.targets:
         sentences += list(_reached(target, comparison))
     if any(len(method.evaluations) < 2 for method in comparison.methods):
@@ -39,7 +41,7 @@ def read(gathered: Gathered) -> list[str]:
 
 
 def _is_deep(method: Method) -> bool:
-    return method.label == "Deep Ensembles"
+    return method.label == DEEP
 
 
 def compared(ours: Estimate, theirs: Estimate, least: float = _HALF_A_HUNDREDTH) -> int:
@@ -117,7 +119,7 @@ def _papers(row: Row) -> Figure | None:
     return figure if figure.paper is not None else None
 
 
-def _along_the_curve(comparison: Comparison) -> Iterator[str]:
+def _along_the_curve(section: Section, comparison: Comparison) -> Iterator[str]:
     inside = {row.method: row.figures["accuracy"].ours for row in comparison.in_domain_rows}
     greedy = {method.label: inside[method.label] for method in comparison.methods if not _is_deep(method)}
     if len(greedy) < 2:
@@ -127,6 +129,9 @@ def _along_the_curve(comparison: Comparison) -> Iterator[str]:
     verdict = {1: "rises", 0: "stays level", -1: "falls"}[compared(last, first, _HALF_A_TENTH_OF_A_POINT)]
     change = 100 * (last.mean - first.mean)
     yield f"Accuracy (%) by lambda_M: {listed}. From the first to the last it {verdict} ({change:+.2f} points)."
+    tried = trials(section, comparison)
+    if can_choose(tried):
+        yield f"By the paper's rule, and as there on test images: {explain(select(tried))}"
 
 
 def _reached(target: Target, comparison: Comparison) -> Iterator[str]:

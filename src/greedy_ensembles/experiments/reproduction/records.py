@@ -89,7 +89,8 @@ def is_complete(record: Record | None, study: Study) -> bool:
 
 def machine_of(run: Run) -> dict[str, Any]:
     """Return when, where and with what a run was started."""
-    return {key: run.information.get(key) for key in _MACHINE}
+    command = ["greedy-ensembles", *run.information["command"][1:]]  # wherever the program lies
+    return {**{key: run.information.get(key) for key in _MACHINE}, "command": command}
 
 
 def epoch_seconds(histories: Sequence[Sequence[Any]]) -> float:

@@ -38,6 +38,10 @@ class Sets:
         """Return the training images of an in-domain set."""
         return self._load(dataset, "train", TRAIN)
 
+    def test(self, dataset: str) -> ImageSet:
+        """Return the test images of an in-domain set."""
+        return self._load(dataset, "test", TEST)
+
     def weighting(self, case: Case) -> Weighting | None:
         """Return p*; None for Deep Ensembles."""
         if case.strength is None:
@@ -51,7 +55,7 @@ class Sets:
     def bench(self, dataset: str) -> Bench:
         """Return the test images of an in-domain set, and those of its OOD sets that are there."""
         if dataset not in self._benches:
-            in_domain = self._load(dataset, "test", TEST)
+            in_domain = self.test(dataset)
             there = [name for name in PRESETS[dataset] if is_there(name, self.root)]
             missing = tuple(name for name in PRESETS[dataset] if name not in there)
             ood = {name: self._ood(name, in_domain) for name in there}
@@ -62,8 +66,8 @@ class Sets:
         """Return the corrupted sets that are there, by corruption/severity."""
         found = [name for name in SETS[CORRUPTED].counts if find(SETS[CORRUPTED], name, data_root(self.root))]
         if self.protocol.quick and not found:
-            test = self._load("cifar10", "test", TEST)
-            return {f"stand-in noise/{severity}": _noisy(test, severity) for severity in SEVERITIES}
+            clean = self.test("cifar10")
+            return {f"stand-in noise/{severity}": _noisy(clean, severity) for severity in SEVERITIES}
         names = [f"{name}/{severity}" for name in found for severity in SEVERITIES]
         return {name: self._cut(load(CORRUPTED, name, self.root), OOD) for name in names}
 

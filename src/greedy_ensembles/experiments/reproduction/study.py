@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+#: What tables call the method without a diversity term.
+DEEP = "Deep Ensembles"
+
 
 @dataclass(frozen=True)
 class Case:
@@ -21,14 +24,6 @@ class Case:
     strength: float | None = None  #: lambda_M; None: Deep Ensembles
     weighting: str = "wrap"  #: p*, by its name (`experiments.weightings`); Deep Ensembles have none
     epochs: int | None = None  #: None: the paper's
-
-    @property
-    def label(self) -> str:
-        """What tables call it, within a section of one model, size and data set."""
-        if self.strength is None:
-            return "Deep Ensembles"
-        p_star = "" if self.weighting == "wrap" else f", p* = {self.weighting}"
-        return f"greedy, lambda_M = {self.strength:g}{p_star}"
 
     @property
     def method(self) -> str:
@@ -54,6 +49,14 @@ class Section:
     cases: tuple[Case, ...]
     targets: tuple[Target, ...] = ()
     curve: bool = False  #: whether figures are drawn against lambda_M, too
+
+    def label(self, case: Case) -> str:
+        """Return what tables of this section call a case."""
+        if case.strength is None:
+            return DEEP
+        several = len({one.weighting for one in self.cases if one.strength is not None}) > 1
+        p_star = f", p* = {case.weighting}" if several or case.weighting != "wrap" else ""
+        return f"greedy, lambda_M = {case.strength:g}{p_star}"
 
     @property
     def stem(self) -> str:
@@ -127,7 +130,13 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What its folder and files are called: what was asked for, where it is not the paper's own, and the seed."""
+        """What its record is called: the run, and how many OOD images it was judged on, if not all."""
+        limit = self.protocol.ood_images
+        return self.run if limit is None else f"{self.run}-first{limit}"
+
+    @property
+    def run(self) -> str:
+        """What its folder is called: what was asked for, where it is not the paper's own, and the seed."""
         case, protocol = self.case, self.protocol
         parts = [case.dataset, case.model, f"M{case.size}", case.method]
         if case.strength is not None:
@@ -137,7 +146,6 @@ class Job:
         parts += [f"{case.epochs}epochs"] * (case.epochs is not None)
         parts += [protocol.schedule] * (protocol.schedule != "sequential")
         parts += [protocol.precision] * (protocol.precision != "float32")
-        parts += [f"first{protocol.ood_images}"] * (protocol.ood_images is not None)
         return "-".join([*parts, f"seed{self.seed}"])
 
 

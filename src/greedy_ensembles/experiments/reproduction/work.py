@@ -43,10 +43,10 @@ def work(study: Study, jobs: Sequence[Job], workshop: Workshop, tell: Callable[[
 
 @contextmanager
 def claimed(out: Path, job: Job) -> Iterator[bool]:
-    """Hold a job for this process inside the block; False where another process holds it."""
+    """Hold the run of a job for this process inside the block; False where another process holds it."""
     claims = out / "claims"
     claims.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(claims / f"{job.name}.lock", timeout=0)
+    lock = FileLock(claims / f"{job.run}.lock", timeout=0)
     try:
         lock.acquire()
     except Timeout:
