@@ -97,7 +97,7 @@ def reproduce(
     tiny = budget == "quick"
     protocol = _protocol(fast, schedule, precision, weighting_batch, ood_images, tiny)
     if tiny:
-        asked, out = quick(asked), out / "quick"
+        asked, out = quick(asked, seeds or 2), out / "quick"
     wanted = jobs(asked, protocol) if part is None else only(jobs(asked, protocol), part)
     if listed:
         show_jobs(asked, wanted, Shelf(out), device_found(place), root)

@@ -13,7 +13,7 @@ import torch
 
 from greedy_ensembles import machine
 from greedy_ensembles.data import SETS
-from greedy_ensembles.experiments.reproduction.job import recipe_of
+from greedy_ensembles.experiments.reproduction.job import VALIDATION, recipe_of
 from greedy_ensembles.experiments.reproduction.records import Record
 from greedy_ensembles.experiments.reproduction.study import Job
 
@@ -36,7 +36,6 @@ MILLISECONDS: dict[str, dict[str, tuple[float, float]]] = {
     },
 }
 _STEP = 128
-_TRAINED_ON = 0.9  # the share of the examples that is not held out
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def price(job: Job, device: Device, records: Iterable[tuple[Job, Record]] = ()) 
 def _epoch(job: Job, device: Device) -> float:
     """Return the seconds of a member's epoch by the table."""
     recipe, fast = recipe_of(job.case, job.protocol), job.protocol.schedule == "concurrent"
-    steps = math.ceil(_TRAINED_ON * SETS[job.case.dataset].counts["train"] / recipe.batch_size)
+    steps = math.ceil((1 - VALIDATION) * SETS[job.case.dataset].counts["train"] / recipe.batch_size)
     step = MILLISECONDS[device.kind][job.case.model][fast] / 1000
     rows = float(recipe.batch_size)
     if job.case.strength is not None:  # the first member has no diversity term

@@ -90,6 +90,6 @@ def _exposed(section: Section) -> Iterable[str]:
         if case.strength is not None and case.weighting not in WEIGHTINGS:
             dataset, split = split_of(case.weighting)
             yield (
-                f"{section.label(case)}: members were trained to differ on images of {dataset} ({split}), so {dataset} as an "
-                "OOD set is no surprise to it"
+                f"{section.label(case)}: members were trained to differ on images of {dataset} ({split}), so {dataset} "
+                "as an OOD set is no surprise to it"
             )

@@ -32,6 +32,8 @@ from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol,
 from greedy_ensembles.models import PreResNet, named
 from greedy_ensembles.training import Recipe, Run, fit, load_run
 
+#: The share of the training images that selects each member's best epoch.
+VALIDATION = 0.1
 _QUICK_BATCH = 50
 _PAPER_MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
 
@@ -82,6 +84,7 @@ def _train(job: Job, workshop: Workshop) -> Ensemble:
         weighting=sets.weighting(case),
         recipe=recipe_of(case, job.protocol),
         seed=job.seed,
+        validation=0.0 if job.protocol.quick else VALIDATION,  # so few images may have but one of a class
         run_dir=workshop.folder(job),
         schedule=job.protocol.schedule,
         device=workshop.device,

@@ -77,8 +77,8 @@ def _of_strengths(study: Study, strengths: Sequence[float]) -> Study:
     return study.with_cases(changed)
 
 
-def quick(study: Study) -> Study:
-    """Return the tiny version of a study: the smallest network, M = 2, one epoch, two seeds, two values of lambda_M."""
+def quick(study: Study, seeds: int = 2) -> Study:
+    """Return the tiny version of a study: the smallest network, M = 2, one epoch, two values of lambda_M."""
     small = study.with_cases(lambda case: [dataclasses.replace(case, **_QUICK)])  # type: ignore[arg-type]
     sections: dict[tuple[tuple[Case, ...], bool], Section] = {}
     for section in small.sections:
@@ -89,7 +89,7 @@ def quick(study: Study) -> Study:
         dataclasses.replace(section, title=f"{section.title} {number}")
         for number, section in enumerate(sections.values(), start=1)
     ]
-    return dataclasses.replace(small, sections=tuple(numbered), seeds=2)
+    return dataclasses.replace(small, sections=tuple(numbered), seeds=seeds)
 
 
 def _few_strengths(cases: Sequence[Case]) -> Iterable[Case]:

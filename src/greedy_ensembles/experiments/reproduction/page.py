@@ -109,11 +109,10 @@ def _missing(gathered: Gathered, device: cost.Device) -> str:
     for case in dict.fromkeys(job.case for job in prices):
         own = {job: price for job, price in prices.items() if job.case == case}
         seeds = ", ".join(str(job.seed) for job in own)
-        seconds = sum(price.seconds for price in own.values())
+        seconds = cost.spelled(sum(price.seconds for price in own.values()))
+        kind = f"{gathered.section.label(case)} ({case.model}, M = {case.size})"
         how = "as timed" if all(price.measured for price in own.values()) else "by the table"
-        lines.append(
-            f"- {gathered.section.label(case)} ({case.model}, M = {case.size}), seeds {seeds}: {cost.spelled(seconds)} ({how})"
-        )
+        lines.append(f"- {kind}, seeds {seeds}: {seconds} ({how})")
     return lines[0] + "\n\n" + "\n".join(lines[1:])
 
 
