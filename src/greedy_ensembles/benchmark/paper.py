@@ -14,7 +14,7 @@ from importlib import resources
 from typing import NamedTuple
 
 _SETS = {"C10": "cifar10", "C100": "cifar100", "SVHN": "svhn", "places": "places365"}
-_METHODS = {"DE": "deep", "greedy": "greedy", "greedy+outlier_exposure": "outlier exposure to cifar10"}
+_METHODS = {"DE": "deep", "greedy": "greedy", "greedy+outlier_exposure": "greedy, lambda_M = 1, p* = cifar10"}
 _SIZE = 11  # M of all tables that do not name it
 #: Columns of in-domain tables: our name of the figure, and what theirs is to be divided by.
 _IN_DOMAIN = {
@@ -33,12 +33,8 @@ class Setting:
     architecture: str
     dataset: str
     size: int
-    method: str  #: deep, greedy, or that of OUTLIER_EXPOSURE
+    method: str  #: deep or greedy; of outlier exposure, whose p* no run records, with its lambda_M and p*
     strength: float | None = None
-
-
-#: The one setting with images as p*; a run does not record which images they are, so a study must name it.
-OUTLIER_EXPOSURE = Setting("PreResNet164", "cifar100", 11, "outlier exposure to cifar10", 1.0)
 
 
 class Cell(NamedTuple):
@@ -66,10 +62,8 @@ def cell(setting: Setting | None, metric: str, ood: str = "") -> Cell | None:
     """
     if setting is None:
         return None
-    chosen = chosen_strengths().get((setting.architecture, setting.dataset, setting.size))
+    chosen = _strengths().get((setting.architecture, setting.dataset, setting.size))
     if setting.method == "greedy" and chosen not in (None, setting.strength):
-        return None
-    if setting.method == OUTLIER_EXPOSURE.method and setting != OUTLIER_EXPOSURE:
         return None
     key = _Key(setting.architecture, setting.dataset, setting.size, setting.method, ood, metric)
     return _cells().get(key)
@@ -104,7 +98,7 @@ def table(name: str) -> tuple[dict[str, str], ...]:
 
 
 @functools.cache
-def chosen_strengths() -> dict[tuple[str, str, int], float]:
+def _strengths() -> dict[tuple[str, str, int], float]:
     """Return lambda_M by architecture, in-domain set and size, where the paper names it."""
     named = {
         (row["architecture"], _SETS[row["dataset"]], _SIZE): float(row["lambda_m"])
@@ -130,11 +124,8 @@ def _cells() -> dict[_Key, Cell]:
 
 def _entries(row: dict[str, str], name: str) -> Iterator[tuple[_Key, Cell]]:
     mnist = "mnist" in name
-    fallback = {
-        "ood_preresnet20": "PreResNet20",
-        "small_ensembles": "PreResNet164",
-        "ood_outlier_exposure": "PreResNet164",
-    }.get(name, "PreResNet8")
+    unnamed = {"ood_preresnet20": "PreResNet20", "in_domain_mnist": "PreResNet8", "ood_mnist": "PreResNet8"}
+    fallback = unnamed.get(name, "PreResNet164")
     dataset = "mnist" if mnist else _SETS[row.get("dataset", "C100")]
     place = row.get("architecture", fallback), dataset, int(row.get("size", _SIZE)), _METHODS[row["method"]]
     ood = _SETS.get(row.get("ood", ""), row.get("ood", ""))

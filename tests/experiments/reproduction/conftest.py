@@ -49,7 +49,6 @@ def record_of():
             tuple(missing),
         )
         weighting = {"class": "Gaussian", "scale": 5.0, "overflow": case.weighting} if case.strength else None
-        depth = int(case.model.removeprefix("PreResNet"))
         information = {
             "size": case.size,
             "configuration": {
@@ -60,7 +59,7 @@ def record_of():
                 "recipe": {"epochs": 20},
                 "seed": job.seed,
             },
-            "model": {"partial": "greedy_ensembles.models.preresnet.PreResNet", "args": [depth], "keywords": {}},
+            "model": {"partial": "greedy_ensembles.models.preresnet.PreResNet", "args": [], "keywords": {}},
             "data": {"name": case.dataset, "images": 60_000, "source": "somewhere", "note": ""},
             "extended_from": None,
         }

@@ -2,7 +2,6 @@ import dataclasses
 
 import pytest
 
-from greedy_ensembles.benchmark.paper import OUTLIER_EXPOSURE
 from greedy_ensembles.experiments.reproduction.gather import gather
 from greedy_ensembles.experiments.reproduction.study import Case, Protocol, Section, Study, jobs
 from greedy_ensembles.experiments.studies import STUDIES
@@ -50,7 +49,22 @@ def test_outlier_exposure_has_its_place_in_the_paper_and_a_note(shelf_with):
         (row,) = [row for row in gathered.comparison.ood_rows if row.set == "dtd"]
         assert (row.figures["auc"].paper is not None) == known
         assert any("images of cifar10 (train)" in note for note in gathered.comparison.notes)
-    assert (OUTLIER_EXPOSURE.architecture, OUTLIER_EXPOSURE.dataset) == (exposed.model, exposed.dataset)
+
+
+def test_stand_ins_have_no_place_in_the_paper(shelf_with, tiny):
+    study = dataclasses.replace(STUDIES["mnist"], sections=STUDIES["mnist"].sections[1:2], seeds=1)
+    shelf = shelf_with(study, Protocol())
+    for job in jobs(study, Protocol()):
+        record = shelf.read(job)
+        data = {**record.information["data"], "name": "mnist (stand-in)"}
+        shelf.write(dataclasses.replace(record, information={**record.information, "data": data}))
+    (gathered,) = gather(study, Protocol(), shelf)
+    assert all(row.figures["auc"].paper is None for row in gathered.comparison.ood_rows)
+
+
+def test_fewer_epochs_than_the_papers_are_noted(shelf_with, tiny):
+    (gathered,) = gather(tiny, Protocol(), shelf_with(tiny, Protocol()))
+    assert "1 epochs of training, where the paper has 20" in gathered.comparison.notes
 
 
 def test_pictures_are_made_of_the_packed_predictions(tiny, workshop):

@@ -1,11 +1,13 @@
 """Records of a study, as one comparison for each section, with what is still missing and what diverged."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from greedy_ensembles.benchmark import Comparison, Evaluation, Method, RunFacts, judge, unpack_predictions
 from greedy_ensembles.benchmark.paper import Setting
 from greedy_ensembles.benchmark.runs import check_seeds
+from greedy_ensembles.experiments.reproduction.job import recipe_of
 from greedy_ensembles.experiments.reproduction.records import DIVERGED, Record, Shelf, is_complete, restored
 from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Section, Study, jobs
 from greedy_ensembles.experiments.weightings import WEIGHTINGS, split_of
@@ -46,7 +48,9 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
             methods.append(_method(section.label(case), case, repetitions, shelf, scores))
     if not methods:
         return None
-    notes = dict.fromkeys(training_note(record) for record in done.values())
+    notes = dict.fromkeys(
+        [*(training_note(record) for record in done.values()), *(_epochs_note(case) for case in section.cases)]
+    )
     return Comparison(tuple(methods), tuple(note for note in (*notes, *_exposed(section)) if note))
 
 
@@ -58,7 +62,7 @@ def _method(label: str, case: Case, repetitions: Sequence[tuple[Job, Record]], s
         label,
         evaluations,
         tuple(job.seed for job, _ in repetitions),
-        _outlier_exposure(case) or facts[0].setting,
+        _setting(case, repetitions[0][1]),
         tuple(record.name for _, record in repetitions),
     )
 
@@ -71,12 +75,27 @@ def _evaluation(record: Record, shelf: Shelf, scores: bool) -> Evaluation:
     return judge(packed.in_domain, packed.ood, missing=packed.missing)
 
 
-def _outlier_exposure(case: Case) -> Setting | None:
-    """Return the paper's place for a case with images as p*, which a run's own description does not tell."""
-    if case.strength is None or case.weighting in WEIGHTINGS:
+def _setting(case: Case, record: Record) -> Setting | None:
+    """Return the place of a case in the paper's tables; None for a p* that it has not, and for stand-ins.
+
+    A run's own description does not know it: the paper's PreResNet164 is not the one that goes by that name.
+    """
+    if record.information["data"]["name"] != case.dataset:
         return None
-    dataset, _ = split_of(case.weighting)
-    return Setting(case.model, case.dataset, case.size, f"outlier exposure to {dataset}", case.strength)
+    if case.strength is None or case.weighting == "wrap":
+        return Setting(case.model, case.dataset, case.size, case.method, case.strength)
+    if case.weighting in WEIGHTINGS:
+        return None
+    method = f"greedy, lambda_M = {case.strength:g}, p* = {case.weighting}"
+    return Setting(case.model, case.dataset, case.size, method, case.strength)
+
+
+def _epochs_note(case: Case) -> str:
+    """Return how long a case was trained, where it is not as long as in the paper."""
+    published = recipe_of(dataclasses.replace(case, epochs=None), Protocol()).epochs
+    if case.epochs in (None, published):
+        return ""
+    return f"{case.epochs} epochs of training, where the paper has {published}"
 
 
 def training_note(record: Record) -> str:

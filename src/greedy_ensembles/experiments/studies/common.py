@@ -10,9 +10,11 @@ SIZE = 11
 GRID = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0)
 
 
-def chosen(model: str, dataset: str, size: int = SIZE) -> float:
-    """Return the lambda_M that the paper chose for a network and a data set."""
-    return paper.chosen_strengths()[model, dataset, size]
+def chosen(model: str, dataset: str) -> float:
+    """Return the lambda_M that the paper chose for a network and a data set, M = 11."""
+    name = {"cifar10": "C10", "cifar100": "C100", "svhn": "SVHN"}[dataset]
+    rows = {(row["architecture"], row["dataset"], row["method"]): row for row in paper.table("in_domain")}
+    return float(rows[model, name, "greedy"]["lambda_m"])
 
 
 def pair(dataset: str, model: str, size: int, strength: float, epochs: int | None = None) -> tuple[Case, Case]:

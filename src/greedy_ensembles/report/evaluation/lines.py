@@ -65,7 +65,7 @@ def _of_method(row: Row, columns: Sequence[Column]) -> list[Line]:
     result = [Line(1, row.method, f"{seeds} seed{'s' * (seeds > 1)}", tuple(_ours(*pair) for pair in figures))]
     if any(figure.paper for figure, _ in figures):
         count = "" if row.paper_images is None else f"{row.paper_images:,}"
-        result.append(Line(2, "paper", count, tuple(paper_spelled(*pair) for pair in figures)))
+        result.append(Line(2, "paper", count, tuple(_papers(*pair) for pair in figures)))
         result.append(Line(2, "differs", "", tuple(_difference(*pair) for pair in figures)))
     return result
 
@@ -74,8 +74,7 @@ def _ours(figure: Figure, column: Column) -> str:
     return spelled(figure.ours.mean, figure.ours.standard_error, column)
 
 
-def paper_spelled(figure: Figure, column: Column) -> str:
-    """Return the paper's figure with as many decimals as it prints, nothing where it has none."""
+def _papers(figure: Figure, column: Column) -> str:
     if figure.paper is None:
         return ""
     return spelled(*figure.paper, column, _PAPER_DIGITS)
@@ -83,6 +82,11 @@ def paper_spelled(figure: Figure, column: Column) -> str:
 
 def _difference(figure: Figure, column: Column) -> str:
     return "" if figure.difference is None else f"{column.factor * figure.difference:+.{_PAPER_DIGITS}f}"
+
+
+def paper_spelled(figure: Figure, column: Column) -> str:
+    """Return the paper's figure with as many decimals as it prints, nothing where it has none."""
+    return _papers(figure, column)
 
 
 def spelled(mean: float, error: float | None, column: Column, digits: int | None = None) -> str:
@@ -102,16 +106,14 @@ def marks_of(comparison: Comparison) -> dict[str, str]:
     return {note: string.ascii_lowercase[number] if number < 26 else f"{number}" for number, note in enumerate(notes)}
 
 
-def footnotes(
-    comparison: Comparison, paper: str = "differs: ours less the paper's, whose means are over the same sets"
-) -> list[str]:
-    """Return what stands below the tables: notes on sets, on the paper's figures, and what else a reader must know."""
+def footnotes(comparison: Comparison) -> list[str]:
+    """Return what stands below the tables: notes on sets, and what else a reader must know."""
     explained = [f"({mark}) {note}" for note, mark in marks_of(comparison).items()]
     if comparison.first.missing:
         missing = ", ".join(comparison.first.missing)
         explained.append(f"missing: {missing} (not in the data folder; means are over the sets that are there)")
     if any(figure.paper for row in _all_rows(comparison) for figure in row.figures.values()):
-        explained.append(paper)
+        explained.append("differs: ours less the paper's, whose means are over the same sets")
     if any(len(method.evaluations) > 1 for method in comparison.methods):
         explained.append(f"{PLUS_MINUS}: standard error of the mean over seeds")
     return [*explained, *comparison.notes]

@@ -15,11 +15,17 @@ def to_markdown(comparison: Comparison) -> str:
     parts = [
         f"In the domain, {_counted(first.in_domain.name, first.in_domain.images, comparison)}:",
         _in_domain(comparison),
-        f"Told from these by {first.score.replace('_', ' ')}, OOD images being positive; ours (paper's):",
+        f"Told from these by {first.score.replace('_', ' ')}, OOD images being positive. In brackets: the paper's "
+        "figure, its means over the same sets.",
         *(f"**{column.heading}**\n\n{_ood(comparison, column)}" for column in OOD),
-        "\n".join(f"- {note}" for note in footnotes(comparison, "means of the paper are over the same sets")),
+        "\n".join(f"- {note}" for note in _notes(comparison)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """Return what stands below the tables, but for the differences from the paper, which they do not show."""
+    return [note for note in footnotes(comparison) if not note.startswith("differs:")]
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
