@@ -112,6 +112,32 @@ def test_the_list_shows_studies_and_runs(reproduce):
     assert "two-moons" in reproduce("two-moons", "--list").output
 
 
+def test_two_moons_is_handed_on(reproduce, tmp_path, monkeypatch):
+    from greedy_ensembles.experiments import two_moons
+
+    asked = []
+    monkeypatch.setattr(two_moons, "run", lambda out, progress: asked.append((out, progress)))
+    done = reproduce("two-moons")
+    assert done.exit_code == 0, done.output
+    assert asked == [(tmp_path / "out" / "two-moons", False)]
+
+
+def test_a_file_is_no_folder(reproduce, tmp_path):
+    (tmp_path / "out").write_text("")
+    done = reproduce("mnist", "--budget", "quick")
+    assert done.exit_code == 1
+    assert "--out must be a folder" in done.output
+
+
+def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):
+    options = ("capacity", "--budget", "quick", "--fast", "--weighting-batch", "8", "--seeds", "1", "--only", "1/4")
+    done = reproduce(*options)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "out" / "quick" / "capacity" / "capacity.md").read_text()
+    assert "Protocol: concurrent schedule, bf16, p* batches of 8." in text
+    assert "as in the paper" not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -26,6 +26,12 @@ def test_runs_that_diverged_are_neither_figures_nor_missing(tiny, shelf_with):
     assert gathered.missing == ()
 
 
+def test_runs_that_were_judged_on_other_sets_are_refused_with_the_way_out(tiny, shelf_with):
+    shelf = shelf_with(tiny, figures=lambda job: {"areas": {"uniform": 0.5}} if job.seed else {})
+    with pytest.raises(ValueError, match=r"M = 2: methods must be evaluated on the same images.*Delete the records"):
+        gather(tiny, Protocol(quick=True), shelf)
+
+
 def test_other_protocols_are_other_runs(tiny, shelf_with):
     shelf = shelf_with(tiny)
     (gathered,) = gather(tiny, Protocol("concurrent", quick=True), shelf)

@@ -89,6 +89,10 @@ def test_the_facts_of_every_run_are_there_and_name_no_path(page):
     assert "somewhere" not in json.dumps(facts)
 
 
+def test_a_cap_on_ood_images_is_told(page):
+    assert "at most 7 images of each OOD set" in page(mnist(1), Protocol(ood_images=7)).read_text()
+
+
 def test_quick_pages_say_that_they_mean_nothing(page):
     assert "mean nothing" in page(mnist(1), Protocol(quick=True)).read_text()
 

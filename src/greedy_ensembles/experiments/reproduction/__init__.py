@@ -7,7 +7,8 @@ job       one run: train, predict, judge, pack, and write the record
 work      all jobs of a study, shared between processes through one folder
 records   what is kept of a run, enough to build pages without weights or data
 cost      how long what is missing would take
+overview  studies and runs, with what they need and would take
 gather    records, as comparisons over seeds
-reading   what the figures say, in sentences
-page      Markdown, pictures and tables
+curve     figures over lambda_M, for a picture and for the choice that follows from it
+page      Markdown: a summary, tables (`extras`: those that are not of OOD sets), pictures and a reading
 """

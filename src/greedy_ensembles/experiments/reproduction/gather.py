@@ -51,7 +51,13 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
     notes = dict.fromkeys(
         [*(training_note(record) for record in done.values()), *(_epochs_note(case) for case in section.cases)]
     )
-    return Comparison(tuple(methods), tuple(note for note in (*notes, *_exposed(section)) if note))
+    try:
+        return Comparison(tuple(methods), tuple(note for note in (*notes, *_exposed(section)) if note))
+    except ValueError as error:
+        raise ValueError(
+            f"{section.title}: {error}. Delete the records of the former in {shelf.folder}, and run again: runs whose "
+            "folders are there are judged anew, and not trained"
+        ) from None
 
 
 def _method(label: str, case: Case, repetitions: Sequence[tuple[Job, Record]], shelf: Shelf, scores: bool) -> Method:

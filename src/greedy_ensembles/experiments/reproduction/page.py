@@ -68,7 +68,7 @@ def write_page(
 
 def _opening(study: Study, circumstances: Circumstances) -> str:
     source = "A study that the paper lacks" if study.paper == "not in the paper" else f"The paper's {study.paper}"
-    text = f"{source}. {circumstances.protocol.description.capitalize()}."
+    text = f"{source}. Protocol: {circumstances.protocol.description}."
     if circumstances.protocol.quick:
         text = f"**Quick: tiny settings that exercise every step; the figures mean nothing.** {text}"
     return "\n\n".join([text, *study.remarks])
