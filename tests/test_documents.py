@@ -67,6 +67,22 @@ def test_the_page_on_evaluation_names_the_presets():
     assert {name: tuple(", ".join(kinds).split(", ")) for name, kinds in found.items()} == ge.benchmark.PRESETS
 
 
+def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
+    from greedy_ensembles.experiments.reproduction.cost import Device, price, spelled
+    from greedy_ensembles.experiments.reproduction.study import Protocol, jobs
+    from greedy_ensembles.experiments.studies import STUDIES
+
+    rows = (row.strip("| ").split(" | ") for row in (ROOT / "docs/reproduce.md").read_text().splitlines())
+    found = {cells[0].strip("`"): cells[2:] for cells in rows if len(cells) == 5 and cells[0].startswith("`")}
+    expected = {}
+    for name, study in STUDIES.items():
+        if study.sections:
+            all_jobs = [jobs(study, protocol) for protocol in (Protocol(), Protocol("concurrent", "bf16"))]
+            prices = [sum(price(job, Device("cuda", "H200")).seconds for job in each) for each in all_jobs]
+            expected[name] = [str(len(all_jobs[0])), *map(spelled, prices)]
+    assert found == expected
+
+
 def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -70,7 +70,17 @@ def test_every_figure_of_the_tables_is_found_once():
     """Three figures a row of the OOD tables, and of the in-domain ones; seven a row of that of small ensembles."""
     per_set = sum(len(table(name)) for name in ("ood_c10", "ood_c100", "ood_svhn", "ood_mnist", "ood_preresnet20"))
     in_domain = len(table("in_domain")) + len(table("in_domain_mnist"))
-    assert len(_cells()) == 3 * (per_set + in_domain) + 7 * len(table("small_ensembles"))
+    exposed = sum(row["method"] == "greedy+outlier_exposure" for row in table("ood_outlier_exposure"))
+    assert len(_cells()) == 3 * (per_set + exposed + in_domain) + 7 * len(table("small_ensembles"))
+
+
+def test_outlier_exposure_has_cells_of_its_own_beside_those_that_it_repeats():
+    exposed = Setting("PreResNet164", "cifar100", 11, "greedy, lambda_M = 1, p* = cifar10", 1.0)
+    assert cell(exposed, "auc", "blobs").mean == 0.96
+    again = {(row["ood"], row["method"]): row for row in table("ood_c100") if row["architecture"] == "PreResNet164"}
+    for row in table("ood_outlier_exposure"):
+        if row["method"] != "greedy+outlier_exposure":
+            assert {key: again[row["ood"], row["method"]][key] for key in row} == row
 
 
 def test_means_are_over_the_sets_asked_for():

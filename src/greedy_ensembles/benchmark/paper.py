@@ -14,7 +14,7 @@ from importlib import resources
 from typing import NamedTuple
 
 _SETS = {"C10": "cifar10", "C100": "cifar100", "SVHN": "svhn", "places": "places365"}
-_METHODS = {"DE": "deep", "greedy": "greedy"}
+_METHODS = {"DE": "deep", "greedy": "greedy", "greedy+outlier_exposure": "greedy, lambda_M = 1, p* = cifar10"}
 _SIZE = 11  # M of all tables that do not name it
 #: Columns of in-domain tables: our name of the figure, and what theirs is to be divided by.
 _IN_DOMAIN = {
@@ -33,7 +33,7 @@ class Setting:
     architecture: str
     dataset: str
     size: int
-    method: str  #: deep or greedy
+    method: str  #: deep or greedy; of outlier exposure, whose p* no run records, with its lambda_M and p*
     strength: float | None = None
 
 
@@ -127,7 +127,7 @@ def _cells() -> dict[_Key, Cell]:
         entry
         for name in (
             *("in_domain", "in_domain_mnist", "small_ensembles"),
-            *("ood_c10", "ood_c100", "ood_svhn", "ood_mnist", "ood_preresnet20"),
+            *("ood_outlier_exposure", "ood_c10", "ood_c100", "ood_svhn", "ood_mnist", "ood_preresnet20"),
         )
         for row in table(name)
         for entry in _entries(row, name)
@@ -136,8 +136,9 @@ def _cells() -> dict[_Key, Cell]:
 
 def _entries(row: dict[str, str], name: str) -> Iterator[tuple[_Key, Cell]]:
     mnist = "mnist" in name
-    fallback = {"ood_preresnet20": "PreResNet20", "small_ensembles": "PreResNet164"}.get(name, "PreResNet8")
-    dataset = "mnist" if mnist else _SETS[row["dataset"]]
+    unnamed = {"ood_preresnet20": "PreResNet20", "in_domain_mnist": "PreResNet8", "ood_mnist": "PreResNet8"}
+    fallback = unnamed.get(name, "PreResNet164")
+    dataset = "mnist" if mnist else _SETS[row.get("dataset", "C100")]
     place = row.get("architecture", fallback), dataset, int(row.get("size", _SIZE)), _METHODS[row["method"]]
     ood = _SETS.get(row.get("ood", ""), row.get("ood", ""))
     for column, (metric, divisor) in _IN_DOMAIN.items():

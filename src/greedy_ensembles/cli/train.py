@@ -16,11 +16,7 @@ from greedy_ensembles.cli.data import DataFolder
 
 if TYPE_CHECKING:
     from greedy_ensembles.data import ImageSet
-    from greedy_ensembles.method.weighting import Weighting
     from greedy_ensembles.training import Recipe
-
-#: What --weighting takes beside the name of a data set.
-WEIGHTINGS = ("wrap", "clip", "none", "uniform")
 
 
 @app.command("train")
@@ -37,7 +33,7 @@ def train(
     ] = None,
     weighting: Annotated[
         str,
-        typer.Option(help=f"p*: {', '.join(WEIGHTINGS)}, or a data set (outlier exposure). The paper's is wrap."),
+        typer.Option(help="p*: wrap, clip, none, uniform, or a data set (outlier exposure). The paper's is wrap."),
     ] = "wrap",
     seed: Annotated[int, typer.Option(help="Where all random numbers come from; repetitions: at least M apart.")] = 0,
     schedule: Annotated[str, typer.Option(help="sequential (the paper's) or concurrent.")] = "sequential",
@@ -53,6 +49,7 @@ def train(
 ) -> None:
     """Train an ensemble on a data set."""
     from greedy_ensembles.data import load
+    from greedy_ensembles.experiments.weightings import named_weighting
     from greedy_ensembles.training import fit
 
     changes = _changes(change or [])
@@ -69,7 +66,7 @@ def train(
         size=size,
         method="deep" if strength is None else "greedy",
         strength=strength,
-        weighting=None if strength is None else _weighting(weighting, data, root),
+        weighting=None if strength is None else named_weighting(weighting, data, root),
         recipe=recipe,
         seed=seed,
         validation=validation,
@@ -154,17 +151,3 @@ def imported(name: str) -> Callable[[], Any]:
     if not isinstance(made, nn.Module):
         raise ValueError(f"--model {name} must be a function that returns a torch.nn.Module, got {made!r}")
     return found  # type: ignore[no-any-return]
-
-
-def _weighting(name: str, data: "ImageSet", root: Path | None) -> "Weighting":
-    from greedy_ensembles.data import SETS, load
-    from greedy_ensembles.method.weighting import FromData, Gaussian, Uniform
-
-    if name == "uniform":
-        return Uniform(0.0, 255.0, data.images.shape[1:])
-    if name in WEIGHTINGS:
-        return Gaussian.from_data(data.images, overflow=name)  # type: ignore[arg-type]
-    if name not in SETS:
-        raise ValueError(f"--weighting must be one of {', '.join(WEIGHTINGS)} or a data set, got {name!r}")
-    channels, size = data.images.shape[1:3]
-    return FromData(load(name, "train" if "train" in SETS[name].counts else "test", root, size, channels).images)

@@ -84,6 +84,11 @@ def _difference(figure: Figure, column: Column) -> str:
     return "" if figure.difference is None else f"{column.factor * figure.difference:+.{_PAPER_DIGITS}f}"
 
 
+def paper_spelled(figure: Figure, column: Column) -> str:
+    """Return the paper's figure with as many decimals as it prints, nothing where it has none."""
+    return _papers(figure, column)
+
+
 def spelled(mean: float, error: float | None, column: Column, digits: int | None = None) -> str:
     """Return a figure and its standard error as a column shows them.
 

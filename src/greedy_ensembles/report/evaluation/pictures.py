@@ -42,11 +42,12 @@ def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, By
             write_figure(figure, written[-1])
     if len(comparison.first.ood) > 2:
         written.append(folder / "radar.png")
-        _write_radar(comparison, written[-1])
+        write_radar(comparison, written[-1])
     return written
 
 
-def _write_radar(comparison: Comparison, path: Path) -> None:
+def write_radar(comparison: Comparison, path: Path) -> None:
+    """Draw the AUC of all methods over the OOD sets, of which there must be three or more."""
     areas = {
         _label(method.label): {
             row.set: row.figures["auc"].ours for row in comparison.ood_rows if row.method == method.label

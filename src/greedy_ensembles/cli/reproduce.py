@@ -1,0 +1,214 @@
+"""``greedy-ensembles reproduce``: the paper's studies, from training to a page beside its figures."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.data import DataFolder
+from greedy_ensembles.cli.evaluate import check_out
+
+if TYPE_CHECKING:
+    import torch
+
+    from greedy_ensembles.data.image_set import Bytes
+    from greedy_ensembles.experiments.reproduction.study import Job, Protocol, Study
+
+BUDGETS = ("paper", "quick")
+
+
+@app.command("reproduce")
+@in_one_line
+def reproduce(
+    study: Annotated[str | None, typer.Argument(help="A study, as --list shows them.")] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Show all studies, or the runs of one: what they need and would take.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(help="Folder for runs and predictions, which several processes may share.")
+    ] = Path("reproduction"),
+    page: Annotated[Path | None, typer.Option(help="Folder for the page; default: OUT/STUDY.")] = None,
+    budget: Annotated[
+        str, typer.Option(help="paper: its own settings; quick: tiny ones, a minute on a CPU, figures without meaning.")
+    ] = "paper",
+    model: Annotated[list[str] | None, typer.Option(help="Some of the study's networks alone.")] = None,
+    size: Annotated[
+        int | None, typer.Option(help="M: one of the study's; where it has one alone, another in its place.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many repetitions; default: the paper's number.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of training; default: the paper's.")] = None,
+    strengths: Annotated[
+        str | None, typer.Option(help="Values of lambda_M with commas, or grid: all that the paper tried.")
+    ] = None,
+    part: Annotated[str | None, typer.Option("--only", metavar="N/K", help="The N-th of K parts of the runs.")] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Short for --schedule concurrent --precision bf16.")] = False,
+    schedule: Annotated[str | None, typer.Option(help="sequential (the paper's) or concurrent.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 (the default), tf32 or bf16.")] = None,
+    weighting_batch: Annotated[
+        int | None, typer.Option(help="Samples of p* a step; default: as many as training examples.")
+    ] = None,
+    ood_images: Annotated[
+        int | None, typer.Option(help="Take the first so many images of each OOD set alone; tables say so.")
+    ] = None,
+    pack: Annotated[bool, typer.Option(help="Keep predictions in files that can be moved, beside the figures.")] = True,
+    page_only: Annotated[
+        bool, typer.Option("--page-only", help="Train nothing; write the page of what there is.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")] = None,
+    root: DataFolder = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
+    from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.experiments.reproduction.cost import device_found
+    from greedy_ensembles.experiments.reproduction.narrow import narrow, only, quick
+    from greedy_ensembles.experiments.reproduction.overview import show_jobs, show_studies
+    from greedy_ensembles.experiments.reproduction.records import Shelf
+    from greedy_ensembles.experiments.reproduction.study import jobs
+    from greedy_ensembles.experiments.studies import STUDIES
+    from greedy_ensembles.training.problem import as_device
+
+    check_choice("--budget", budget, BUDGETS)
+    check_out(out)
+    place = as_device(device)
+    if study is None:
+        if not listed:
+            raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
+        protocol = _protocol(fast, schedule, precision, weighting_batch, ood_images, False)
+        show_studies(list(STUDIES.values()), protocol, device_found(place), root)
+        return
+    check_choice("STUDY", study, STUDIES)
+    asked = STUDIES[study]
+    if asked.special is not None and listed:
+        show_studies([asked], _protocol(False, None, None, None, None, False), device_found(place), root)
+        return
+    if asked.special is not None:
+        asked.special(page or out / study, not quiet)
+        print(f"Wrote {(page or out / study) / f'{study}.md'}")
+        return
+    asked = narrow(
+        asked,
+        models=model or [],
+        size=size,
+        seeds=seeds,
+        epochs=epochs,
+        strengths=_strengths(strengths, asked),
+    )
+    tiny = budget == "quick"
+    protocol = _protocol(fast, schedule, precision, weighting_batch, ood_images, tiny)
+    if tiny:
+        asked, out = quick(asked, seeds or 2), out / "quick"
+    wanted = jobs(asked, protocol) if part is None else only(jobs(asked, protocol), part)
+    if listed:
+        show_jobs(asked, wanted, Shelf(out), device_found(place), root)
+        return
+    if not page_only:
+        _work(asked, wanted, out, protocol, place, root, pack, not quiet)
+    _write(asked, out, page or out / study, protocol, place, root)
+
+
+def _protocol(
+    fast: bool,
+    schedule: str | None,
+    precision: str | None,
+    weighting_batch: int | None,
+    ood_images: int | None,
+    tiny: bool,
+) -> "Protocol":
+    from greedy_ensembles.checks import check_choice, check_count
+    from greedy_ensembles.experiments.reproduction.study import Protocol
+    from greedy_ensembles.training.recipe import Precision
+    from greedy_ensembles.training.schedule import SCHEDULES
+
+    schedule = schedule or ("concurrent" if fast else "sequential")
+    precision = precision or ("bf16" if fast else "float32")
+    check_choice("--schedule", schedule, SCHEDULES)
+    check_choice("--precision", precision, get_args(Precision))
+    for name, value in (("--weighting-batch", weighting_batch), ("--ood-images", ood_images)):
+        if value is not None:
+            check_count(name, value, least=1)
+    return Protocol(schedule, precision, weighting_batch, ood_images, tiny)
+
+
+def _strengths(text: str | None, study: "Study") -> list[float]:
+    if text is None:
+        return []
+    if text == "grid":
+        if not study.grid:
+            raise ValueError(
+                f"the paper has no grid of lambda_M for {study.name}; name values, as in --strengths 1,3,5"
+            )
+        return list(study.grid)
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--strengths takes numbers with commas, or grid; got {text!r}") from None
+
+
+def _work(
+    study: "Study",
+    jobs: list["Job"],
+    out: Path,
+    protocol: "Protocol",
+    device: "torch.device",
+    root: Path | None,
+    pack: bool,
+    progress: bool,
+) -> None:
+    from greedy_ensembles.data import data_root
+    from greedy_ensembles.experiments.reproduction.job import Workshop
+    from greedy_ensembles.experiments.reproduction.sets import Sets, missing
+    from greedy_ensembles.experiments.reproduction.work import work
+
+    if not protocol.quick:
+        absent = {job: missing(job.case, study, root) for job in jobs}
+        names = ", ".join(dict.fromkeys(name for names in absent.values() for name in names))
+        possible = [job for job in jobs if not absent[job]]
+        if not possible:
+            raise ValueError(
+                f"{study.name} needs {names}, not in {data_root(root)}: `greedy-ensembles data download` gets data "
+                "sets, and --budget quick makes do with stand-ins"
+            )
+        if len(possible) < len(jobs):
+            _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
+        jobs = possible
+    work(study, jobs, Workshop(out, Sets(protocol, root), device, progress, pack), _say)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _write(
+    study: "Study", out: Path, folder: Path, protocol: "Protocol", device: "torch.device", root: Path | None
+) -> None:
+    from greedy_ensembles.experiments.reproduction.cost import device_found
+    from greedy_ensembles.experiments.reproduction.gather import gather
+    from greedy_ensembles.experiments.reproduction.page import Circumstances, write_page
+    from greedy_ensembles.experiments.reproduction.records import Shelf
+
+    shelf = Shelf(out)
+    sections = gather(study, protocol, shelf)
+    if not any(gathered.done or gathered.diverged for gathered in sections):
+        others = f"; it has {', '.join(shelf.names()[:3])}, ..." if shelf.names() else ""
+        raise ValueError(
+            f"{shelf.folder} has no record of a run of this study under these options{others}. Give the options that "
+            "the runs were made with, or leave --page-only out"
+        )
+    circumstances = Circumstances(["greedy-ensembles", *sys.argv[1:]], protocol, device_found(device))
+    path = write_page(study, sections, folder, circumstances, _examples(study, protocol, root))
+    missing = sum(len(gathered.missing) for gathered in sections)
+    print(f"Wrote {path}" + (f"; {missing} runs are still missing" if missing else ""))
+
+
+def _examples(study: "Study", protocol: "Protocol", root: Path | None) -> dict[str, dict[str, "Bytes"]]:
+    """Return the OOD images for pictures of examples, of those in-domain sets whose data are there."""
+    from greedy_ensembles.experiments.reproduction.sets import Sets, missing
+
+    if not study.pictures:
+        return {}
+    datasets = dict.fromkeys(case.dataset for case in study.cases if protocol.quick or not missing(case, study, root))
+    sets = Sets(protocol, root)
+    return {dataset: {name: images.images for name, images in sets.bench(dataset).ood.items()} for dataset in datasets}

@@ -1,0 +1,21 @@
+"""A section over lambda_M, as the trials that the choice of it is made from."""
+
+from collections.abc import Sequence
+
+from greedy_ensembles.benchmark import Comparison, Trial
+from greedy_ensembles.experiments.reproduction.study import Section
+
+
+def trials(section: Section, comparison: Comparison) -> list[Trial]:
+    """Return the in-domain figures of every strength over its seeds, and of Deep Ensembles."""
+    strengths = {section.label(case): case.strength for case in section.cases}
+    return [
+        Trial(strengths[row.method], **{name: row.figures[name].ours for name in ("accuracy", "nll", "ace")})
+        for row in comparison.in_domain_rows
+    ]
+
+
+def can_choose(tried: Sequence[Trial]) -> bool:
+    """Say whether there is something to choose: Deep Ensembles and others, with two seeds or more each."""
+    strengths = [trial.strength for trial in tried]
+    return None in strengths and len(strengths) > 1 and all(trial.accuracy.seeds > 1 for trial in tried)

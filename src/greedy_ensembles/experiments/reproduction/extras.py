@@ -1,0 +1,76 @@
+"""Tables of the studies that are not about OOD sets: what training costs, and corrupted images."""
+
+import statistics
+from collections.abc import Iterable
+
+from greedy_ensembles.benchmark import paper
+from greedy_ensembles.benchmark.estimate import estimate
+from greedy_ensembles.experiments.reproduction.gather import Gathered, training_note
+from greedy_ensembles.experiments.reproduction.records import Record
+from greedy_ensembles.experiments.reproduction.study import Case
+from greedy_ensembles.report.evaluation.markdown import table
+
+
+def overhead_table(gathered: Gathered) -> str:
+    """Return seconds of training and of prediction by method, with how much more the greedy one takes."""
+    cases = _by_case(gathered)
+    deep = next((statistics.fmean(_epochs(records)) for case, records in cases.items() if case.strength is None), None)
+    rows = []
+    for case, records in cases.items():
+        seconds = statistics.fmean(_epochs(records))
+        more = "" if deep is None or case.strength is None else f"{100 * (seconds / deep - 1):+.0f} %"
+        rows.append([gathered.section.label(case), f"{len(records)}", f"{seconds:.3f}", more, _predicting(records)])
+    heading = ["method", "runs", "seconds a member and epoch", "more than Deep Ensembles", "ms an image, all members"]
+    printed = [row for row in paper.table("overhead") if row["architecture"] == gathered.section.cases[0].model]
+    lines = [
+        f"The paper, on one V100: {row['de_hours']} hours for Deep Ensembles, {row['greedy_hours']} for the method, "
+        f"{row['overhead_percent']} % more."
+        for row in printed
+    ]
+    note = "Seconds are those of a member's epoch, the mean over members, without each one's first epoch."
+    return "\n\n".join([table(heading, rows), " ".join([note, *lines]), _notes(gathered)])
+
+
+def corruption_table(gathered: Gathered) -> str:
+    """Return accuracy and NLL by severity, the mean over corruptions of each seed first, and then over seeds."""
+    rows = []
+    for severity in "12345":
+        for case, records in _by_case(gathered).items():
+            cells = [_over_corruptions(records, severity, metric) for metric in ("accuracy", "nll")]
+            rows.append([severity, gathered.section.label(case), f"{len(records)}", *cells])
+    found = next(iter(gathered.done.values())).corruptions or {}
+    names = dict.fromkeys(name.partition("/")[0] for name in found)
+    heading = ["severity", "method", "seeds", "accuracy (%)", "NLL x 100"]
+    text = f"Means over {len(names)} corruptions ({', '.join(names)}), ± standard error over seeds."
+    return "\n\n".join([table(heading, rows), text, _notes(gathered)])
+
+
+def _notes(gathered: Gathered) -> str:
+    notes = dict.fromkeys(training_note(record) for record in gathered.done.values())
+    return "\n".join(f"- {note}" for note in notes if note)
+
+
+def _by_case(gathered: Gathered) -> dict[Case, list[Record]]:
+    cases: dict[Case, list[Record]] = {}
+    for job, record in gathered.done.items():
+        cases.setdefault(job.case, []).append(record)
+    return cases
+
+
+def _epochs(records: Iterable[Record]) -> list[float]:
+    return [record.epoch_seconds for record in records]
+
+
+def _predicting(records: Iterable[Record]) -> str:
+    times = [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
+    return f"{statistics.fmean(times):.3f}" if times else ""
+
+
+def _over_corruptions(records: Iterable[Record], severity: str, metric: str) -> str:
+    means = []
+    for record in records:
+        values = [v[metric] for name, v in (record.corruptions or {}).items() if name.endswith(f"/{severity}")]
+        means.append(statistics.fmean(values))
+    result = estimate(means)
+    error = "" if result.standard_error is None else f"±{100 * result.standard_error:.2f}"
+    return f"{100 * result.mean:.2f}{error}"

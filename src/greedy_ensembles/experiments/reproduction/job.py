@@ -1,0 +1,167 @@
+"""One run from beginning to end: train it in its folder, predict, judge, pack the predictions, write the record.
+
+Each step leaves files that are whole or absent, and the record comes last, so a kill loses the epoch under way at the
+most, or the predictions, which take seconds.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from greedy_ensembles.benchmark import Predictions, judge, pack_predictions, predict
+from greedy_ensembles.benchmark.sources import facts_of
+from greedy_ensembles.data import ImageSet
+from greedy_ensembles.ensemble import Ensemble
+from greedy_ensembles.experiments.reproduction.records import (
+    DIVERGED,
+    DONE,
+    Record,
+    Shelf,
+    epoch_seconds,
+    machine_of,
+    plain,
+)
+from greedy_ensembles.experiments.reproduction.sets import Sets
+from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Study
+from greedy_ensembles.models import PreResNet, named
+from greedy_ensembles.training import Recipe, Run, fit, load_run
+
+#: The share of the training images that selects each member's best epoch.
+VALIDATION = 0.1
+_QUICK_BATCH = 50
+_PAPER_MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
+
+
+@dataclasses.dataclass(frozen=True)
+class Workshop:
+    """Where jobs are done, and how."""
+
+    out: Path
+    sets: Sets
+    device: torch.device
+    progress: bool = True
+    pack: bool = True
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where records go."""
+        return Shelf(self.out)
+
+    def folder(self, job: Job) -> Path:
+        """Return the run folder of a job."""
+        return self.out / "runs" / job.run
+
+
+def do(job: Job, study: Study, workshop: Workshop) -> Record:
+    """Do what is missing of a run, and keep its record; training that left the range of numbers is recorded as such."""
+    try:
+        ensemble = _train(job, workshop)
+        run = load_run(workshop.folder(job))
+        record = _judge(job, study, workshop, ensemble, _begun(job, run))
+    except ArithmeticError as error:
+        folder = workshop.folder(job)
+        machine = machine_of(load_run(folder)) if (folder / "run.json").exists() else {}
+        record = Record(job.name, DIVERGED, str(error), machine=machine)
+    workshop.shelf.write(record)
+    return record
+
+
+def _train(job: Job, workshop: Workshop) -> Ensemble:
+    case, sets = job.case, workshop.sets
+    data = sets.train(case.dataset)
+    return fit(
+        make_model(case, data),
+        data,
+        size=case.size,
+        method=case.method,
+        strength=case.strength,
+        weighting=sets.weighting(case),
+        recipe=recipe_of(case, job.protocol),
+        seed=job.seed,
+        validation=0.0 if job.protocol.quick else VALIDATION,  # so few images may have but one of a class
+        run_dir=workshop.folder(job),
+        schedule=job.protocol.schedule,
+        device=workshop.device,
+        progress=workshop.progress,
+    )
+
+
+def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:
+    """Return the network of a case; PreResNet164 has 27 blocks a stage, as the published code builds it."""
+    if data.classes is None:
+        raise ValueError(f"{data.name} does not say how many classes it has")
+    shape: dict[str, Any] = {"classes": len(data.classes), "channels": data.images.shape[1]}
+    if case.model == "PreResNet164":
+        return partial(PreResNet, 164, **shape, blocks_per_stage=27)
+    return named(case.model, **shape)
+
+
+def recipe_of(case: Case, protocol: Protocol) -> Recipe:
+    """Return the paper's recipe; with fewer epochs, a warm-up of a quarter of them at the most."""
+    changes: dict[str, Any] = {"precision": protocol.precision, "weighting_batch_size": protocol.weighting_batch}
+    if case.epochs is not None:
+        warmup = 0 if case.dataset == "mnist" else min(5, case.epochs // 4)
+        changes |= {"epochs": case.epochs, "warmup_epochs": warmup}
+    if protocol.quick:
+        changes |= {"batch_size": _QUICK_BATCH}
+    row = case.model if case.dataset == "mnist" or case.model in _PAPER_MODELS else "PreResNet20"
+    return Recipe.paper(case.dataset, row, **changes)
+
+
+def _begun(job: Job, run: Run) -> Record:
+    return Record(
+        job.name,
+        DONE,
+        information=dict(facts_of(run).information),
+        machine=machine_of(run),
+        seconds=sum(epoch["seconds"] for history in run.histories for epoch in history),
+        epoch_seconds=epoch_seconds(run.histories),
+    )
+
+
+def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, record: Record) -> Record:
+    """Add to a record what the study wants of the ensemble, and what an earlier record had already."""
+    sets = workshop.sets
+    if study.evaluated:
+        bench = sets.bench(job.case.dataset)
+        inside, prediction = _timed(ensemble, bench.in_domain)
+        outside = [predict(ensemble, images.replace(name=name)) for name, images in bench.ood.items()]
+        packed: tuple[str, ...] = ()
+        if workshop.pack or study.pictures:
+            file = workshop.shelf.predictions(job.name)
+            files = pack_predictions(file, inside, outside, missing=bench.missing, information=record.information)
+            packed = tuple(path.name for path in files)
+        evaluation = plain(judge(inside, outside, missing=bench.missing))
+        record = dataclasses.replace(record, evaluation=evaluation, prediction=prediction, packed=packed)
+    elif not study.corruptions:
+        _, prediction = _timed(ensemble, sets.test(job.case.dataset))
+        record = dataclasses.replace(record, prediction=prediction)
+    if study.corruptions:
+        record = dataclasses.replace(record, corruptions=_corrupted(ensemble, sets))
+    before = workshop.shelf.read(job)
+    if before is None:
+        return record
+    kept = {name: getattr(record, name) or getattr(before, name) for name in ("evaluation", "corruptions", "packed")}
+    return dataclasses.replace(record, **kept)
+
+
+def _timed(ensemble: Ensemble, images: ImageSet) -> tuple[Predictions, dict[str, float]]:
+    """Return the predictions on a set, and the seconds they took, after some images that warm the device up."""
+    predict(ensemble, images.replace(images=images.images[:64], labels=None))
+    start = time.perf_counter()
+    predictions = predict(ensemble, images)
+    return predictions, {"images": len(images), "seconds": time.perf_counter() - start}
+
+
+def _corrupted(ensemble: Ensemble, sets: Sets) -> dict[str, dict[str, float]]:
+    found = {}
+    for name, images in sets.corruptions().items():
+        inside = judge(predict(ensemble, images), []).in_domain
+        found[name] = {"accuracy": inside.accuracy, "nll": inside.nll, "images": inside.images}
+    return found

@@ -1,0 +1,171 @@
+"""The page of a study: a Markdown file with tables, pictures and a reading, and all of it as CSV, JSON and LaTeX.
+
+STUDY.md          the page
+study.json        what was run: settings, seeds, machines, dates, seconds, versions, commits
+SECTION.csv, ...  figures of a section, unrounded; SECTION-*.png, its pictures
+reading.md        yours: what you write there stands at the end of the page, and is never overwritten
+"""
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.experiments.reproduction import cost
+from greedy_ensembles.experiments.reproduction.extras import corruption_table, overhead_table
+from greedy_ensembles.experiments.reproduction.gather import Gathered
+from greedy_ensembles.experiments.reproduction.pictures import write_section_pictures
+from greedy_ensembles.experiments.reproduction.reading import read
+from greedy_ensembles.experiments.reproduction.records import Record
+from greedy_ensembles.experiments.reproduction.study import Job, Protocol, Study
+from greedy_ensembles.experiments.reproduction.summary import summary
+from greedy_ensembles.report.evaluation import to_markdown, write_tables
+from greedy_ensembles.storage import write_bytes
+from greedy_ensembles.version import __version__
+
+READING = "reading.md"
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a page says of how it came about."""
+
+    command: Sequence[str]
+    protocol: Protocol
+    device: cost.Device  #: for which the cost of what is missing is given, unless there are runs from another
+
+
+def write_page(
+    study: Study,
+    sections: Sequence[Gathered],
+    folder: Path,
+    circumstances: Circumstances,
+    images: Mapping[str, Mapping[str, Bytes]] | None = None,
+) -> Path:
+    """Write the page and all that belongs to it into a folder, and return the page's path.
+
+    images : by in-domain set and then by name, the images of OOD sets, for galleries of examples.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [f"# {study.title}", _opening(study, circumstances)]
+    parts += [summary(sections)]
+    for gathered in sections:
+        parts += [f"## {gathered.section.title}", *_section(study, gathered, folder, circumstances, images or {})]
+    parts += ["## How it was made", _provenance(sections, circumstances)]
+    own = folder / READING
+    if own.exists():
+        parts.append(own.read_text().strip())
+    page = folder / f"{study.name}.md"
+    write_bytes(page, ["\n\n".join(part for part in parts if part).encode() + b"\n"])
+    content = _facts(study, sections, circumstances)
+    write_bytes(folder / "study.json", [json.dumps(content, indent=2).encode() + b"\n"])
+    return page
+
+
+def _opening(study: Study, circumstances: Circumstances) -> str:
+    source = "A study that the paper lacks" if study.paper == "not in the paper" else f"The paper's {study.paper}"
+    text = f"{source}. Protocol: {circumstances.protocol.description}."
+    if circumstances.protocol.quick:
+        text = f"**Quick: tiny settings that exercise every step; the figures mean nothing.** {text}"
+    return "\n\n".join([text, *study.remarks])
+
+
+def _section(
+    study: Study,
+    gathered: Gathered,
+    folder: Path,
+    circumstances: Circumstances,
+    images: Mapping[str, Mapping[str, Bytes]],
+) -> Iterator[str]:
+    section, comparison = gathered.section, gathered.comparison
+    if comparison is not None:
+        write_tables(comparison, folder, section.stem)
+        yield to_markdown(comparison).strip()
+        own = images.get(section.cases[0].dataset, {})
+        for path in write_section_pictures(section, comparison, folder, own, everything=study.pictures):
+            yield f"![{path.stem}]({path.relative_to(folder)})"
+    elif not study.evaluated and gathered.done:
+        yield corruption_table(gathered) if study.corruptions else overhead_table(gathered)
+    else:
+        yield "No run of this section has come to its end."
+    last = next((record for record in reversed(gathered.done.values())), None)
+    yield _missing(gathered, circumstances.device if last is None else cost.device_of(last))
+    if sentences := read(gathered):
+        yield "**Reading**\n\n" + "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _missing(gathered: Gathered, device: cost.Device) -> str:
+    """Return which runs of a section are still to be done, and what they would take."""
+    if not gathered.missing:
+        return ""
+    known = list(gathered.done.items())
+    prices = {job: cost.price(job, device, known) for job in gathered.missing}
+    total = cost.spelled(sum(price.seconds for price in prices.values()))
+    lines = [f"**Still missing**: {len(prices)} runs, about {total} {device.basis}."]
+    for case in dict.fromkeys(job.case for job in prices):
+        own = {job: price for job, price in prices.items() if job.case == case}
+        seeds = ", ".join(str(job.seed) for job in own)
+        seconds = cost.spelled(sum(price.seconds for price in own.values()))
+        kind = f"{gathered.section.label(case)} ({case.model}, M = {case.size})"
+        how = "as timed" if all(price.measured for price in own.values()) else "by the table"
+        lines.append(f"- {kind}, seeds {seeds}: {seconds} ({how})")
+    return lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> str:
+    records = _records(sections)
+    lines = [f"`{shlex.join(circumstances.command)}`, greedy_ensembles {__version__}."]
+    if not records:
+        return lines[0]
+    started = sorted(str(record.machine.get("started", "")) for record in records.values())
+    devices = dict.fromkeys(str(record.machine.get("device")) for record in records.values())
+    versions = dict.fromkeys(_versions(record) for record in records.values())
+    commits = dict.fromkeys(str(record.machine.get("git_commit"))[:12] for record in records.values())
+    seconds = sum(record.seconds for record in records.values())
+    lines += [
+        f"- {len(records)} runs, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
+        f"- on {'; '.join(devices)}",
+        f"- {'; '.join(versions)}; commit {', '.join(commits)}",
+        "- every run, with its seed, settings and machine: [study.json](study.json)",
+    ]
+    return lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def _versions(record: Record) -> str:
+    return ", ".join(f"{name} {version}" for name, version in (record.machine.get("versions") or {}).items())
+
+
+def _records(sections: Sequence[Gathered]) -> dict[Job, Record]:
+    return {job: record for gathered in sections for job, record in (gathered.done | gathered.diverged).items()}
+
+
+def _facts(study: Study, sections: Sequence[Gathered], circumstances: Circumstances) -> dict[str, Any]:
+    missing = dict.fromkeys(job.name for gathered in sections for job in gathered.missing)
+    return {
+        "study": study.name,
+        "greedy_ensembles": __version__,
+        "command": list(circumstances.command),
+        "protocol": dataclasses.asdict(circumstances.protocol),
+        "runs": [_run(job, record) for job, record in _records(sections).items()],
+        "missing": list(missing),
+    }
+
+
+def _run(job: Job, record: Record) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "case": dataclasses.asdict(job.case),
+        "seed": job.seed,
+        "status": record.status,
+        "message": record.message,
+        "seconds": record.seconds,
+        "epoch_seconds": record.epoch_seconds,
+        "prediction": record.prediction,
+        "recipe": record.information.get("configuration", {}).get("recipe"),
+        "data": {key: record.information.get("data", {}).get(key) for key in ("name", "images", "note")},
+        **record.machine,
+    }

@@ -1,0 +1,49 @@
+import pytest
+import torch
+
+from greedy_ensembles.experiments.reproduction.cost import MILLISECONDS, Device, device_found, device_of, price
+from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, jobs
+from greedy_ensembles.experiments.studies import STUDIES
+
+H200 = Device("cuda", "NVIDIA H200")
+
+
+def test_a_step_of_the_table_times_all_steps():
+    deep = Job(Case("cifar10", "VGG16BN", 11), 0, Protocol())
+    steps = 352  # 45,000 examples in batches of 128
+    assert price(deep, H200).seconds == pytest.approx(11 * 100 * steps * MILLISECONDS["cuda"]["VGG16BN"][0] / 1000)
+
+
+def test_the_greedy_method_pays_for_its_samples_but_for_the_first_member():
+    def seconds(strength, **options):
+        return price(Job(Case("cifar10", "VGG16BN", 5, strength), 0, Protocol(**options)), H200).seconds
+
+    assert seconds(1.0) == pytest.approx(seconds(None) * (1 + 4 / 5))
+    assert seconds(1.0, weighting_batch=32) == pytest.approx(seconds(None) * (1 + 4 / 5 / 4))
+    assert seconds(None, schedule="concurrent", precision="bf16") < seconds(None)
+
+
+def test_a_run_that_was_timed_on_the_device_replaces_the_table(record_of):
+    done, other = (Job(Case("mnist", "PreResNet8", size, 0.1), 0, Protocol()) for size in (3, 9))
+    timed = [(done, record_of(done, epoch_seconds=2.0))]
+    assert price(other, H200, timed).seconds == pytest.approx(9 * 20 * 2.0)
+    assert price(other, H200, timed).measured
+    assert not price(other, Device("cpu", "slow"), timed).measured
+    deep = Job(Case("mnist", "PreResNet8", 9), 0, Protocol())
+    assert not price(deep, H200, timed).measured
+    fast = Job(other.case, 0, Protocol("concurrent"))
+    assert not price(fast, H200, timed).measured
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_every_run_of_every_study_has_a_price(kind):
+    for study in STUDIES.values():
+        assert all(price(job, Device(kind, "any")).seconds > 0 for job in jobs(study, Protocol()))
+
+
+def test_devices_are_known_again(record_of, tiny):
+    assert device_of(record_of(jobs(tiny, Protocol())[0])) == H200
+    here = device_found(torch.device("cpu"))
+    assert here.kind == "cpu"
+    assert "one core" in here.basis
+    assert "as if it were an H200" in Device("cuda", "Some GPU").basis

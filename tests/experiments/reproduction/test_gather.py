@@ -1,0 +1,83 @@
+import dataclasses
+
+import pytest
+
+from greedy_ensembles.experiments.reproduction.gather import gather
+from greedy_ensembles.experiments.reproduction.study import Case, Protocol, Section, Study, jobs
+from greedy_ensembles.experiments.studies import STUDIES
+
+
+def test_seeds_become_one_method_and_what_is_missing_is_known(tiny, shelf_with):
+    areas = {None: {0: 0.2, 2: 0.4}, 1.0: {0: 0.9}}
+    shelf = shelf_with(tiny, but=[3], figures=lambda job: {"areas": {"uniform": areas[job.case.strength][job.seed]}})
+    (gathered,) = gather(tiny, Protocol(quick=True), shelf)
+    rows = {row.method: row.figures["auc"].ours for row in gathered.comparison.ood_rows}
+    assert rows["Deep Ensembles"].mean == pytest.approx(0.3)
+    assert rows["Deep Ensembles"].standard_error == pytest.approx(0.1)
+    assert rows["greedy, lambda_M = 1"].seeds == 1
+    assert [job.name for job in gathered.missing] == ["mnist-PreResNet8-M2-greedy-1-1epochs-seed2"]
+
+
+def test_runs_that_diverged_are_neither_figures_nor_missing(tiny, shelf_with):
+    shelf = shelf_with(tiny, figures=lambda job: {"message": "it left"} if job.case.strength else {})
+    (gathered,) = gather(tiny, Protocol(quick=True), shelf)
+    assert [method.label for method in gathered.comparison.methods] == ["Deep Ensembles"]
+    assert len(gathered.diverged) == 2
+    assert gathered.missing == ()
+
+
+def test_runs_that_were_judged_on_other_sets_are_refused_with_the_way_out(tiny, shelf_with):
+    shelf = shelf_with(tiny, figures=lambda job: {"areas": {"uniform": 0.5}} if job.seed else {})
+    with pytest.raises(ValueError, match=r"M = 2: methods must be evaluated on the same images.*Delete the records"):
+        gather(tiny, Protocol(quick=True), shelf)
+
+
+def test_other_protocols_are_other_runs(tiny, shelf_with):
+    shelf = shelf_with(tiny)
+    (gathered,) = gather(tiny, Protocol("concurrent", quick=True), shelf)
+    assert gathered.comparison is None
+    assert len(gathered.missing) == 4
+
+
+def test_the_papers_figures_stand_beside_those_of_the_same_setting(shelf_with):
+    study = dataclasses.replace(STUDIES["mnist"], sections=STUDIES["mnist"].sections[1:2], seeds=1)  # M = 5
+    (gathered,) = gather(study, Protocol(), shelf_with(study, Protocol()))
+    cells = {(row.method, row.set): row.figures["auc"].paper for row in gathered.comparison.ood_rows}
+    assert cells["greedy, lambda_M = 0.1", "uniform"].mean == 1.0
+    assert cells["Deep Ensembles", "dtd"].mean == 0.48
+
+
+def test_outlier_exposure_has_its_place_in_the_paper_and_a_note(shelf_with):
+    exposed = Case("cifar100", "PreResNet164", 11, 1.0, "cifar10")
+    for case, known in ((exposed, True), (dataclasses.replace(exposed, strength=2.0), False)):
+        study = Study("oe", "OE", "table", (Section("one", (case,)),), seeds=1)
+        (gathered,) = gather(study, Protocol(), shelf_with(study, Protocol()))
+        (row,) = [row for row in gathered.comparison.ood_rows if row.set == "dtd"]
+        assert (row.figures["auc"].paper is not None) == known
+        assert any("images of cifar10 (train)" in note for note in gathered.comparison.notes)
+
+
+def test_stand_ins_have_no_place_in_the_paper(shelf_with, tiny):
+    study = dataclasses.replace(STUDIES["mnist"], sections=STUDIES["mnist"].sections[1:2], seeds=1)
+    shelf = shelf_with(study, Protocol())
+    for job in jobs(study, Protocol()):
+        record = shelf.read(job)
+        data = {**record.information["data"], "name": "mnist (stand-in)"}
+        shelf.write(dataclasses.replace(record, information={**record.information, "data": data}))
+    (gathered,) = gather(study, Protocol(), shelf)
+    assert all(row.figures["auc"].paper is None for row in gathered.comparison.ood_rows)
+
+
+def test_fewer_epochs_than_the_papers_are_noted(shelf_with, tiny):
+    (gathered,) = gather(tiny, Protocol(), shelf_with(tiny, Protocol()))
+    assert "1 epochs of training, where the paper has 20" in gathered.comparison.notes
+
+
+def test_pictures_are_made_of_the_packed_predictions(tiny, workshop):
+    from greedy_ensembles.experiments.reproduction.work import work
+
+    study = dataclasses.replace(tiny, pictures=True, seeds=1)
+    work(study, jobs(study, Protocol(quick=True)), workshop, lambda line: None)
+    (gathered,) = gather(study, Protocol(quick=True), workshop.shelf)
+    first = gathered.comparison.first
+    assert (len(first.in_domain.scores), len(first.ood[0].scores)) == (20, 10)

@@ -1,0 +1,130 @@
+import dataclasses
+import json
+
+import pytest
+
+from greedy_ensembles.experiments.reproduction.cost import Device
+from greedy_ensembles.experiments.reproduction.gather import gather
+from greedy_ensembles.experiments.reproduction.page import Circumstances, write_page
+from greedy_ensembles.experiments.reproduction.study import Protocol
+from greedy_ensembles.experiments.studies import STUDIES
+
+HERE = Device("cpu", "here")
+
+
+@pytest.fixture
+def page(tmp_path, shelf_with):
+    def write(study, protocol=None, but=(), **options):
+        protocol = protocol or Protocol()
+        sections = gather(study, protocol, shelf_with(study, protocol, but, **options))
+        return write_page(study, sections, tmp_path / "page", Circumstances(["reproduce", "it"], protocol, HERE))
+
+    return write
+
+
+def mnist(*sections, seeds=2):
+    return dataclasses.replace(
+        STUDIES["mnist"], sections=tuple(STUDIES["mnist"].sections[i] for i in sections), seeds=seeds
+    )
+
+
+def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
+    path = page(mnist(1), figures=lambda job: {"areas": {"uniform": 0.9, "dtd": 0.6, "omniglot": 0.95}})
+    text = path.read_text()
+    for part in (
+        "as in the paper",
+        "90.00±0.00 (99.46±0.01)",  # accuracy, ours and the paper's
+        "| uniform, 50 images | synthetic |",
+        "0.900±0.000 (1.00)",
+        "mean of 2 natural",
+        "100 images",
+        "`reproduce it`",
+        "NVIDIA H200",
+        "2030-01-01",
+        "commit 0123456789ab",
+        "Target MISSED by greedy",
+        "![m-5-radar](m-5-radar.png)",
+    ):
+        assert part in text, part
+    assert {"mnist.md", "study.json", "m-5.csv", "m-5.json", "m-5.tex", "m-5-radar.png"} == {
+        file.name for file in path.parent.iterdir()
+    }
+
+
+def test_what_is_missing_is_listed_with_its_cost(page):
+    text = page(mnist(1), but=[3]).read_text()
+    # greedy, seed 5: 5 members x 20 epochs x 2 s, as timed on the GPU of the other runs
+    assert "**Still missing**: 1 runs, about 3.3 min on NVIDIA H200" in text
+    assert "greedy, lambda_M = 0.1 (PreResNet8, M = 5), seeds 5: 3.3 min (as timed)" in text
+
+
+def test_a_section_without_runs_says_so_and_what_it_would_take(page):
+    text = page(mnist(0, 1), but=[2, 3, 6, 7]).read_text()
+    assert "No run of this section has come to its end." in text
+    assert "one core of here" in text
+
+
+def test_several_sections_begin_with_a_summary(page):
+    text = page(mnist(0, 1)).read_text()
+    assert "| M = 3 | Deep Ensembles | 2 | 90.00±0.00 (99.44±0.02) |" in text
+    assert text.index("mean AUC, synthetic") < text.index("## M = 3")
+
+
+def test_your_own_reading_is_kept_and_shown(page, tmp_path):
+    own = tmp_path / "page" / "reading.md"
+    own.parent.mkdir()
+    own.write_text("## What I make of it\n\nNot much.\n")
+    for _ in range(2):
+        text = page(mnist(1)).read_text()
+        assert text.endswith("## What I make of it\n\nNot much.\n")
+    assert own.read_text() == "## What I make of it\n\nNot much.\n"
+
+
+def test_the_facts_of_every_run_are_there_and_name_no_path(page):
+    path = page(mnist(1), but=[3])
+    facts = json.loads((path.parent / "study.json").read_text())
+    assert [run["seed"] for run in facts["runs"]] == [0, 0, 5]
+    assert facts["missing"] == ["mnist-PreResNet8-M5-greedy-0.1-seed5"]
+    assert facts["runs"][0]["seconds"] == 10.0
+    assert "somewhere" not in json.dumps(facts)
+
+
+def test_a_cap_on_ood_images_is_told(page):
+    assert "at most 7 images of each OOD set" in page(mnist(1), Protocol(ood_images=7)).read_text()
+
+
+def test_quick_pages_say_that_they_mean_nothing(page):
+    assert "mean nothing" in page(mnist(1), Protocol(quick=True)).read_text()
+
+
+def test_a_curve_is_drawn(page):
+    study = mnist(5)
+    assert "lambda-m-m-5-curve.png" in page(study).read_text()
+    assert (page(study).parent / "lambda-m-m-5-curve.png").exists()
+
+
+def test_overhead_is_told_beside_the_papers(page, record_of):
+    study = dataclasses.replace(STUDIES["overhead"], sections=STUDIES["overhead"].sections[:1])
+    times = lambda job: {"epoch_seconds": 2.0 if job.case.strength is None else 3.5}  # noqa: E731
+    text = page(study, figures=times).read_text()
+    assert "| greedy, lambda_M = 3 | 1 | 3.500 | +75 % | 5.000 |" in text
+    assert "18.81 hours for Deep Ensembles, 32.81 for the method, 74.39 % more" in text
+
+
+def test_corruptions_are_averaged_for_each_severity(page):
+    study = dataclasses.replace(STUDIES["robustness"], sections=STUDIES["robustness"].sections[:1], seeds=2)
+
+    def corrupted(job):
+        level = 0.1 if job.case.strength is None else 0.2
+        return {
+            "corruptions": {
+                f"{name}/{severity}": {"accuracy": base + level / severity + 0.1 * bool(job.seed), "nll": 0.5}
+                for name, base in (("fog", 0.3), ("snow", 0.5))
+                for severity in range(1, 6)
+            }
+        }
+
+    text = page(study, figures=corrupted).read_text()
+    assert "| 1 | Deep Ensembles | 2 | 55.00±5.00 | 50.00±0.00 |" in text
+    assert "| 2 | greedy, lambda_M = 3 | 2 | 55.00±5.00 | 50.00±0.00 |" in text
+    assert "2 corruptions (fog, snow)" in text

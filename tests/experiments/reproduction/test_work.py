@@ -1,0 +1,144 @@
+import dataclasses
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import greedy_ensembles as ge
+from greedy_ensembles.benchmark import judge, unpack_predictions
+from greedy_ensembles.experiments.reproduction import job as job_module
+from greedy_ensembles.experiments.reproduction import work as work_module
+from greedy_ensembles.experiments.reproduction.job import do, make_model, recipe_of
+from greedy_ensembles.experiments.reproduction.records import plain
+from greedy_ensembles.experiments.reproduction.sets import stand_in
+from greedy_ensembles.experiments.reproduction.study import Case, Protocol, jobs
+from greedy_ensembles.experiments.reproduction.work import claimed, work
+
+QUICK = Protocol(quick=True)
+
+
+def test_every_run_leaves_a_folder_a_record_and_predictions_that_agree(tiny, workshop):
+    told = []
+    work(tiny, jobs(tiny, QUICK), workshop, told.append)
+    assert len(told) == 8
+    for job in jobs(tiny, QUICK):
+        record, run = workshop.shelf.read(job), ge.load_run(workshop.folder(job))
+        assert run.finished
+        assert run.configuration["seed"] == job.seed
+        assert record.evaluation["in_domain"]["name"] == "mnist (stand-in)"
+        assert record.prediction["images"] == 20
+        packed = unpack_predictions(workshop.shelf.predictions(job.name))
+        again = plain(judge(packed.in_domain, packed.ood, missing=packed.missing))
+        for kept, anew in zip(record.evaluation["ood"], again["ood"], strict=True):
+            assert anew["name"] == kept["name"]
+            assert anew["auc"] == pytest.approx(kept["auc"], abs=0.05)  # float16 may swap scores that nearly tie
+        # Independently of all that: what the ensemble itself says of the test images.
+        test = workshop.sets.test("mnist")
+        right = run.ensemble.predict_proba(test.images).mean(dim=0).argmax(dim=1).numpy() == test.labels
+        assert record.evaluation["in_domain"]["accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_what_is_done_is_not_done_again(tiny, workshop, monkeypatch):
+    first, *others = jobs(tiny, QUICK)
+    work(tiny, [first], workshop, lambda line: None)
+    done = []
+    monkeypatch.setattr(work_module, "do", lambda job, *rest: done.append(job) or do(job, *rest))
+    work(tiny, [first, *others[:1]], workshop, lambda line: None)
+    assert done == others[:1]
+
+
+def test_a_kill_between_training_and_record_costs_no_training(tiny, workshop, monkeypatch):
+    job = jobs(tiny, QUICK)[0]
+
+    def killed(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_module, "judge", killed)
+        with pytest.raises(KeyboardInterrupt):
+            do(job, tiny, workshop)
+    assert workshop.shelf.read(job) is None
+    files = {path: path.stat().st_mtime_ns for path in workshop.folder(job).rglob("weights.safetensors")}
+    assert len(files) == 2
+    assert do(job, tiny, workshop).status == "done"
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def test_a_run_in_other_hands_is_passed_over_and_come_back_to(tiny, workshop, monkeypatch):
+    monkeypatch.setattr(work_module, "PATIENCE", 0.05)
+    first, second = jobs(tiny, QUICK)[:2]
+    order, told = [], []
+    monkeypatch.setattr(work_module, "do", lambda job, *rest: order.append(job) or do(job, *rest))
+    with claimed(workshop.out, first) as mine:
+        assert mine
+        worker = threading.Thread(target=work, args=(tiny, [first, second], workshop, told.append))
+        worker.start()
+        while not any("other processes" in line for line in told):
+            assert worker.is_alive()
+            time.sleep(0.02)
+        assert order == [second]
+    worker.join(60)
+    assert order == [second, first]
+
+
+def test_what_another_process_finished_meanwhile_is_left_alone(tiny, workshop, monkeypatch, record_of):
+    monkeypatch.setattr(work_module, "PATIENCE", 0.05)
+    monkeypatch.setattr(work_module, "do", lambda *arguments: pytest.fail("done twice"))
+    job, told = jobs(tiny, QUICK)[0], []
+    with claimed(workshop.out, job):
+        worker = threading.Thread(target=work, args=(tiny, [job], workshop, told.append))
+        worker.start()
+        while not told:
+            time.sleep(0.02)
+        workshop.shelf.write(record_of(job))
+        worker.join(60)
+        assert not worker.is_alive()
+
+
+def test_training_that_diverges_is_recorded_and_not_tried_again(tiny, workshop, monkeypatch):
+    job, told = jobs(tiny, QUICK)[1], []
+    real = job_module.recipe_of
+    monkeypatch.setattr(job_module, "recipe_of", lambda *of: dataclasses.replace(real(*of), lr=1e30))
+    work(tiny, [job], workshop, told.append)
+    record = workshop.shelf.read(job)
+    assert record.status == "diverged"
+    assert "training left the range of numbers" in record.message
+    work(tiny, [job], workshop, told.append)
+    assert len(told) == 2
+
+
+def test_a_later_study_adds_to_the_record_and_takes_nothing_away(tiny, workshop):
+    tiny = tiny.with_cases(lambda case: [dataclasses.replace(case, dataset="cifar10")])
+    job = jobs(tiny, QUICK)[0]
+    timed = do(job, dataclasses.replace(tiny, evaluated=False), workshop)
+    assert timed.evaluation is None
+    assert timed.prediction["seconds"] > 0
+    whole = do(job, tiny, workshop)
+    assert whole.evaluation is not None
+    corrupted = do(job, dataclasses.replace(tiny, evaluated=False, corruptions=True), workshop)
+    assert corrupted.evaluation == whole.evaluation
+    assert corrupted.packed == whole.packed
+    assert set(corrupted.corruptions) == {f"stand-in noise/{severity}" for severity in range(1, 6)}
+
+
+def test_predictions_need_not_be_kept(tiny, workshop):
+    job = jobs(tiny, QUICK)[0]
+    assert do(job, tiny, dataclasses.replace(workshop, pack=False)).packed == ()
+    assert not workshop.shelf.predictions(job.name).exists()
+
+
+def test_networks_and_recipes_are_the_papers():
+    data = stand_in("cifar10", "train", 20)
+    deep = make_model(Case("cifar10", "PreResNet164", 11), data)()
+    assert sum(len(block.conv1.weight) > 0 for block in deep.blocks) == 3 * 27  # as the published code builds it
+    recipe = recipe_of(Case("cifar10", "VGG16BN", 11, 5.0), Protocol())
+    assert recipe == ge.Recipe.paper("cifar10", "VGG16BN")
+    fast = recipe_of(Case("cifar10", "VGG16BN", 11, 5.0), Protocol("concurrent", "bf16", 32))
+    assert fast == ge.Recipe.paper("cifar10", "VGG16BN", precision="bf16", weighting_batch_size=32)
+    assert recipe_of(Case("mnist", "PreResNet8", 5), Protocol()) == ge.Recipe.paper("mnist", "PreResNet8")
+
+
+@pytest.mark.parametrize(("epochs", "warmup"), [(1, 0), (8, 2), (30, 5), (100, 5)])
+def test_a_short_training_warms_up_for_a_quarter_at_the_most(epochs, warmup):
+    assert recipe_of(Case("cifar10", "VGG16BN", 5, epochs=epochs), Protocol()).warmup_epochs == warmup

@@ -1,0 +1,167 @@
+"""`greedy-ensembles reproduce`, as a stranger would run it, on stand-ins or a tiny MNIST in the published format."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from greedy_ensembles.cli import app
+from greedy_ensembles.experiments.reproduction import sets
+from greedy_ensembles.experiments.studies import STUDIES
+
+
+@pytest.fixture
+def reproduce(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, count in {"TRAIN": 40, "TEST": 20, "OOD": 10}.items():
+        monkeypatch.setattr(sets, name, count)
+
+    def run(*arguments, root="no-data", out="out"):
+        fixed = ["--root", tmp_path / root, "--out", tmp_path / out, "--device", "cpu", "--quiet"]
+        return CliRunner().invoke(app, [str(argument) for argument in ("reproduce", *arguments, *fixed)])
+
+    return run
+
+
+IMAGE_STUDIES = [name for name, study in STUDIES.items() if study.sections]
+
+
+@pytest.mark.parametrize("study", IMAGE_STUDIES)
+def test_every_study_runs_quickly_from_training_to_page(reproduce, tmp_path, study):
+    done = reproduce(study, "--budget", "quick", "--seeds", "1")
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "out" / "quick" / study / f"{study}.md").read_text()
+    assert "mean nothing" in text
+    assert "(stand-in)" in text
+    assert "Still missing" not in text
+    again = reproduce(study, "--budget", "quick", "--seeds", "1")
+    assert "s of training," not in again.output  # nothing is trained twice
+
+
+def test_pages_are_built_elsewhere_from_the_predictions_alone(reproduce, tmp_path):
+    options = ("mnist", "--budget", "quick", "--size", "5")
+    assert reproduce(*options).exit_code == 0
+    shutil.copytree(tmp_path / "out" / "quick" / "predictions", tmp_path / "elsewhere" / "quick" / "predictions")
+    done = reproduce(*options, "--page-only", "--page", tmp_path / "page", out="elsewhere")
+    assert done.exit_code == 0, done.output
+    here, there = ((folder / "mnist.md").read_text() for folder in (tmp_path / "out/quick/mnist", tmp_path / "page"))
+    assert here.partition("## How it was made")[0] == there.partition("## How it was made")[0]
+    assert not (tmp_path / "elsewhere" / "quick" / "runs").exists()
+
+
+def test_a_study_can_be_done_part_by_part(reproduce, tmp_path):
+    options = ("overhead", "--budget", "quick", "--model", "VGG16BN")
+    first = reproduce(*options, "--only", "1/4")
+    assert first.exit_code == 0, first.output
+    assert "3 runs are still missing" in first.output
+    assert "Still missing" in (tmp_path / "out/quick/overhead/overhead.md").read_text()
+    rest = reproduce(*options)
+    assert "(1 of 3)" in rest.output
+    assert "missing" not in rest.output.splitlines()[-1]
+
+
+def test_two_processes_share_the_work_and_do_nothing_twice(tmp_path):
+    command = [sys.executable, "-m", "greedy_ensembles", "reproduce", "overhead", "--budget", "quick"]
+    command += ["--model", "VGG16BN", "--root", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
+    command += ["--device", "cpu", "--quiet"]
+    both = [subprocess.Popen(command, stdout=-1, stderr=-1, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    lines = [line for _, errors in outputs for line in errors.splitlines()]
+    begun = [line.split()[0] for line in lines if line.startswith("cifar10-")]
+    assert len(begun) == len(set(begun)) == 4
+    assert all("still missing" not in output for output, _ in outputs)
+
+
+def test_real_files_with_the_papers_protocol_cut_short(reproduce, tmp_path, write_mnist):
+    write_mnist(tmp_path / "data" / "mnist", "train", 200, 0)
+    write_mnist(tmp_path / "data" / "mnist", "t10k", 40, 1)
+    options = ("mnist", "--size", "3", "--seeds", "1", "--epochs", "1", "--ood-images", "20", "--no-pack")
+    done = reproduce(*options, root="data")
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "out" / "mnist" / "mnist.md").read_text()
+    assert "partial: 200 of 60,000 images" in text
+    assert "uniform, 20 images" in text
+    assert "(99.44±0.02)" in text  # the paper's accuracy of Deep Ensembles, M = 3
+    facts = json.loads((tmp_path / "out" / "mnist" / "study.json").read_text())
+    assert [run["recipe"]["epochs"] for run in facts["runs"]] == [1, 1]
+    assert not list((tmp_path / "out" / "predictions").glob("*.npz"))
+
+
+def test_runs_whose_data_are_missing_are_left_out(reproduce, tmp_path, write_mnist):
+    write_mnist(tmp_path / "data" / "mnist", "train", 200, 0)
+    write_mnist(tmp_path / "data" / "mnist", "t10k", 40, 1)
+    options = ("weighting", "--model", "PreResNet8", "--epochs", "1", "--ood-images", "5", "--only", "6/6")
+    done = reproduce(*options, root="data")  # the sixth case has CIFAR-10 as p*
+    assert done.exit_code == 1
+    assert "weighting needs cifar10, not in" in done.output
+    more = reproduce(*options[:-1], "1/5", root="data")  # Deep Ensembles, and that case
+    assert more.exit_code == 0, more.output
+    assert "1 of 2 runs are left out: cifar10 not in" in more.output
+
+
+def test_the_list_shows_studies_and_runs(reproduce):
+    listed = reproduce("--list")
+    assert listed.exit_code == 0, listed.output
+    assert all(name in listed.output for name in STUDIES)
+    runs = reproduce("mnist", "--list", "--size", "3", "--fast")
+    assert "mnist-PreResNet8-M3-greedy-0.1-concurrent-bf16-seed0" in runs.output
+    assert "two-moons" in reproduce("two-moons", "--list").output
+
+
+def test_two_moons_is_handed_on(reproduce, tmp_path, monkeypatch):
+    from greedy_ensembles.experiments import two_moons
+
+    asked = []
+    monkeypatch.setattr(two_moons, "run", lambda out, progress: asked.append((out, progress)))
+    done = reproduce("two-moons")
+    assert done.exit_code == 0, done.output
+    assert asked == [(tmp_path / "out" / "two-moons", False)]
+
+
+def test_a_file_is_no_folder(reproduce, tmp_path):
+    (tmp_path / "out").write_text("")
+    done = reproduce("mnist", "--budget", "quick")
+    assert done.exit_code == 1
+    assert "--out must be a folder" in done.output
+
+
+def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):
+    options = ("capacity", "--budget", "quick", "--fast", "--weighting-batch", "8", "--seeds", "1", "--only", "1/4")
+    done = reproduce(*options)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "out" / "quick" / "capacity" / "capacity.md").read_text()
+    assert "Protocol: concurrent schedule, bf16, p* batches of 8." in text
+    assert "as in the paper" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a study"),
+        (["mnits"], "did you mean 'mnist'"),
+        (["mnist"], "mnist needs mnist, not in"),
+        (["mnist", "--page-only"], "no record of a run of this study"),
+        (["mnist", "--budget", "large"], "--budget must be one of"),
+        (["mnist", "--schedule", "parallel"], "--schedule must be one of"),
+        (["mnist", "--precision", "half"], "--precision must be one of"),
+        (["mnist", "--weighting-batch", "0"], "--weighting-batch must be at least 1"),
+        (["mnist", "--strengths", "a"], "--strengths takes numbers with commas, or grid"),
+        (["overhead", "--strengths", "grid"], "the paper has no grid"),
+        (["mnist", "--only", "3"], "--only must be N/K"),
+        (["cifar10", "--model", "VGG"], "did you mean 'VGG16BN'"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(reproduce, arguments, message):
+    done = reproduce(*arguments)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert len(done.output.strip().splitlines()) == 1
+
+
+def test_the_grid_of_the_paper_can_be_asked_for(reproduce):
+    text = reproduce("cifar10", "--list", "--model", "VGG16BN", "--strengths", "grid", "--seeds", "1").output
+    assert text.count("greedy-") == 11
