@@ -1,6 +1,6 @@
 """The command line: ``greedy-ensembles``, or ``python -m greedy_ensembles``; one file for each kind of command."""
 
-from greedy_ensembles.cli import data, evaluate, predict, select, studies, train  # noqa: F401 (they register their commands)
+from greedy_ensembles.cli import data, evaluate, predict, report, select, studies, train  # noqa: F401 (they register their commands)
 from greedy_ensembles.cli.app import app
 
 
