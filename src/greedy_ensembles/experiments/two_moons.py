@@ -21,6 +21,7 @@ from torch import Tensor
 
 import greedy_ensembles as ge
 from greedy_ensembles.experiments.processes import one_thread, run_all
+from greedy_ensembles.report.page import KnownPoints
 from greedy_ensembles.report.plane import Panel, draw_planes
 from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.progress import ProgressBars
@@ -67,10 +68,11 @@ def _moons(seed: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(points.astype(np.float32)), torch.from_numpy(labels)
 
 
-def known_points(run: ge.Run) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the points that a run was trained on, and their labels, if they are this study's: their hash tells."""
+def known_points(run: ge.Run) -> KnownPoints | None:
+    """Return the points that a run was trained on if they are this study's, which their hash tells."""
     x, y = _moons(run.configuration["seed"])
-    return (x.numpy(), y.numpy()) if as_examples((x, y)).digest() == run.configuration["data"] else None
+    same = as_examples((x, y)).digest() == run.configuration["data"]
+    return KnownPoints("two moons", x.numpy(), y.numpy()) if same else None
 
 
 @dataclass(frozen=True)

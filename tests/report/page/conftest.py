@@ -21,10 +21,10 @@ class Browser:
         read, from_browser = os.pipe()
         # The protocol wants its pipes as file descriptors 3 and 4, whatever they are here.
         command = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
+        wrapped = ["bash", "-c", command, "bash", str(to_browser), str(from_browser)]
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe"]
         self._process = subprocess.Popen(
-            ["bash", "-c", command, "bash", str(to_browser), str(from_browser)]
-            + [executable, *options, f"--user-data-dir={profile}", "about:blank"],
+            [*wrapped, executable, *options, f"--user-data-dir={profile}", "about:blank"],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -91,7 +91,7 @@ class Browser:
     @property
     def complaints(self):
         """What the console has heard so far: errors, warnings, exceptions, refusals by the page's policy."""
-        self.run("0")  # all that came before its answer has arrived then
+        self.run("new Promise((done) => setTimeout(done, 100))")  # what goes wrong may take a moment to be said
         kinds = {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"}
         return [event for event in self.events if event.get("method") in kinds]
 

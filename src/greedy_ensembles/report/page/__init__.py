@@ -7,11 +7,12 @@ only sorts tables, switches lines off and lets one look at one picture at a time
 from pathlib import Path
 
 from greedy_ensembles.report.page.build import Findings, build_page, dataset_of
+from greedy_ensembles.report.page.planes import KnownPoints
 from greedy_ensembles.report.page.records import Page
 from greedy_ensembles.report.page.render import render
 from greedy_ensembles.storage import write_bytes
 
-__all__ = ["Findings", "Page", "build_page", "dataset_of", "render", "write_page"]
+__all__ = ["Findings", "KnownPoints", "Page", "build_page", "dataset_of", "render", "write_page"]
 
 
 def write_page(page: Page, path: Path) -> None:

@@ -8,7 +8,7 @@ from greedy_ensembles.benchmark.runs import RunFacts, group
 from greedy_ensembles.benchmark.sources import facts_of
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.report.page.evaluated import evaluated
-from greedy_ensembles.report.page.planes import Points, planes, takes_points
+from greedy_ensembles.report.page.planes import KnownPoints, planes, takes_points
 from greedy_ensembles.report.page.records import Page, Part
 from greedy_ensembles.report.page.trained import trained_run, trained_table
 from greedy_ensembles.training import Run
@@ -26,7 +26,7 @@ class Findings:
 def build_page(
     runs: Sequence[Run],
     findings: Mapping[str, Findings] | None = None,
-    points: Callable[[Run], Points | None] = lambda run: None,
+    points: Callable[[Run], KnownPoints | None] = lambda run: None,
 ) -> Page:
     """Return the page of some runs.
 
@@ -42,7 +42,7 @@ def build_page(
         _part(name, f"part-{number}", of_part, (findings or {}).get(name, Findings()), points)
         for number, (name, of_part) in enumerate(parts.items(), start=1)
     ]
-    return Page(" and ".join(parts), built)
+    return Page(" and ".join(part.name for part in built), built)
 
 
 def dataset_of(run: Run) -> str:
@@ -54,18 +54,19 @@ def dataset_of(run: Run) -> str:
 
 
 def _part(
-    name: str, anchor: str, runs: Sequence[Run], findings: Findings, points: Callable[[Run], Points | None]
+    name: str, anchor: str, runs: Sequence[Run], findings: Findings, points: Callable[[Run], KnownPoints | None]
 ) -> Part:
     labelled = _labelled(runs)
     flat = [(label, run) for label, run, _ in labelled if takes_points(run)]
+    known = points(flat[0][1]) if flat else None
     return Part(
-        name,
+        name if known is None else known.name,
         anchor,
         trained_table(labelled),
         [trained_run(label, run) for label, run, _ in labelled],
         findings.notes,
         None if findings.comparison is None else evaluated(findings.comparison, findings.images or {}),
-        planes([(_with_seed(label, run, flat), run) for label, run in flat], points(flat[0][1])) if flat else None,
+        planes([(_with_seed(label, run, flat), run) for label, run in flat], known) if flat else None,
     )
 
 

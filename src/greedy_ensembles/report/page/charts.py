@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 WIDTH, HEIGHT = 360, 250
-LEFT, RIGHT, TOP, BOTTOM = 48, 12, 10, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 40
 
 Points = tuple[np.ndarray, np.ndarray]
 Tick = tuple[float, str]  #: where, in the coordinates of the SVG, and what is written there
@@ -65,7 +65,7 @@ class Frame:
         """Return a path through points.
 
         >>> Frame((0, 1), (0, 1)).line(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
-        'M48 210L348 10'
+        'M56 210L348 10'
         """
         return "M" + "L".join(_pairs(self.across(x), self.up(y)))
 
@@ -82,25 +82,23 @@ def _pairs(x: np.ndarray, y: np.ndarray) -> list[str]:
     return [f"{across:.4g} {up:.4g}" for across, up in zip(x, y, strict=True)]
 
 
-def nice(low: float, high: float, count: int = 5) -> list[float]:
-    """Return round numbers from low to high, both included.
+def nice(low: float, high: float, whole: bool = False) -> list[float]:
+    """Return a few round numbers from low to high, both included; only whole ones if these are asked for.
 
-    >>> nice(0, 1), nice(2, 2)
-    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [1.5, 2.0, 2.5])
+    >>> nice(0, 1), nice(1, 3, whole=True)
+    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [1.0, 2.0, 3.0])
     """
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    inside = MaxNLocator(count).tick_values(low, high)
-    return [float(np.round(value, 12)) for value in inside if low - 1e-12 <= value <= high + 1e-12]
+    ticks = MaxNLocator(5, steps=[1, 2, 5, 10], integer=whole).tick_values(low, high)
+    room = 1e-9 * (high - low)
+    return [float(f"{value:.10g}") for value in ticks if low - room <= value <= high + room]
 
 
 def line_chart(
-    title: str, alt: str, x_label: str, y_label: str, lines: Mapping[str, Points], square: bool = False
+    title: str, alt: str, x_label: str, y_label: str, lines: Mapping[str, Points], rates: bool = False
 ) -> Chart:
-    """Draw lines by name, each in a style of its own; `square` is for rates, which go from 0 to 1 both ways."""
+    """Draw lines by name, each in a style of its own: over epochs, or of rates, which go from 0 to 1 both ways."""
     every_x, every_y = (np.concatenate([points[axis] for points in lines.values()]) for axis in (0, 1))
-    frame = Frame((0.0, 1.0) if square else _range(every_x), (0.0, 1.0) if square else _range(every_y, 0.05))
-    x_ticks = [value for value in nice(*frame.x) if square or value == int(value)]
+    frame = Frame((0.0, 1.0) if rates else _range(every_x), (0.0, 1.0) if rates else _range(every_y, 0.05))
     series = [
         Series(name, number, frame.line(*points) if len(points[0]) > 1 else frame.points(*points), _kind(points))
         for number, (name, points) in enumerate(lines.items())
@@ -110,7 +108,7 @@ def line_chart(
         alt,
         x_label,
         y_label,
-        frame.ticks(x_ticks, frame.across),
+        frame.ticks(nice(*frame.x, whole=not rates), frame.across),
         frame.ticks(nice(*frame.y), frame.up),
         series,
     )

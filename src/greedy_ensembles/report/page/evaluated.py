@@ -1,6 +1,7 @@
 """An evaluation on the page: tables that can be sorted, curves and histograms of every OOD set, a radar, examples."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,7 +40,13 @@ def evaluated(comparison: Comparison, images: Mapping[str, Bytes]) -> Evaluated:
     if averages and inside.name in images:
         pictures = examples(images[inside.name], inside.name, {m: pair[0] for m, pair in averages[0].items()})
     methods = [method.label for method in comparison.methods]
-    return Evaluated(tables, footnotes(comparison), methods, _radar(comparison), views, pictures)
+    return Evaluated(tables, _notes(comparison, tables), methods, _radar(comparison), views, pictures)
+
+
+def _notes(comparison: Comparison, tables: Sequence[Table]) -> list[str]:
+    beside = any("paper" in heading for table in tables for heading in table.headings)
+    printed = ["paper: as printed there; its means are over the sets that are here"] if beside else []
+    return [*footnotes(comparison, differences=False), *printed]
 
 
 def _table(
@@ -58,9 +65,10 @@ def _row(row: Row, columns: Sequence[Column], compared: set[str], marks: Mapping
     mark = marks.get(row.note, "")
     images = "missing" if row.kind == "missing" else "" if row.images is None else f"{row.images:,}"
     name = f"{row.set} ({mark})" if mark else row.set
-    cells = [Cell(name, name), Cell(images, float(row.images or 0))] if by_set else []
+    count: float | str = "" if row.images is None else float(row.images)
+    cells = [Cell(name, name), Cell(images, count)] if by_set else []
     seeds = next(iter(row.figures.values())).ours.seeds if row.figures else 0
-    cells += [Cell(row.method, row.method), Cell(f"{seeds or ''}", float(seeds))]
+    cells += [Cell(row.method, row.method), Cell(f"{seeds}", float(seeds)) if seeds else Cell()]
     for column in columns:
         figure = row.figures.get(column.metric)
         cells.append(_ours(figure, column))
@@ -71,13 +79,13 @@ def _row(row: Row, columns: Sequence[Column], compared: set[str], marks: Mapping
 
 def _ours(figure: Figure | None, column: Column) -> Cell:
     if figure is None:
-        return Cell("", "")
+        return Cell()
     return Cell(spelled(figure.ours.mean, figure.ours.standard_error, column), figure.ours.mean)
 
 
 def _papers(figure: Figure | None, column: Column) -> Cell:
     if figure is None or figure.paper is None:
-        return Cell("", "")
+        return Cell()
     return Cell(spelled(*figure.paper, column, _PAPER_DIGITS), figure.paper.mean)
 
 
@@ -112,7 +120,7 @@ def _roc(name: str, scores: Averages) -> Chart:
         lines[method] = thin(false, true)
         areas.append(f"{method} {auroc(inside, outside):.3f}")
     alt = f"ROC curves on {name}; areas: {', '.join(areas)}."
-    chart = line_chart("ROC", alt, "false-positive rate", "true-positive rate", lines, square=True)
+    chart = line_chart("ROC", alt, "false-positive rate", "true-positive rate", lines, rates=True)
     return _with_chance(chart, np.array([0.0, 1.0]), np.array([0.0, 1.0]))
 
 
@@ -126,21 +134,20 @@ def _precision_recall(name: str, scores: Averages) -> Chart:
         areas.append(f"{method} {average_precision(inside, outside):.3f}")
     share = len(outside) / (len(inside) + len(outside))
     alt = f"Precision-recall curves on {name}; average precision: {', '.join(areas)}."
-    chart = line_chart("Precision and recall", alt, "recall", "precision", lines, square=True)
+    chart = line_chart("Precision and recall", alt, "recall", "precision", lines, rates=True)
     return _with_chance(chart, np.array([0.0, 1.0]), np.array([share, share]))
 
 
 def _with_chance(chart: Chart, x: np.ndarray, y: np.ndarray) -> Chart:
     chance = Series("chance", 0, Frame((0.0, 1.0), (0.0, 1.0)).line(x, y), "chance")
-    return Chart(**{**vars(chart), "series": [chance, *chart.series]})
+    return replace(chart, series=[chance, *chart.series])
 
 
 def _histogram(method: str, number: int, pair: tuple[np.ndarray, np.ndarray], scores: Averages, label: str) -> Chart:
     """Return shares of images in bins that all methods have in common, heights on a root scale."""
     parts = [part for every in scores.values() for part in every]
-    low = min(float(part.min()) for part in parts)
     high = max(float(np.quantile(part, _SHOWN, method="higher")) for part in parts)
-    edges = np.histogram_bin_edges([], _BINS, (low, high if high > low else low + 1.0))
+    edges = np.histogram_bin_edges([], _BINS, (0.0, high or 1.0))  # no score is below 0
     shares = [100 * np.histogram(part, edges)[0] / len(part) for part in pair]
     frame = Frame((float(edges[0]), float(edges[-1])), (0.0, 10.0))
     series = [

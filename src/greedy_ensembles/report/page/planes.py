@@ -1,6 +1,7 @@
 """Maps of the mutual information over a plane, for runs on inputs of two numbers: one for each run, on one scale."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -15,8 +16,13 @@ _HALF_WIDTH = 8.0
 _HEIGHT = WIDTH - LEFT - RIGHT + TOP + BOTTOM  # which makes the axes square
 _SHADES = 256
 
-#: The points that a run was trained on, (n, 2), and their labels, (n,).
-Points = tuple[np.ndarray, np.ndarray]
+
+class KnownPoints(NamedTuple):
+    """The points that a run was trained on."""
+
+    name: str  #: of the data set
+    x: np.ndarray  #: (n, 2)
+    y: np.ndarray  #: (n,), whole numbers from 0
 
 
 def takes_points(run: Run) -> bool:
@@ -25,9 +31,9 @@ def takes_points(run: Run) -> bool:
     return bool(run.members) and bool(shapes) and len(shapes[0]) == 2 and shapes[0][1] == 2
 
 
-def planes(labelled: Sequence[tuple[str, Run]], points: Points | None = None) -> Planes:
+def planes(labelled: Sequence[tuple[str, Run]], points: KnownPoints | None = None) -> Planes:
     """Return a map for each run, in order of lambda_M, with the points on top where they are known."""
-    centre = np.zeros(2) if points is None else points[0].mean(axis=0)
+    centre = np.zeros(2) if points is None else points.x.mean(axis=0)
     horizontal, vertical = (np.linspace(c - _HALF_WIDTH, c + _HALF_WIDTH, _RESOLUTION) for c in centre)
     grid = np.stack(np.meshgrid(horizontal, vertical), axis=-1).astype(np.float32).reshape(-1, 2)
     ordered = sorted(labelled, key=lambda entry: (entry[1].configuration["strength"] or 0.0, entry[0]))
@@ -39,19 +45,19 @@ def planes(labelled: Sequence[tuple[str, Run]], points: Points | None = None) ->
     for (label, run), values in zip(ordered, maps, strict=True):
         said = f"mean over the plane {values.mean():.3f} nats, highest {values.max():.3f}"
         if points is not None:
-            at_data = run.ensemble.uncertainty(points[0].astype(np.float32)).epistemic.mean()
-            said += f", mean at the {len(points[0])} points {at_data:.3f}"
+            at_data = run.ensemble.uncertainty(points.x.astype(np.float32)).epistemic.mean()
+            said += f", mean at the {len(points.x)} points {at_data:.3f}"
         charts.append(_chart(label, said, frame, coloured(values, shades, top), points))
         captions.append(f"{label}: {said}")
     return Planes(charts, captions, tuple(_hexadecimal([*shades[:: _SHADES // 8], shades[-1]])), f"{top:.2f}")
 
 
-def _chart(label: str, said: str, frame: Frame, image: str, points: Points | None) -> Chart:
+def _chart(label: str, said: str, frame: Frame, image: str, points: KnownPoints | None) -> Chart:
     series = []
     if points is not None:
-        x, y = points
         series = [
-            Series(f"class {kind}", kind, frame.points(*x[y == kind].T), "points") for kind in np.unique(y).tolist()
+            Series(f"class {kind}", kind, frame.points(*points.x[points.y == kind].T), "points")
+            for kind in np.unique(points.y).tolist()
         ]
     alt = f"Map of the mutual information of {label}; {said}."
     x_ticks, y_ticks = frame.ticks(nice(*frame.x), frame.across), frame.ticks(nice(*frame.y), frame.up)

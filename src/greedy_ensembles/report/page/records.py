@@ -8,10 +8,10 @@ from greedy_ensembles.report.page.charts import Chart, Radar
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: what is shown, what it is sorted by, and whether it is a number."""
+    """A cell of a table: what is shown, and what it is sorted by; an empty value comes last."""
 
-    text: str
-    value: float | str
+    text: str = ""
+    value: float | str = ""
 
     @property
     def sort_key(self) -> str:
@@ -31,6 +31,11 @@ class Table:
     caption: str
     headings: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns are of numbers; a cell in them may be empty all the same."""
+        return [any(cell.is_number for cell in column) for column in zip(*self.rows, strict=True)]
 
 
 @dataclass(frozen=True)

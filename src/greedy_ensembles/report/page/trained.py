@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def _row(label: str, run: Run, facts: RunFacts) -> list[Cell]:
         Cell("" if strength is None else f"{strength:g}", 0.0 if strength is None else float(strength)),
         Cell(f"{facts.seed}", float(facts.seed)),
         Cell(f"{epochs}", float(_number(epochs) or 0)),
-        Cell("" if accuracy is None else f"{accuracy:.2%}", -1.0 if accuracy is None else accuracy),
+        Cell() if accuracy is None else Cell(f"{accuracy:.2%}", accuracy),
         Cell(duration(seconds), seconds),
     ]
 
@@ -49,7 +50,7 @@ def _row(label: str, run: Run, facts: RunFacts) -> list[Cell]:
 def duration(seconds: float) -> str:
     """Return a time as people say it.
 
-    >>> duration(9.24), duration(95), duration(7300)
+    >>> duration(9.24), duration(95), duration(7320)
     ('9.2 s', '1 min 35 s', '2 h 2 min')
     """
     if seconds < 60:
@@ -88,8 +89,7 @@ def _chart(run: Run, members: Sequence[str], field: str, title: str, label: str)
 
 def _styled_by_member(chart: Chart, members: Sequence[str]) -> Chart:
     """Give a member the same style in all charts, though some have no first member."""
-    series = [type(each)(each.name, members.index(each.name), each.path, each.kind) for each in chart.series]
-    return type(chart)(**{**vars(chart), "series": series})
+    return replace(chart, series=[replace(each, style=members.index(each.name)) for each in chart.series])
 
 
 def _points(history: Sequence[Mapping[str, Any]], field: str) -> Points:
