@@ -60,7 +60,7 @@ def rows(text):
 def test_calibrate_and_then_predict(home):
     done = invoke("calibrate", "known", "--fpr", 0.1, "--root", "data")
     assert done.exit_code == 0, done.output
-    assert "0.1 or fewer of in-domain images, by 45 of them (mnist, held out)" in done.output
+    assert "at most 10 % of in-domain inputs, by 45 of them (mnist, held out)" in done.output
     # From here on without the data: what is needed of them was kept.
     done = invoke("predict", "known", "pictures", "digits.npy", "--out", "new/scores.csv", "--root", "nowhere")
     assert done.exit_code == 0, done.output
@@ -98,7 +98,7 @@ def test_a_broken_picture_is_named_and_the_others_are_predicted(home):
     (home / "pictures" / "broken.png").write_bytes(b"")
     done = invoke("predict", "known", "pictures", "--out", "scores.csv", "--root", "data")
     assert done.exit_code == 1
-    assert "broken.png is not a readable picture" in done.stderr
+    assert "broken.png is not a readable picture: it is of no format that is known here" in done.stderr
     assert "error: 1 of 3 could not be read" in done.stderr
     assert len(rows((home / "scores.csv").read_text())) == 2
     done = invoke("calibrate", "known", "--on", "pictures", "--fpr", 0.5, "--root", "data")
@@ -114,7 +114,7 @@ def test_a_saved_ensemble_needs_a_model_and_a_shape(home):
     assert "does not name its model" in invoke("predict", "saved", "pictures").output
     done = invoke("predict", "saved", "pictures", *own)
     assert done.exit_code == 1
-    assert "--shape 3x32x32" in done.output
+    assert "it does not say what it was trained on. Name the shape of images, as in --shape 3x32x32" in done.output
     done = invoke("calibrate", "saved", "--on", "digits.npy", "--fpr", 0.2, *own)
     assert done.exit_code == 0, done.output
     done = invoke("predict", "saved", "pictures", *own)  # the calibration says what images are like
@@ -131,6 +131,7 @@ def test_a_saved_ensemble_needs_a_model_and_a_shape(home):
         (["predict", "known", "picturse"], "picturse does not exist"),
         (["predict", "known", "empty"], "empty holds no pictures"),
         (["predict", "known", "table.npy"], "must be uint8"),
+        (["predict", "known", "pictures", "--root", "nowhere"], "mnist is not in the data folder (--root)"),
         (["predict", "known", "pictures", "--shape", "28"], "as in 3x32x32"),
         (["predict", "known", "pictures", "--shape", "3x28x28"], "cannot take inputs of shape (3, 28, 28)"),
         (["predict", "known", "pictures", "--out", "data"], "--out must be a file, but data is a folder"),

@@ -51,7 +51,7 @@ def predict(
     subject = _open(run, model, device)
     calibration = read_calibration(subject)
     form = _form(subject, shape, calibration, root)
-    given = _read(inputs, form)
+    given = _read(inputs, form, subject)
     verdicts = judge(subject.ensemble, given.values, batch_size)
     threshold = None if calibration is None else calibration.threshold
     table = to_csv(given.names, verdicts, form.classes, threshold)
@@ -86,13 +86,13 @@ def calibrate(
     from greedy_ensembles.screening import calibrate as find
 
     subject = _open(run, model, device)
-    given = _read(on, _form(subject, shape, None, root)) if on else None
+    given = _read(on, _form(subject, shape, None, root), subject) if on else None
     if given is not None and given.unreadable:
         raise ValueError(f"{len(given.unreadable):,} of the images of --on could not be read; leave them out")
     found = find(subject, fpr, given, root)
     print(
-        f"Flagged from a mutual information of {found.threshold:.4g} nats on: {found.fpr:.3g} or fewer of in-domain "
-        f"images, by {found.inputs:,} of them ({found.source})"
+        f"Flags from a mutual information of {found.threshold:.4g} nats on: at most {100 * found.fpr:g} % of in-domain "
+        f"inputs, by {found.inputs:,} of them ({found.source})"
     )
 
 
@@ -112,17 +112,17 @@ def _form(subject: "Subject", shape: str | None, calibration: "Calibration | Non
     return form if shape is None else Form(parse_shape(shape), form.classes)
 
 
-def _read(paths: list[Path], form: "Form") -> "Inputs":
+def _read(paths: list[Path], form: "Form", subject: "Subject") -> "Inputs":
     from greedy_ensembles.screening import read_inputs
+    from greedy_ensembles.screening.form import trained_on
     from greedy_ensembles.screening.inputs import ShapeUnknownError
 
     try:
         given = read_inputs(paths, form)
     except ShapeUnknownError as error:
-        raise ValueError(
-            f"{error}: its data set is not in the data folder. Name that with --root, or the shape of images, as in "
-            "--shape 3x32x32"
-        ) from None
+        name = trained_on(subject)
+        why = f"{name} is not in the data folder (--root)" if name else "it does not say what it was trained on"
+        raise ValueError(f"{error}: {why}. Name the shape of images, as in --shape 3x32x32") from None
     for line in (*given.unreadable, *given.conversions):
         _say(line)
     return given

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from greedy_ensembles.benchmark.predictions import fitting_batch_size
 from greedy_ensembles.checks import check_count
 from greedy_ensembles.ensemble import Ensemble, Uncertainty
 from greedy_ensembles.inputs import as_tensor
@@ -27,7 +28,7 @@ class Verdicts:
 
 def judge(ensemble: Ensemble, values: np.ndarray, batch_size: int | None = None) -> Verdicts:
     """Predict inputs; some at a time, so that memory does not limit how many."""
-    batch_size = 64 if batch_size is None else batch_size
+    batch_size = fitting_batch_size(ensemble) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)
     parts = []
     for start in range(0, len(values), _AT_ONCE):
