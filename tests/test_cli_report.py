@@ -112,6 +112,22 @@ def test_two_moons_have_a_map_with_their_points_and_need_no_data(tmp_path):
     assert "mean at the 300 points" in page
 
 
+def test_other_points_are_not_claimed_to_be_two_moons(blobs, make_model, quick, tmp_path):
+    ge.fit(make_model, blobs, size=1, method="deep", run_dir=tmp_path / "run", **quick)
+    assert two_moons.known_points(ge.load_run(tmp_path / "run")) is None
+
+
+def test_a_data_set_of_your_own_has_no_test_set_to_be_found(report, home, tmp_path):
+    import reported_model
+
+    images = ge.data.load("mnist", "train", home / "data").replace(name="mine")
+    options = {"recipe": ge.Recipe(epochs=1), "progress": False, "device": "cpu", "validation": 0}
+    ge.fit(reported_model.make_reported, images, size=1, method="deep", run_dir=tmp_path / "mine", **options)
+    done, page = report(tmp_path / "mine")
+    assert done.exit_code == 0, done.output
+    assert "Not evaluated: mine is none of the data sets" in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -11,6 +11,8 @@ import greedy_ensembles as ge
 from greedy_ensembles.benchmark.held_out import held_out
 from greedy_ensembles.screening import Form, Inputs, calibrate, form_of, judge, open_subject, read_calibration
 
+HUGE = {"form": {"shape": [3, 10**6, 10**6], "classes": None}}
+
 
 def linear():
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
@@ -92,7 +94,7 @@ def test_a_data_set_of_your_own_has_no_name_to_be_found_by(train, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"threshold": "low"}, {"form": None}, {"form": {"shape": [1], "classes": None}}, {"extra": 1}]
+    "change", [{"threshold": "low"}, {"form": None}, {"form": {"shape": [1], "classes": None}}, {"extra": 1}, HUGE]
 )
 def test_files_that_were_never_written_here_are_refused(train, tmp_path, change):
     subject = train()

@@ -118,6 +118,15 @@ def test_slips_of_the_hand_are_refused_before_anything_is_read(pictures, tmp_pat
 
 def test_shapes_as_people_write_them():
     assert parse_shape(" 1x28x28") == (1, 28, 28)
-    for text in ("32", "2x32x32", "3x32x16", "3x0x0", "3,32,32"):
-        with pytest.raises(ValueError, match="channels" if text.startswith("2") else "--shape"):
+    for text in ("32", "3,32,32", "3x32", "-3x32x32"):
+        with pytest.raises(ValueError, match="--shape is channels x height x width"):
             parse_shape(text)
+
+
+def test_forms_that_no_picture_could_be_given_are_refused():
+    cases = {(2, 8, 8): "channels", (3, 8, 4): "square", (3, 0, 0): "1 to", (1, 9999, 9999): "1 to"}
+    for shape, message in cases.items():
+        with pytest.raises(ValueError, match=message):
+            Form(shape)
+    assert Form.of_images(np.zeros((2, 3, 8, 4), np.uint8)) == Form(None)
+    assert Form.of_images(np.zeros((2, 3, 8, 8), np.uint8), ("a", "b")) == Form((3, 8, 8), ("a", "b"))

@@ -79,12 +79,15 @@ def _evaluate(
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
     from greedy_ensembles.benchmark import PRESETS, compare
     from greedy_ensembles.benchmark.sources import FolderSource, evaluate_source, ood_images, open_sources
+    from greedy_ensembles.data import SETS
     from greedy_ensembles.report.page import Findings
 
     finished = [run for run in runs if run.finished]
     notes = [f"{run.folder} is not finished, and was not evaluated." for run in runs if not run.finished]
     if runs[0].information.get("data") is None:
         return Findings(notes=notes)  # arrays have no test set that could be found
+    if dataset not in SETS:
+        return Findings(notes=[*notes, f"Not evaluated: {dataset} is none of the data sets that have a name here."])
     if dataset not in PRESETS and not ood:
         notes.append(f"Not evaluated: there is no preset of OOD sets for {dataset}; name some with --ood.")
     if not finished or (dataset not in PRESETS and not ood):

@@ -44,7 +44,7 @@ def calibrate(
     else:
         values, form, source = inputs.values, form_of(subject, root), "in-domain inputs of your own"
         if values.dtype == np.uint8 and values.ndim == 4:
-            form = Form(tuple(values.shape[1:]), form.classes)
+            form = Form.of_images(values, form.classes)
     check_rate(fpr, len(values))  # before the members are put to work
     scores = judge(subject.ensemble, values).epistemic
     found = Calibration(threshold_at(scores, fpr), fpr, len(values), source, subject.weights, form)
@@ -65,7 +65,7 @@ def _held_out(subject: Subject, root: str | Path | None) -> tuple[np.ndarray, Fo
             "with --on"
         )
     images = held_out(facts, training_images(facts, root))
-    return images.images, Form.of_images(images), images.name
+    return images.images, Form.of_images(images.images, images.classes), images.name
 
 
 def read_calibration(subject: Subject) -> Calibration | None:

@@ -8,26 +8,37 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from greedy_ensembles.data import SETS, ImageSet, data_root, load
+import numpy as np
+
+from greedy_ensembles.data import SETS, data_root, load
 from greedy_ensembles.data.image_set import check_channels
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.screening.subject import Subject
 
 Shape = tuple[int, int, int]
+_LARGEST = 4096  # a file from other people could ask for pictures that fill all memory
 
 
 @dataclass(frozen=True)
 class Form:
-    """Images of bytes of this shape, (channels, height, width); None: unknown, or no images at all."""
+    """Square images of bytes of this shape, (channels, height, width); None: unknown, or nothing of the kind."""
 
     shape: Shape | None = None
     classes: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if self.shape is None:
+            return
+        channels, height, width = self.shape
+        check_channels(channels)
+        if height != width or not 0 < height <= _LARGEST:
+            raise ValueError(f"images must be square, of 1 to {_LARGEST} pixels a side, got {height} x {width}")
+
     @classmethod
-    def of_images(cls, images: ImageSet) -> "Form":
-        """Return the form of an image set."""
-        channels, height, width = images.images.shape[1:]
-        return cls((channels, height, width), images.classes)
+    def of_images(cls, images: np.ndarray, classes: tuple[str, ...] | None = None) -> "Form":
+        """Return the form of images; those that are not square are taken as they are, and pictures are none."""
+        channels, height, width = images.shape[1:]
+        return cls((channels, height, width) if height == width else None, classes)
 
 
 def form_of(subject: Subject, root: str | Path | None = None) -> Form:
@@ -36,7 +47,10 @@ def form_of(subject: Subject, root: str | Path | None = None) -> Form:
     if name is None:
         return Form()
     splits = [split for split in SETS[name].counts if find(SETS[name], split, data_root(root))]
-    return Form.of_images(load(name, min(splits), root)) if splits else Form()  # test before train: it is smaller
+    if not splits:
+        return Form()
+    images = load(name, min(splits), root)  # test before train: it is smaller
+    return Form.of_images(images.images, images.classes)
 
 
 def trained_on(subject: Subject) -> str | None:
@@ -56,7 +70,4 @@ def parse_shape(text: str) -> Shape:
     if not found:
         raise ValueError(f"--shape is channels x height x width, as in 3x32x32; got {text!r}")
     channels, height, width = map(int, found.groups())
-    check_channels(channels)
-    if height != width or not height:
-        raise ValueError(f"--shape must be square, as pictures are cropped to a square; got {text}")
     return channels, height, width

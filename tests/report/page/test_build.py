@@ -38,6 +38,22 @@ def test_known_points_give_the_part_its_name(train, blobs):
     assert len(asked) == 1
 
 
+def test_a_run_whose_model_is_not_known_has_curves_and_no_map(train, tmp_path):
+    train("deep")
+    (part,) = build_page([ge.load_run(tmp_path / "deep")]).parts
+    assert part.planes is None
+    assert len(part.runs[0].charts) == 2
+    (note,) = part.notes
+    assert "trained with a model of your own" in note
+
+
+def test_a_damaged_run_is_refused(train, tmp_path):
+    train("deep")
+    (tmp_path / "deep" / "members" / "01" / "weights.safetensors").write_bytes(b"")
+    with pytest.raises(ge.FolderError, match="damaged"):
+        build_page([ge.load_run(tmp_path / "deep", lambda: ge.models.MLP(2, hidden=(8,)))])
+
+
 def test_an_unfinished_run_is_shown_as_such(train, blobs, make_model, quick, tmp_path):
     run = train("run")
     run.members.pop()

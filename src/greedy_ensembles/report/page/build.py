@@ -11,6 +11,7 @@ from greedy_ensembles.report.page.evaluated import evaluated
 from greedy_ensembles.report.page.planes import KnownPoints, planes, takes_points
 from greedy_ensembles.report.page.records import Page, Part
 from greedy_ensembles.report.page.trained import trained_run, trained_table
+from greedy_ensembles.storage import FolderError
 from greedy_ensembles.training import Run
 
 
@@ -57,17 +58,32 @@ def _part(
     name: str, anchor: str, runs: Sequence[Run], findings: Findings, points: Callable[[Run], KnownPoints | None]
 ) -> Part:
     labelled = _labelled(runs)
-    flat = [(label, run) for label, run, _ in labelled if takes_points(run)]
+    flat, notes = _loadable([(label, run) for label, run, _ in labelled if takes_points(run)])
     known = points(flat[0][1]) if flat else None
     return Part(
         name if known is None else known.name,
         anchor,
         trained_table(labelled),
         [trained_run(label, run) for label, run, _ in labelled],
-        findings.notes,
+        [*findings.notes, *notes],
         None if findings.comparison is None else evaluated(findings.comparison, findings.images or {}),
         planes([(_with_seed(label, run, flat), run) for label, run in flat], known) if flat else None,
     )
+
+
+def _loadable(labelled: Sequence[tuple[str, Run]]) -> tuple[list[tuple[str, Run]], list[str]]:
+    """Return the runs whose members can be built, and notes on the others: their curves can be shown all the same."""
+    found, notes = [], []
+    for label, run in labelled:
+        try:
+            run.ensemble  # noqa: B018 (which builds it, and keeps it)
+        except FolderError:
+            raise
+        except ValueError as error:
+            notes.append(f"No map: {error}.")
+        else:
+            found.append((label, run))
+    return found, notes
 
 
 def _labelled(runs: Sequence[Run]) -> list[tuple[str, Run, RunFacts]]:

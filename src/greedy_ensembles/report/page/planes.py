@@ -27,8 +27,9 @@ class KnownPoints(NamedTuple):
 
 def takes_points(run: Run) -> bool:
     """Return whether a run's model takes two numbers an input, as its first layer says."""
-    shapes = list(run.configuration.get("model", {}).values())
-    return bool(run.members) and bool(shapes) and len(shapes[0]) == 2 and shapes[0][1] == 2
+    shapes = run.configuration.get("model")
+    first = next(iter(shapes.values()), None) if isinstance(shapes, dict) else None
+    return bool(run.members) and isinstance(first, list) and len(first) == 2 and first[1] == 2
 
 
 def planes(labelled: Sequence[tuple[str, Run]], points: KnownPoints | None = None) -> Planes:
