@@ -120,6 +120,12 @@ def test_all_text_is_readable(browser, page, dark, width):
     assert smallest >= 8.5  # pixels, after the chart is fitted into its place
 
 
+def test_on_a_phone_the_name_of_a_row_leaves_room_for_its_figures(browser, page):
+    browser.open(page, width=400)
+    browser.run("document.querySelector('td').textContent = 'a method with a rather long name, lambda_M = 0.1, M = 11'")
+    assert browser.run("document.querySelector('td').offsetWidth") < 200
+
+
 def test_the_measure_of_contrast_finds_what_cannot_be_read(opened):
     opened.run("document.querySelector('h1').style.setProperty('color', '#bbb')")
     assert [text for text, ratio in opened.run(CONTRAST) if ratio < 4.5] == ["mnist"]
