@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import greedy_ensembles as ge
+from greedy_ensembles.cli import app
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -93,6 +95,19 @@ def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     weights = {f"saved/members/{number}/weights.safetensors" for number in ("01", "02")}
     assert files == {"ensemble.pt2", "saved/README.md", "saved/ensemble.json", *weights}
+
+
+def test_commands_in_the_documents_exist_with_their_options():
+    found = 0
+    for document in (ROOT / "README.md", ROOT / "docs" / "report.md"):
+        for line in re.findall(r"^greedy-ensembles ([^#\n]+)", document.read_text(), flags=re.M):
+            name, *words = line.split()
+            help_text = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+            assert help_text.exit_code == 0, line
+            for word in words:
+                assert not word.startswith("--") or re.search(rf"{word}\b", help_text.output), (line, word)
+            found += 1
+    assert found >= 7
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -79,7 +79,7 @@ def predict(
     ensemble: Ensemble, images: ImageSet, *, batch_size: int | None = None, cache: Path | None = None
 ) -> Predictions:
     """Return what each member says of the images, out of the cache folder where it is there."""
-    batch_size = _BATCHES.get(device_of(ensemble[0]).type, 64) if batch_size is None else batch_size
+    batch_size = fitting_batch_size(ensemble) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)
     if not len(images):
         raise ValueError(f"{images.name} holds no images; there is nothing to predict")
@@ -87,6 +87,11 @@ def predict(
     content = digest_of_tensor(pixels)
     rows = [_of_member(member, ensemble.normalize, pixels, batch_size, content, cache) for member in ensemble]
     return Predictions(images.name, np.stack(rows), images.labels, images.note, content)
+
+
+def fitting_batch_size(ensemble: Ensemble) -> int:
+    """Return how many images at once suit the device that an ensemble lies on."""
+    return _BATCHES.get(device_of(ensemble[0]).type, 64)
 
 
 def _of_member(

@@ -84,7 +84,9 @@ def decode(content: bytes, name: str, size: int | None, channels: int, invert: b
     """Return one picture file as (channels, height, width)."""
     try:
         picture = Image.open(io.BytesIO(content)).convert("L" if channels == 1 else "RGB")
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except UnidentifiedImageError:  # whose own words name an object in memory
+        raise ValueError(f"{name} is not a readable picture: it is of no format that is known here") from None
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{name} is not a readable picture: {error}") from error
     if invert:
         picture = ImageChops.invert(picture)

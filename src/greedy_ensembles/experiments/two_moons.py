@@ -21,7 +21,9 @@ from torch import Tensor
 
 import greedy_ensembles as ge
 from greedy_ensembles.experiments.processes import one_thread, run_all
+from greedy_ensembles.report.page import KnownPoints
 from greedy_ensembles.report.plane import Panel, draw_planes
+from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.progress import ProgressBars
 
 SIZE = 11
@@ -47,8 +49,7 @@ class Result:
 
 def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     """Train the four ensembles in ``out/runs``, and write ``two-moons.png``, ``.json`` and ``.md`` into ``out``."""
-    points, labels = make_moons(300, noise=0.3, random_state=seed)
-    x, y = torch.from_numpy(points.astype(np.float32)), torch.from_numpy(labels)
+    x, y = _moons(seed)
     folders = [out / "runs" / _name(strength) for strength in STRENGTHS]
     jobs = {folder.name: _Training(s, x, y, folder, seed) for s, folder in zip(STRENGTHS, folders, strict=True)}
     with ProgressBars() as bars:
@@ -60,6 +61,18 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     (out / "two-moons.json").write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
     (out / "two-moons.md").write_text(_page(results, [ge.load_run(folder) for folder in folders]))
     return results
+
+
+def _moons(seed: int) -> tuple[Tensor, Tensor]:
+    points, labels = make_moons(300, noise=0.3, random_state=seed)
+    return torch.from_numpy(points.astype(np.float32)), torch.from_numpy(labels)
+
+
+def known_points(run: ge.Run) -> KnownPoints | None:
+    """Return the points that a run was trained on if they are this study's, which their hash tells."""
+    x, y = _moons(run.configuration["seed"])
+    same = as_examples((x, y)).digest() == run.configuration["data"]
+    return KnownPoints("two moons", x.numpy(), y.numpy()) if same else None
 
 
 @dataclass(frozen=True)

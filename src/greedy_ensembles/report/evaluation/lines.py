@@ -106,13 +106,13 @@ def marks_of(comparison: Comparison) -> dict[str, str]:
     return {note: string.ascii_lowercase[number] if number < 26 else f"{number}" for number, note in enumerate(notes)}
 
 
-def footnotes(comparison: Comparison) -> list[str]:
-    """Return what stands below the tables: notes on sets, and what else a reader must know."""
+def footnotes(comparison: Comparison, differences: bool = True) -> list[str]:
+    """Return what stands below tables, with or without lines of differences: notes on sets, and what else to know."""
     explained = [f"({mark}) {note}" for note, mark in marks_of(comparison).items()]
     if comparison.first.missing:
         missing = ", ".join(comparison.first.missing)
         explained.append(f"missing: {missing} (not in the data folder; means are over the sets that are there)")
-    if any(figure.paper for row in comparison.rows for figure in row.figures.values()):
+    if differences and any(figure.paper for row in comparison.rows for figure in row.figures.values()):
         explained.append("differs: ours less the paper's, whose means are over the same sets")
     if any(len(method.evaluations) > 1 for method in comparison.methods):
         explained.append(f"{PLUS_MINUS}: standard error of the mean over seeds")

@@ -1,0 +1,111 @@
+"""What the page's template is filled with: plain records, of which every text is escaped where it is shown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from greedy_ensembles.report.page.charts import Chart, Radar
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: what is shown, and what it is sorted by; an empty value comes last."""
+
+    text: str = ""
+    value: float | str = ""
+
+    @property
+    def sort_key(self) -> str:
+        """The value as a script can read it."""
+        return str(self.value).replace("inf", "Infinity") if self.is_number else str(self.value)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is to be sorted as one."""
+        return isinstance(self.value, float)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that can be sorted by any column."""
+
+    caption: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns are of numbers; a cell in them may be empty all the same."""
+        return [any(cell.is_number for cell in column) for column in zip(*self.rows, strict=True)]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A small image with what is to be said below it, a line for each style."""
+
+    address: str  #: data:image/png;base64,...
+    alt: str
+    lines: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One run: charts over its epochs, and all that it was asked to do."""
+
+    name: str
+    summary: str
+    charts: Sequence[Chart]
+    members: Sequence[str]  #: names of the series of all charts
+    configuration: str  #: JSON, for people
+
+
+@dataclass(frozen=True)
+class OodView:
+    """What is to be seen of one OOD set."""
+
+    name: str
+    summary: str
+    charts: Sequence[Chart]
+    pictures: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation: tables, notes, a radar, and a view of each OOD set."""
+
+    tables: Sequence[Table]
+    notes: Sequence[str]
+    methods: Sequence[str]
+    radar: Radar | None
+    sets: Sequence[OodView]
+    in_domain: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Maps of a plane, in the order of the slider."""
+
+    charts: Sequence[Chart]
+    captions: Sequence[str]
+    scale: tuple[str, ...]  #: colours from 0 to `top`
+    top: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """All runs on one data set."""
+
+    name: str
+    anchor: str
+    trained: Table
+    runs: Sequence[TrainedRun]
+    notes: Sequence[str] = ()
+    evaluated: Evaluated | None = None
+    planes: Planes | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole page."""
+
+    title: str
+    parts: Sequence[Part] = field(default_factory=tuple)

@@ -1,0 +1,150 @@
+"""`greedy-ensembles calibrate` and `predict`, on a tiny MNIST in the published format."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import greedy_ensembles as ge
+from greedy_ensembles.cli import app
+
+MODEL = """
+from torch import nn
+
+def make_mine():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+"""
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, write_mnist):
+    """A folder with data, a module with a model, pictures, and runs of that model and of one of ours."""
+    home = tmp_path_factory.mktemp("home")
+    write_mnist(home / "data" / "mnist", "train", 150, 0)
+    (home / "predicted_model.py").write_text(MODEL)
+    (home / "pictures").mkdir()
+    (home / "empty").mkdir()
+    generator = np.random.default_rng(0)
+    Image.fromarray(generator.integers(0, 256, (40, 50, 3), np.uint8)).save(home / "pictures" / "photo.png")
+    Image.fromarray(np.full((28, 28), 25, np.uint8)).save(home / "pictures" / "one.png")
+    np.save(home / "digits.npy", ge.data.load("mnist", "train", home / "data").images[:20, 0])
+    np.save(home / "table.npy", np.zeros((3, 2), np.float32))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        for name, model in (("own", "predicted_model:make_mine"), ("known", "PreResNet8")):
+            fixed = ["--size", 2, "--root", "data", "--out", name, "--device", "cpu", "--quiet", "--set", "epochs=1"]
+            done = invoke("train", "mnist", "--model", model, "--validation", 0.3, *fixed)
+            assert done.exit_code == 0, done.output
+    return home
+
+
+@pytest.fixture
+def home(built, tmp_path, monkeypatch):
+    """A copy, since calibrations are written into runs."""
+    shutil.copytree(built, tmp_path / "home")
+    monkeypatch.chdir(tmp_path / "home")
+    return tmp_path / "home"
+
+
+def rows(text):
+    return list(csv.DictReader(text.splitlines()))
+
+
+def test_calibrate_and_then_predict(home):
+    done = invoke("calibrate", "known", "--fpr", 0.1, "--root", "data")
+    assert done.exit_code == 0, done.output
+    assert "at most 10 % of in-domain inputs, by 45 of them (mnist, held out)" in done.output
+    # From here on without the data: what is needed of them was kept.
+    done = invoke("predict", "known", "pictures", "digits.npy", "--out", "new/scores.csv", "--root", "nowhere")
+    assert done.exit_code == 0, done.output
+    assert "1 image was turned to grey" in done.stderr
+    table = rows((home / "new" / "scores.csv").read_text())
+    assert [row["input"] for row in table[:3]] == ["pictures/one.png", "pictures/photo.png", "digits.npy[0]"]
+    assert len(table) == 22
+    assert {row["flagged"] for row in table} <= {"yes", "no"}
+    assert f"{sum(row['flagged'] == 'yes' for row in table)} of them flagged" in done.output
+    probs = ge.load_run("known").ensemble.predict_proba(np.load("digits.npy")[:, None]).double()
+    information = ge.metrics.mutual_information(probs).numpy()
+    assert [float(row["mutual_information"]) for row in table[2:]] == pytest.approx(information, rel=1e-3, abs=1e-6)
+    assert [row["class"] for row in table[2:]] == [str(int(k)) for k in probs.mean(0).argmax(1)]
+
+
+def test_without_a_calibration_there_are_no_flags_and_a_line_says_how_to_get_them(home):
+    done = invoke("predict", "own", "pictures/one.png", "--model", "predicted_model:make_mine", "--root", "data")
+    assert done.exit_code == 0, done.output
+    assert "no flags: it is not calibrated; `greedy-ensembles calibrate own`" in done.stderr
+    (row,) = rows(done.stdout)
+    assert "flagged" not in row
+    assert float(row["total"]) == pytest.approx(float(row["aleatoric"]) + float(row["mutual_information"]), abs=1e-4)
+
+
+def test_a_run_with_more_members_is_no_longer_calibrated(home):
+    invoke("calibrate", "known", "--root", "data")
+    fixed = ["--root", "data", "--out", "known", "--device", "cpu", "--quiet", "--set", "epochs=1"]
+    done = invoke("train", "mnist", "--model", "PreResNet8", "--validation", 0.3, "--size", 3, *fixed)
+    assert done.exit_code == 0, done.output
+    done = invoke("predict", "known", "pictures/one.png", "--root", "data")
+    assert "no flags: calibration.json is of other weights" in done.stderr
+
+
+def test_a_broken_picture_is_named_and_the_others_are_predicted(home):
+    (home / "pictures" / "broken.png").write_bytes(b"")
+    done = invoke("predict", "known", "pictures", "--out", "scores.csv", "--root", "data")
+    assert done.exit_code == 1
+    assert "broken.png is not a readable picture: it is of no format that is known here" in done.stderr
+    assert "error: 1 of 3 could not be read" in done.stderr
+    assert len(rows((home / "scores.csv").read_text())) == 2
+    done = invoke("calibrate", "known", "--on", "pictures", "--fpr", 0.5, "--root", "data")
+    assert done.exit_code == 1
+    assert not (home / "known" / "calibration.json").exists()
+
+
+def test_a_saved_ensemble_needs_a_model_and_a_shape(home):
+    own = ["--model", "predicted_model:make_mine"]
+    import predicted_model
+
+    ge.load_run("own", predicted_model.make_mine).ensemble.save("saved")
+    assert "does not name its model" in invoke("predict", "saved", "pictures").output
+    done = invoke("predict", "saved", "pictures", *own)
+    assert done.exit_code == 1
+    assert "it does not say what it was trained on. Name the shape of images, as in --shape 3x32x32" in done.output
+    done = invoke("calibrate", "saved", "--on", "digits.npy", "--fpr", 0.2, *own)
+    assert done.exit_code == 0, done.output
+    done = invoke("predict", "saved", "pictures", *own)  # the calibration says what images are like
+    assert done.exit_code == 0, done.output
+    assert "flagged" in rows(done.stdout)[0]
+    done = invoke("predict", "saved", "pictures", *own, "--shape", "1x28x28")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "nowhere", "pictures"], "nowhere holds neither a run"),
+        (["predict", "known", "picturse"], "picturse does not exist"),
+        (["predict", "known", "empty"], "empty holds no pictures"),
+        (["predict", "known", "table.npy"], "must be uint8"),
+        (["predict", "known", "pictures", "--root", "nowhere"], "mnist is not in the data folder (--root)"),
+        (["predict", "known", "pictures", "--shape", "28"], "as in 3x32x32"),
+        (["predict", "known", "pictures", "--shape", "3x28x28"], "cannot take inputs of shape (3, 28, 28)"),
+        (["predict", "known", "pictures", "--out", "data"], "--out must be a file, but data is a folder"),
+        (["predict", "own", "pictures"], "trained with a model of your own"),
+        (["predict", "own", "pictures", "--model", "predicted_model:nothing"], "cannot be imported"),
+        (["calibrate", "known", "--fpr", "1.5"], "fpr must be below 1"),
+        (["calibrate", "known", "--fpr", "0.001"], "needs 999 in-domain inputs or more to be found from, got 45"),
+        (["calibrate", "known", "--root", "nowhere"], "data download mnist"),
+    ],
+)
+def test_mistakes_are_one_line(home, arguments, message):
+    root = [] if "--root" in arguments else ["--root", "data"]
+    done = invoke(*arguments, *root)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert "Traceback" not in done.output
