@@ -105,7 +105,7 @@ def _missing(gathered: Gathered, device: cost.Device) -> str:
     known = list(gathered.done.items())
     prices = {job: cost.price(job, device, known) for job in gathered.missing}
     total = cost.spelled(sum(price.seconds for price in prices.values()))
-    lines = [f"**Still missing**: {len(prices)} runs, about {total} {device.basis}."]
+    lines = [f"**Still missing**: {plural(len(prices))}, about {total} {device.basis}."]
     for case in dict.fromkeys(job.case for job in prices):
         own = {job: price for job, price in prices.items() if job.case == case}
         seeds = ", ".join(str(job.seed) for job in own)
@@ -114,6 +114,15 @@ def _missing(gathered: Gathered, device: cost.Device) -> str:
         how = "as timed" if all(price.measured for price in own.values()) else "by the table"
         lines.append(f"- {kind}, seeds {seeds}: {seconds} ({how})")
     return lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def plural(runs: int) -> str:
+    """Return a number of runs in words.
+
+    >>> plural(1), plural(1200)
+    ('1 run', '1,200 runs')
+    """
+    return "1 run" if runs == 1 else f"{runs:,} runs"
 
 
 def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> str:
@@ -127,7 +136,7 @@ def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> s
     commits = dict.fromkeys(str(record.machine.get("git_commit"))[:12] for record in records.values())
     seconds = sum(record.seconds for record in records.values())
     lines += [
-        f"- {len(records)} runs, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
+        f"- {plural(len(records))}, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
         f"- on {'; '.join(devices)}",
         f"- {'; '.join(versions)}; commit {', '.join(commits)}",
         "- every run, with its seed, settings and machine: [study.json](study.json)",
