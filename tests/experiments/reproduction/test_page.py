@@ -124,7 +124,9 @@ def test_corruptions_are_averaged_for_each_severity(page):
             }
         }
 
-    text = page(study, figures=corrupted).read_text()
+    path = page(study, figures=corrupted)
+    text = path.read_text()
+    assert (path.parent / "preresnet164-m-11-severity.png").exists()
     assert "| 1 | Deep Ensembles | 2 | 55.00±5.00 | 50.00±0.00 |" in text
     assert "| 2 | greedy, lambda_M = 3 | 2 | 55.00±5.00 | 50.00±0.00 |" in text
     assert "2 corruptions (fog, snow)" in text

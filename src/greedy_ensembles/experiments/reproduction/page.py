@@ -16,7 +16,12 @@ from typing import Any
 
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.experiments.reproduction import cost
-from greedy_ensembles.experiments.reproduction.extras import corruption_table, overhead_table
+from greedy_ensembles.experiments.reproduction.extras import (
+    corruption_names,
+    corruption_table,
+    overhead_table,
+    severities,
+)
 from greedy_ensembles.experiments.reproduction.gather import Gathered
 from greedy_ensembles.experiments.reproduction.pictures import write_section_pictures
 from greedy_ensembles.experiments.reproduction.reading import read
@@ -24,6 +29,8 @@ from greedy_ensembles.experiments.reproduction.records import Record
 from greedy_ensembles.experiments.reproduction.study import Job, Protocol, Study
 from greedy_ensembles.experiments.reproduction.summary import summary
 from greedy_ensembles.report.evaluation import to_markdown, write_tables
+from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.severity import draw_severities
 from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__
 
@@ -88,8 +95,13 @@ def _section(
         own = images.get(section.cases[0].dataset, {})
         for path in write_section_pictures(section, comparison, folder, own, everything=study.pictures):
             yield f"![{path.stem}]({path.relative_to(folder)})"
-    elif not study.evaluated and gathered.done:
-        yield corruption_table(gathered) if study.corruptions else overhead_table(gathered)
+    elif study.corruptions and gathered.done:
+        yield corruption_table(gathered)
+        picture = folder / f"{section.stem}-severity.png"
+        write_figure(draw_severities(severities(gathered), f"Means over {corruption_names(gathered)}"), picture)
+        yield f"![{picture.stem}]({picture.name})"
+    elif gathered.done:
+        yield overhead_table(gathered)
     else:
         yield "No run of this section has come to its end."
     last = next((record for record in reversed(gathered.done.values())), None)
