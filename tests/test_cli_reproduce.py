@@ -56,7 +56,7 @@ def test_a_study_can_be_done_part_by_part(reproduce, tmp_path):
     options = ("overhead", "--budget", "quick", "--model", "VGG16BN")
     first = reproduce(*options, "--only", "1/4")
     assert first.exit_code == 0, first.output
-    assert "3 runs are still missing" in first.output
+    assert "still missing: 3 runs" in first.output
     assert "Still missing" in (tmp_path / "out/quick/overhead/overhead.md").read_text()
     rest = reproduce(*options)
     assert "(1 of 3)" in rest.output

@@ -186,7 +186,7 @@ def _write(
 ) -> None:
     from greedy_ensembles.experiments.reproduction.cost import device_found
     from greedy_ensembles.experiments.reproduction.gather import gather
-    from greedy_ensembles.experiments.reproduction.page import Circumstances, write_page
+    from greedy_ensembles.experiments.reproduction.page import Circumstances, plural, write_page
     from greedy_ensembles.experiments.reproduction.records import Shelf
 
     shelf = Shelf(out)
@@ -200,7 +200,7 @@ def _write(
     circumstances = Circumstances(["greedy-ensembles", *sys.argv[1:]], protocol, device_found(device))
     path = write_page(study, sections, folder, circumstances, _examples(study, protocol, root))
     missing = sum(len(gathered.missing) for gathered in sections)
-    print(f"Wrote {path}" + (f"; {missing} runs are still missing" if missing else ""))
+    print(f"Wrote {path}" + (f"; still missing: {plural(missing)}" if missing else ""))
 
 
 def _examples(study: "Study", protocol: "Protocol", root: Path | None) -> dict[str, dict[str, "Bytes"]]:

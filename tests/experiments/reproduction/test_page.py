@@ -54,7 +54,7 @@ def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
 def test_what_is_missing_is_listed_with_its_cost(page):
     text = page(mnist(1), but=[3]).read_text()
     # greedy, seed 5: 5 members x 20 epochs x 2 s, as timed on the GPU of the other runs
-    assert "**Still missing**: 1 runs, about 3.3 min on NVIDIA H200" in text
+    assert "**Still missing**: 1 run, about 3.3 min on NVIDIA H200" in text
     assert "greedy, lambda_M = 0.1 (PreResNet8, M = 5), seeds 5: 3.3 min (as timed)" in text
 
 
@@ -124,7 +124,9 @@ def test_corruptions_are_averaged_for_each_severity(page):
             }
         }
 
-    text = page(study, figures=corrupted).read_text()
+    path = page(study, figures=corrupted)
+    text = path.read_text()
+    assert (path.parent / "preresnet164-m-11-severity.png").exists()
     assert "| 1 | Deep Ensembles | 2 | 55.00±5.00 | 50.00±0.00 |" in text
     assert "| 2 | greedy, lambda_M = 3 | 2 | 55.00±5.00 | 50.00±0.00 |" in text
     assert "2 corruptions (fog, snow)" in text

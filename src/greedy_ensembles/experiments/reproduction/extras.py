@@ -4,11 +4,14 @@ import statistics
 from collections.abc import Iterable
 
 from greedy_ensembles.benchmark import paper
-from greedy_ensembles.benchmark.estimate import estimate
+from greedy_ensembles.benchmark.estimate import Estimate, estimate
+from greedy_ensembles.data.cifar import SEVERITIES
 from greedy_ensembles.experiments.reproduction.gather import Gathered, training_note
 from greedy_ensembles.experiments.reproduction.records import Record
 from greedy_ensembles.experiments.reproduction.study import Case
 from greedy_ensembles.report.evaluation.markdown import table
+
+_CORRUPTED = ("accuracy", "nll")
 
 
 def overhead_table(gathered: Gathered) -> str:
@@ -32,17 +35,35 @@ def overhead_table(gathered: Gathered) -> str:
 
 
 def corruption_table(gathered: Gathered) -> str:
-    """Return accuracy and NLL by severity, the mean over corruptions of each seed first, and then over seeds."""
-    rows = []
-    for severity in "12345":
-        for case, records in _by_case(gathered).items():
-            cells = [_over_corruptions(records, severity, metric) for metric in ("accuracy", "nll")]
-            rows.append([severity, gathered.section.label(case), f"{len(records)}", *cells])
+    """Return accuracy and NLL by severity, and over which corruptions they are."""
+    seeds = {gathered.section.label(case): len(records) for case, records in _by_case(gathered).items()}
+    found = severities(gathered)
+    rows = [
+        [str(severity + 1), method, str(seeds[method]), *(_hundredfold(figures[name][severity]) for name in _CORRUPTED)]
+        for severity in range(len(SEVERITIES))
+        for method, figures in found.items()
+    ]
+    heading = ["severity", "method", "seeds", "accuracy (%)", "NLL x 100"]
+    text = f"Means over {corruption_names(gathered)}, ± standard error over seeds."
+    return "\n\n".join([table(heading, rows), text, _notes(gathered)])
+
+
+def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:
+    """Return accuracy and NLL by method and severity: the mean over corruptions of each seed, and then over seeds."""
+    return {
+        gathered.section.label(case): {
+            name: [estimate(_over_corruptions(records, severity, name)) for severity in SEVERITIES]
+            for name in _CORRUPTED
+        }
+        for case, records in _by_case(gathered).items()
+    }
+
+
+def corruption_names(gathered: Gathered) -> str:
+    """Return how many corruptions there are, and which."""
     found = next(iter(gathered.done.values())).corruptions or {}
     names = dict.fromkeys(name.partition("/")[0] for name in found)
-    heading = ["severity", "method", "seeds", "accuracy (%)", "NLL x 100"]
-    text = f"Means over {len(names)} corruptions ({', '.join(names)}), ± standard error over seeds."
-    return "\n\n".join([table(heading, rows), text, _notes(gathered)])
+    return f"{len(names)} corruptions ({', '.join(names)})"
 
 
 def _notes(gathered: Gathered) -> str:
@@ -66,11 +87,16 @@ def _predicting(records: Iterable[Record]) -> str:
     return f"{statistics.fmean(times):.3f}" if times else ""
 
 
-def _over_corruptions(records: Iterable[Record], severity: str, metric: str) -> str:
-    means = []
-    for record in records:
-        values = [v[metric] for name, v in (record.corruptions or {}).items() if name.endswith(f"/{severity}")]
-        means.append(statistics.fmean(values))
-    result = estimate(means)
-    error = "" if result.standard_error is None else f"±{100 * result.standard_error:.2f}"
-    return f"{100 * result.mean:.2f}{error}"
+def _over_corruptions(records: Iterable[Record], severity: int, metric: str) -> list[float]:
+    """Return the mean over corruptions at a severity, one for each record."""
+    return [
+        statistics.fmean(
+            values[metric] for name, values in (record.corruptions or {}).items() if name.endswith(f"/{severity}")
+        )
+        for record in records
+    ]
+
+
+def _hundredfold(value: Estimate) -> str:
+    error = "" if value.standard_error is None else f"±{100 * value.standard_error:.2f}"
+    return f"{100 * value.mean:.2f}{error}"

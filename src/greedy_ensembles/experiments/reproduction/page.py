@@ -16,7 +16,12 @@ from typing import Any
 
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.experiments.reproduction import cost
-from greedy_ensembles.experiments.reproduction.extras import corruption_table, overhead_table
+from greedy_ensembles.experiments.reproduction.extras import (
+    corruption_names,
+    corruption_table,
+    overhead_table,
+    severities,
+)
 from greedy_ensembles.experiments.reproduction.gather import Gathered
 from greedy_ensembles.experiments.reproduction.pictures import write_section_pictures
 from greedy_ensembles.experiments.reproduction.reading import read
@@ -24,6 +29,8 @@ from greedy_ensembles.experiments.reproduction.records import Record
 from greedy_ensembles.experiments.reproduction.study import Job, Protocol, Study
 from greedy_ensembles.experiments.reproduction.summary import summary
 from greedy_ensembles.report.evaluation import to_markdown, write_tables
+from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.severity import draw_severities
 from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__
 
@@ -88,8 +95,13 @@ def _section(
         own = images.get(section.cases[0].dataset, {})
         for path in write_section_pictures(section, comparison, folder, own, everything=study.pictures):
             yield f"![{path.stem}]({path.relative_to(folder)})"
-    elif not study.evaluated and gathered.done:
-        yield corruption_table(gathered) if study.corruptions else overhead_table(gathered)
+    elif study.corruptions and gathered.done:
+        yield corruption_table(gathered)
+        picture = folder / f"{section.stem}-severity.png"
+        write_figure(draw_severities(severities(gathered), f"Means over {corruption_names(gathered)}"), picture)
+        yield f"![{picture.stem}]({picture.name})"
+    elif gathered.done:
+        yield overhead_table(gathered)
     else:
         yield "No run of this section has come to its end."
     last = next((record for record in reversed(gathered.done.values())), None)
@@ -105,7 +117,7 @@ def _missing(gathered: Gathered, device: cost.Device) -> str:
     known = list(gathered.done.items())
     prices = {job: cost.price(job, device, known) for job in gathered.missing}
     total = cost.spelled(sum(price.seconds for price in prices.values()))
-    lines = [f"**Still missing**: {len(prices)} runs, about {total} {device.basis}."]
+    lines = [f"**Still missing**: {plural(len(prices))}, about {total} {device.basis}."]
     for case in dict.fromkeys(job.case for job in prices):
         own = {job: price for job, price in prices.items() if job.case == case}
         seeds = ", ".join(str(job.seed) for job in own)
@@ -114,6 +126,15 @@ def _missing(gathered: Gathered, device: cost.Device) -> str:
         how = "as timed" if all(price.measured for price in own.values()) else "by the table"
         lines.append(f"- {kind}, seeds {seeds}: {seconds} ({how})")
     return lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def plural(runs: int) -> str:
+    """Return a number of runs in words.
+
+    >>> plural(1), plural(1200)
+    ('1 run', '1,200 runs')
+    """
+    return "1 run" if runs == 1 else f"{runs:,} runs"
 
 
 def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> str:
@@ -127,7 +148,7 @@ def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> s
     commits = dict.fromkeys(str(record.machine.get("git_commit"))[:12] for record in records.values())
     seconds = sum(record.seconds for record in records.values())
     lines += [
-        f"- {len(records)} runs, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
+        f"- {plural(len(records))}, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
         f"- on {'; '.join(devices)}",
         f"- {'; '.join(versions)}; commit {', '.join(commits)}",
         "- every run, with its seed, settings and machine: [study.json](study.json)",

@@ -5,7 +5,7 @@ paper's last decimal; otherwise the two are level.
 """
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from greedy_ensembles.benchmark import Comparison, Method, select
 from greedy_ensembles.benchmark.comparison import Figure, Row
@@ -69,32 +69,32 @@ def _beside_deep(comparison: Comparison) -> Iterator[str]:
         yield "Deep Ensembles are still missing, so there is nothing to compare with."
         return
     reference = _by_set(comparison, deep.label)
-    inside = {row.method: row for row in comparison.in_domain_rows}
+    inside = {row.method: row.figures["accuracy"].ours.mean for row in comparison.in_domain_rows}
     for method in comparison.methods:
         if _is_deep(method):
             continue
         rows = _by_set(comparison, method.label)
-        outcomes: dict[int, list[str]] = {1: [], 0: [], -1: []}
-        for name, row in rows.items():
-            if row.kind != "mean":
-                outcome = compared(row.figures["auc"].ours, reference[name].figures["auc"].ours)
-                outcomes[outcome].append(name)
-        listed = [
-            f"{word} on {len(outcomes[outcome])} ({', '.join(outcomes[outcome])})"
-            for outcome, word in ((1, "ahead"), (0, "level"), (-1, "behind"))
-            if outcomes[outcome]
-        ]
-        total = sum(map(len, outcomes.values()))
-        change = inside[method.label].figures["accuracy"].ours.mean - inside[deep.label].figures["accuracy"].ours.mean
-        means = "; ".join(
-            f"{name} {row.figures['auc'].ours.mean - reference[name].figures['auc'].ours.mean:+.3f}"
-            for name, row in rows.items()
-            if row.kind == "mean"
-        )
+        changes = {name: _area(row).mean - _area(reference[name]).mean for name, row in rows.items()}
+        means = "; ".join(f"{name} {changes[name]:+.3f}" for name, row in rows.items() if row.kind == "mean")
         yield (
-            f"{method.label} beside Deep Ensembles, AUC on {total} sets: {', '.join(listed) or 'no set'}"
-            f"{f' ({means})' if means else ''}. Accuracy {100 * change:+.2f} points."
+            f"{method.label} beside Deep Ensembles, AUC {_outcomes(rows, reference)}{f' ({means})' if means else ''}. "
+            f"Accuracy {100 * (inside[method.label] - inside[deep.label]):+.2f} points."
         )
+
+
+def _area(row: Row) -> Estimate:
+    return row.figures["auc"].ours
+
+
+def _outcomes(rows: Mapping[str, Row], reference: Mapping[str, Row]) -> str:
+    """Return on how many sets, and on which, a method is ahead, level and behind."""
+    outcomes: dict[int, list[str]] = {1: [], 0: [], -1: []}
+    for name, row in rows.items():
+        if row.kind != "mean":
+            outcomes[compared(_area(row), _area(reference[name]))].append(name)
+    words = {1: "ahead", 0: "level", -1: "behind"}
+    listed = [f"{words[key]} on {len(names)} ({', '.join(names)})" for key, names in outcomes.items() if names]
+    return f"on {sum(map(len, outcomes.values()))} sets: {', '.join(listed) or 'none is there'}"
 
 
 def _beside_the_paper(comparison: Comparison) -> Iterator[str]:
@@ -135,23 +135,30 @@ def _along_the_curve(section: Section, comparison: Comparison) -> Iterator[str]:
 
 
 def _reached(target: Target, comparison: Comparison) -> Iterator[str]:
-    """Return whether a target is reached, for every greedy method that it is about."""
+    """Return whether a target is reached, for every method that it is about: Deep Ensembles where it is no gain."""
     deep = next((method.label for method in comparison.methods if _is_deep(method)), None)
     for method in comparison.methods:
-        if _is_deep(method):
+        if _is_deep(method) and (target.gain is not None or target.metric != "accuracy"):
             continue
         values = _values(target, comparison, method.label)
         if target.gain is not None:
             before = _values(target, comparison, deep) if deep else {}
             values = {name: value - before[name] for name, value in values.items() if name in before}
-        bound = target.least if target.gain is None else target.gain
-        if not values or bound is None:
-            yield f"Target not yet known for {method.label}: {_spelled(target)}."
-            continue
-        word = "reached" if all(value >= bound for value in values.values()) else "MISSED"
-        sign = "" if target.gain is None else "+"
-        listed = ", ".join(f"{name} {value:{sign}.4f}" for name, value in values.items())
-        yield f"Target {word} by {method.label}: {_spelled(target)}; found {listed}."
+        outcome, found = _outcome(target, values), _listed(target, values)
+        yield f"Target {outcome} by {method.label}: {_spelled(target)}; found {found}."
+
+
+def _outcome(target: Target, values: Mapping[str, float]) -> str:
+    bound = target.least if target.gain is None else target.gain
+    if bound is not None and any(value < bound for value in values.values()):
+        return "MISSED"
+    return "not known to be reached" if not values or set(target.sets) - set(values) else "reached"
+
+
+def _listed(target: Target, values: Mapping[str, float]) -> str:
+    sign = "" if target.gain is None else "+"
+    found = [f"{name} {value:{sign}.4f}" for name, value in values.items()]
+    return ", ".join([*found, *(f"no {name}" for name in target.sets if name not in values)]) or "nothing yet"
 
 
 def _values(target: Target, comparison: Comparison, label: str) -> dict[str, float]:
@@ -166,9 +173,8 @@ def _values(target: Target, comparison: Comparison, label: str) -> dict[str, flo
 
 
 def _spelled(target: Target) -> str:
-    where = (
-        f" on {', '.join(target.sets)}" if target.sets else "" if target.metric == "accuracy" else ", mean of all sets"
-    )
+    overall = "" if target.metric == "accuracy" else ", mean of all sets"
+    where = f" on {', '.join(target.sets)}" if target.sets else overall
     name = {"accuracy": "accuracy", "auc": "AUC"}[target.metric]
     if target.gain is None:
         return f"{name}{where} at least {target.least:g}"

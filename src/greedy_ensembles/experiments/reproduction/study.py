@@ -33,7 +33,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Target:
-    """What a section is to reach: a figure of its greedy cases, at least `least`, or `gain` above Deep Ensembles'."""
+    """What a section is to reach: at least `least`, or at least `gain` above Deep Ensembles."""
 
     metric: str  #: accuracy, or auc
     sets: tuple[str, ...] = ()  #: OOD sets, each of which must reach it; none: all in the mean
