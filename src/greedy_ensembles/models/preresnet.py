@@ -9,8 +9,8 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_choice, check_count
-from greedy_ensembles.models.initial import initialise
 from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.residual import ResidualNetwork
 
 Block = Literal["basic", "bottleneck"]
 #: From this depth on, blocks are bottlenecks.
@@ -61,7 +61,7 @@ class Bottleneck(nn.Module):
         return change + self.shortcut(x)  # type: ignore[no-any-return]
 
 
-class PreResNet(nn.Module):
+class PreResNet(ResidualNetwork):
     """PreResNet of 6n+2 layers in basic blocks or 9n+2 in bottlenecks, from (n, channels, 28 or 32, same) to logits.
 
     Args:
@@ -80,31 +80,12 @@ class PreResNet(nn.Module):
         block: Block | None = None,
         blocks_per_stage: int | None = None,
     ) -> None:
-        super().__init__()
-        for name, value in (("classes", classes), ("channels", channels)):
-            check_count(name, value, least=1)
         block = block or ("bottleneck" if depth >= _DEEP else "basic")
         check_choice("block", block, get_args(Block))
         if blocks_per_stage is None:
             blocks_per_stage = _blocks_per_stage(depth, block)
-        check_count("blocks_per_stage", blocks_per_stage, least=1)
         kind = BasicBlock if block == "basic" else Bottleneck
-        blocks: list[nn.Module] = []
-        inputs = 16
-        for stage, width in enumerate((16, 32, 64)):
-            for number in range(blocks_per_stage):
-                blocks.append(kind(inputs, width, stride=2 if stage > 0 and number == 0 else 1))
-                inputs = kind.expansion * width
-        self.first = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
-        self.blocks = nn.Sequential(*blocks)
-        self.norm = NormReLU(inputs)
-        self.linear = nn.Linear(inputs, classes)
-        initialise(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits (n, classes)."""
-        features = self.norm(self.blocks(self.first(x))).mean(dim=(2, 3))
-        return self.linear(features)  # type: ignore[no-any-return]
+        super().__init__(kind, (16, 32, 64), blocks_per_stage, kind.expansion, classes, channels)
 
 
 def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:

@@ -6,9 +6,8 @@ starts from the activated input, as in their code.
 
 from torch import Tensor, nn
 
-from greedy_ensembles.checks import check_count
-from greedy_ensembles.models.initial import initialise
 from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.residual import ResidualNetwork
 
 _BLOCKS_PER_STAGE = 4  # (28 - 4) / 6
 _WIDTHS = (160, 320, 640)
@@ -32,26 +31,8 @@ class WideBlock(nn.Module):
         return change + (x if self.shortcut is None else self.shortcut(active))  # type: ignore[no-any-return]
 
 
-class WideResNet28x10(nn.Module):
+class WideResNet28x10(ResidualNetwork):
     """36.5 million parameters, from (n, channels, 28 or 32, same) to logits."""
 
     def __init__(self, classes: int = 10, channels: int = 3) -> None:
-        super().__init__()
-        for name, value in (("classes", classes), ("channels", channels)):
-            check_count(name, value, least=1)
-        blocks: list[nn.Module] = []
-        inputs = 16
-        for stage, width in enumerate(_WIDTHS):
-            for number in range(_BLOCKS_PER_STAGE):
-                blocks.append(WideBlock(inputs, width, stride=2 if stage > 0 and number == 0 else 1))
-                inputs = width
-        self.first = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
-        self.blocks = nn.Sequential(*blocks)
-        self.norm = NormReLU(inputs)
-        self.linear = nn.Linear(inputs, classes)
-        initialise(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits (n, classes)."""
-        features = self.norm(self.blocks(self.first(x))).mean(dim=(2, 3))
-        return self.linear(features)  # type: ignore[no-any-return]
+        super().__init__(WideBlock, _WIDTHS, _BLOCKS_PER_STAGE, 1, classes, channels)

@@ -1,0 +1,49 @@
+"""What residual networks for small images share: a convolution, three stages of blocks, and a linear layer.
+
+The second and third stage begin at half the resolution of the one before. Features are averaged over the image, so that
+28 pixels do as well as 32.
+"""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from greedy_ensembles.checks import check_count
+from greedy_ensembles.models.initial import initialise
+from greedy_ensembles.models.norm import NormReLU
+
+#: From the channels that go in, the width of the stage and the stride to a block.
+MakeBlock = Callable[[int, int, int], nn.Module]
+
+
+class ResidualNetwork(nn.Module):
+    """Blocks of growing `widths`, whose outputs have `expansion` times as many channels, between two plain layers."""
+
+    def __init__(
+        self,
+        block: MakeBlock,
+        widths: Sequence[int],
+        blocks_per_stage: int,
+        expansion: int,
+        classes: int,
+        channels: int,
+    ) -> None:
+        super().__init__()
+        for name, value in (("classes", classes), ("channels", channels), ("blocks_per_stage", blocks_per_stage)):
+            check_count(name, value, least=1)
+        blocks: list[nn.Module] = []
+        inputs = 16
+        for stage, width in enumerate(widths):
+            for number in range(blocks_per_stage):
+                blocks.append(block(inputs, width, 2 if stage > 0 and number == 0 else 1))
+                inputs = expansion * width
+        self.first = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = NormReLU(inputs)
+        self.linear = nn.Linear(inputs, classes)
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes)."""
+        features = self.norm(self.blocks(self.first(x))).mean(dim=(2, 3))
+        return self.linear(features)  # type: ignore[no-any-return]
