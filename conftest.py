@@ -2,4 +2,8 @@
 
 import importlib.util
 
-collect_ignore_glob = [] if importlib.util.find_spec("triton") else ["src/greedy_ensembles/models/*_kernels.py"]
+collect_ignore_glob = (
+    []
+    if importlib.util.find_spec("triton")
+    else ["src/greedy_ensembles/models/*_kernels.py", "tests/models/kernel_checks.py"]
+)

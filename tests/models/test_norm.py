@@ -1,10 +1,6 @@
-"""BatchNorm and ReLU as one layer, against PyTorch's own two, and the kernels against the same mathematics."""
+"""BatchNorm and ReLU as one layer, against PyTorch's own two."""
 
 import copy
-import importlib.util
-import os
-import subprocess
-import sys
 
 import hypothesis.strategies as st
 import pytest
@@ -14,9 +10,7 @@ from torch import nn
 
 from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
 from greedy_ensembles.models.norm import ConvNormReLU, NormReLU
-from greedy_ensembles.models.norm_function import TorchPasses, can_fuse, norm_relu
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
+from greedy_ensembles.models.norm_function import can_fuse, norm_relu
 
 
 def two_layers(layer, x, shift, first_rows):
@@ -98,61 +92,6 @@ def test_what_the_kernels_do_not_take_goes_the_usual_way():
     assert not can_fuse(NormReLU(4), x)  # not on a GPU
 
 
-KERNELS = """
-import torch
-from greedy_ensembles.models.norm_function import TorchPasses
-from greedy_ensembles.models.norm_kernels import TritonPasses
-
-torch.manual_seed(0)
-for channels, rows, count, shifted, dtype in {cases}:
-    x = (2 * torch.randn(rows, channels) + 3).to(dtype).to("{device}")
-    gradient = torch.randn(rows, channels).to(dtype).to("{device}")
-    weight, bias = torch.randn(channels).to("{device}"), torch.randn(channels).to("{device}")
-    shift = torch.randn(channels).to("{device}") if shifted else None
-    buffers = torch.randn(channels), torch.rand(channels) + 0.5, torch.tensor(3)
-    buffers = [[b.clone().to("{device}") for b in buffers] for _ in range(2)]
-    loose = dict(rtol=2e-2, atol=2e-2) if dtype == torch.bfloat16 else dict(rtol=1e-4, atol=1e-4)
-    theirs = TorchPasses.moments(x, count, weight, shift, buffers[0], 0.1, 1e-5)
-    ours = TritonPasses.moments(x, count, weight, shift, buffers[1], 0.1, 1e-5)
-    for a, b in [*zip(ours, theirs), *zip(*buffers)]:
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-    arguments = (x, count, ours, bias)
-    torch.testing.assert_close(TritonPasses.output(*arguments), TorchPasses.output(*arguments), **loose)
-    arguments = (x, gradient, count, ours, bias)
-    sums = TritonPasses.gradient_sums(*arguments)
-    for a, b in zip(sums, TorchPasses.gradient_sums(*arguments)):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-2)
-    torch.testing.assert_close(
-        TritonPasses.gradient(*arguments, sums), TorchPasses.gradient(*arguments, sums), **loose
-    )
-    again = TritonPasses.gradient_sums(*arguments)
-    assert all(torch.equal(a, b) for a, b in zip(sums, again))  # the same bits every time
-"""
-
-
-@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed, which interprets its kernels on a CPU")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels themselves are tested where there is a GPU")
-def test_the_kernels_interpreted_on_a_cpu():
-    cases = (
-        "[(16, 96, 64, True, torch.float32), (160, 20, 20, False, torch.float32), (64, 192, 128, 1, torch.bfloat16)]"
-    )
-    script = KERNELS.replace("{cases}", cases).replace("{device}", "cpu")
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-def test_the_kernels_on_a_gpu():
-    sizes = [
-        (c, n, k) for c in (16, 64, 160, 256, 640) for n, k in ((2 * 1024, 1024), (5000, 4864), (4096, 4096), (40, 3))
-    ]
-    cases = [(c, n, k, (c + n) % 3 == 0, d) for c, n, k in sizes for d in ("torch.float32", "torch.bfloat16")]
-    listed = "[" + ", ".join(f"({c}, {n}, {k}, {s}, {d})" for c, n, k, s, d in cases) + "]"
-    exec(KERNELS.replace("{cases}", listed).replace("{device}", "cuda"), {})
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize("first_rows", [4, 6])
@@ -173,8 +112,3 @@ def test_the_fused_layer_on_a_gpu(first_rows):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(layer.state_dict()[name], value, rtol=1e-5, atol=1e-6, msg=name)
-
-
-def test_the_passes_have_the_same_names_everywhere():
-    passes = {"moments", "output", "gradient_sums", "gradient"}
-    assert {name for name in vars(TorchPasses) if not name.startswith("_")} == passes

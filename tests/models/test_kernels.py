@@ -1,0 +1,60 @@
+"""The Triton kernels: interpreted on a CPU, or as they are on a GPU."""
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from greedy_ensembles.models.norm_function import TorchPasses
+
+CHECKS = Path(__file__).with_name("kernel_checks.py")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+needs_cuda = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+]
+
+
+def load_checks():
+    """Return the checks as a module: only where Triton is, and not interpreting."""
+    specification = importlib.util.spec_from_file_location("kernel_checks", CHECKS)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a GPU, they need not be interpreted")
+def test_interpreted_on_a_cpu():
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, str(CHECKS)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_kinds_of_passes_are_called_alike():
+    from greedy_ensembles.models.norm_kernels import TritonPasses
+
+    def signatures(passes):
+        return {name: inspect.signature(getattr(passes, name)) for name in vars(passes) if not name.startswith("_")}
+
+    assert signatures(TritonPasses) == signatures(TorchPasses)
+
+
+class TestOnAGpu:
+    pytestmark = needs_cuda
+
+    @pytest.mark.parametrize("channels", [16, 64, 160, 256, 640])
+    @pytest.mark.parametrize(("rows", "count"), [(2048, 1024), (5000, 4864), (4096, 4096), (40, 3)])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize("shifted", [True, False])
+    def test_norm(self, channels, rows, count, shifted, dtype):
+        load_checks().check_norm("cuda", channels, rows, count, shifted, dtype)
+
+    @pytest.mark.parametrize("shape", [(2, 16, 4, 6), (3, 5, 2, 2), (1, 64, 8, 8)])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_pool(self, shape, dtype):
+        load_checks().check_pool("cuda", shape, dtype)
