@@ -161,3 +161,63 @@ def test_a_bias_right_before_batchnorm_is_moved_by_the_diversity_term_alone(netw
         outputs = network(samples).softmax(dim=1)
     ge.diversity_term(outputs, torch.rand(1, 16, 2), 1.0, 2).backward()
     assert network[0].bias.grad.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_by_the_statistics_of_the_first_rows(kind):
+    """Against the same network as if the others were there in eval mode, its running statistics those of the first."""
+    torch.manual_seed(0)
+    ours = LAYERS[kind]().double().train()
+    first, others = torch.randn(6, 3).double(), 10 * torch.randn(4, 3).double() + 3
+    before = statistics(ours)
+    theirs = copy.deepcopy(ours)
+    with split_batchnorm(ours, 6, "batch"):
+        found = ours(torch.cat([first, others]))
+    torch.testing.assert_close(found[:6], theirs(first))
+    for name, value in statistics(ours).items():
+        torch.testing.assert_close(value, statistics(theirs)[name], msg=name)  # as without the others
+    twin = copy.deepcopy(theirs)
+    twin.load_state_dict({**twin.state_dict(), **before})
+    expected, x, y = [], first, others  # layer by layer, on the statistics of what the first rows have become
+    for layer in twin.modules():
+        if isinstance(layer, nn.Sequential):
+            continue
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            dims = [0, *range(2, x.ndim)]
+            mean, std = x.mean(dims, keepdim=True), (x.var(dims, correction=0, keepdim=True) + layer.eps).sqrt()
+            ones = (1, -1, *(1,) * (x.ndim - 2))
+            scale = layer.weight.view(ones) if layer.affine else 1.0
+            offset = layer.bias.view(ones) if layer.affine else 0.0
+            x, y = ((value - mean) / std * scale + offset for value in (x, y))
+        else:
+            x, y = layer(x), layer(y)
+    expected = torch.cat([x, y])
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(found.shape).double()
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for (name, p), q in zip(ours.named_parameters(), twin.named_parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q[1].grad, msg=name)
+
+
+def test_what_batchnorm_takes_out_of_the_examples_is_out_of_the_samples_as_well(network):
+    """A bias, and the size of the weights: neither can make a member differ on p*; on running statistics both can."""
+    x, samples = torch.randn(16, 3), 3 * torch.randn(16, 3)
+
+    def gradients(mode):
+        network.train().zero_grad()
+        network[1].eps, network[3].p = 0.0, 0.0
+        with split_batchnorm(network, 16, mode):
+            outputs = network(torch.cat([x, samples]))[16:].softmax(dim=1)
+        ge.diversity_term(outputs, torch.full((1, 16, 2), 0.5), 1.0, 2).backward()
+        along_weights = (network[0].weight.grad * network[0].weight.detach()).sum(dim=1)
+        return network[0].bias.grad.abs().max(), along_weights.abs().max()
+
+    torch.manual_seed(0)
+    assert max(gradients("batch")) < 1e-6
+    assert min(gradients("running")) > 1e-4
+
+
+def test_the_statistics_are_one_of_two(network):
+    with pytest.raises(ValueError, match="statistics must be one of 'running', 'batch'"), split_batchnorm(network, 3, "x"):
+        pass

@@ -50,9 +50,9 @@ class TestOnAGpu:
     @pytest.mark.parametrize("channels", [16, 64, 160, 256, 640])
     @pytest.mark.parametrize(("rows", "count"), [(2048, 1024), (5000, 4864), (4096, 4096), (40, 3)])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    @pytest.mark.parametrize("shifted", [True, False])
-    def test_norm(self, channels, rows, count, shifted, dtype):
-        load_checks().check_norm("cuda", channels, rows, count, shifted, dtype)
+    @pytest.mark.parametrize(("frozen", "shifted"), [(True, True), (True, False), (False, True)])
+    def test_norm(self, channels, rows, count, frozen, shifted, dtype):
+        load_checks().check_norm("cuda", channels, rows, count, frozen, shifted, dtype)
 
     @pytest.mark.parametrize("shape", [(2, 16, 4, 6), (3, 5, 2, 2), (1, 64, 8, 8)])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -13,13 +13,19 @@ from greedy_ensembles.models.norm import ConvNormReLU, NormReLU
 from greedy_ensembles.models.norm_function import can_fuse, norm_relu
 
 
-def two_layers(layer, x, shift, first_rows):
-    """BatchNorm and ReLU of PyTorch on the same weights, the first rows in training, the others frozen."""
+def two_layers(layer, x, shift, first_rows, frozen):
+    """BatchNorm and ReLU of PyTorch on the same weights, the first rows in training, the others frozen, or not."""
     plain = nn.BatchNorm2d(layer.num_features, eps=layer.eps, momentum=layer.momentum).to(x.device)
     plain.load_state_dict(layer.state_dict())
     shifted = x if shift is None else x + shift[:, None, None]
     first = plain.train()(shifted[:first_rows]).relu()
-    others = plain.eval()(shifted[first_rows:]).relu()
+    if frozen:
+        others = plain.eval()(shifted[first_rows:]).relu()
+    else:
+        mean = shifted[:first_rows].mean(dim=(0, 2, 3), keepdim=True)
+        std = ((shifted[:first_rows] - mean).square().mean(dim=(0, 2, 3), keepdim=True) + layer.eps).sqrt()
+        others = (shifted[first_rows:] - mean) / std * plain.weight[:, None, None] + plain.bias[:, None, None]
+        others = others.relu()
     return torch.cat([first, others]), plain
 
 
@@ -28,11 +34,12 @@ def two_layers(layer, x, shift, first_rows):
     others=st.integers(0, 4),
     channels=st.integers(1, 5),
     side=st.integers(1, 4),
+    frozen=st.booleans(),
     shifted=st.booleans(),
     momentum=st.sampled_from([0.1, 0.5]),
     seed=st.integers(0, 1000),
 )
-def test_the_gradient_by_hand_is_autograds(n, others, channels, side, shifted, momentum, seed):
+def test_the_gradient_by_hand_is_autograds(n, others, channels, side, frozen, shifted, momentum, seed):
     draw = torch.Generator().manual_seed(seed)
     layer = NormReLU(channels, momentum=momentum)
     with torch.no_grad():
@@ -44,9 +51,9 @@ def test_the_gradient_by_hand_is_autograds(n, others, channels, side, shifted, m
     shift = torch.randn(channels, generator=draw).requires_grad_() if shifted else None
     leaves = [x, *([shift] if shifted else [])]
     weights = torch.randn(x.shape, generator=draw)
-    expected, plain = two_layers(layer, x, shift, n)
+    expected, plain = two_layers(layer, x, shift, n, frozen)
     theirs = torch.autograd.grad((expected * weights).sum(), [*leaves, plain.weight, plain.bias])
-    found = norm_relu(x, layer, shift, n)
+    found = norm_relu(x, layer, shift, n, frozen)
     ours = torch.autograd.grad((found * weights).sum(), [*leaves, layer.weight, layer.bias])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     for a, b in zip(ours, theirs, strict=True):
@@ -55,7 +62,7 @@ def test_the_gradient_by_hand_is_autograds(n, others, channels, side, shifted, m
         torch.testing.assert_close(layer.state_dict()[name], value, rtol=1e-5, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("mode", ["train", "eval", "frozen", "split"])
+@pytest.mark.parametrize("mode", ["train", "eval", "frozen", "running", "batch"])
 def test_a_layer_is_what_two_layers_are(mode):
     torch.manual_seed(0)
     ours, theirs = NormReLU(3), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU())
@@ -63,8 +70,8 @@ def test_a_layer_is_what_two_layers_are(mode):
     if mode == "eval":
         ours.eval()
         theirs.eval()
-    if mode == "split":
-        with split_batchnorm(ours, 3), split_batchnorm(theirs, 3):
+    if mode in ("running", "batch"):
+        with split_batchnorm(ours, 3, mode), split_batchnorm(theirs, 3, mode):
             a, b = ours(x), theirs(x)
     elif mode == "frozen":
         with frozen_batchnorm(ours), frozen_batchnorm(theirs):
@@ -94,17 +101,18 @@ def test_what_the_kernels_do_not_take_goes_the_usual_way():
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("statistics", ["running", "batch"])
 @pytest.mark.parametrize("first_rows", [4, 6])
-def test_the_fused_layer_on_a_gpu(first_rows):
+def test_the_fused_layer_on_a_gpu(first_rows, statistics):
     torch.manual_seed(0)
     layer = NormReLU(32).cuda()
     x = (2 * torch.randn(6, 32, 8, 8, device="cuda") + 1).contiguous(memory_format=torch.channels_last)
     assert can_fuse(layer, x)
     x.requires_grad_()
     weights = torch.randn_like(x)
-    expected, plain = two_layers(layer, x, None, first_rows)
+    expected, plain = two_layers(layer, x, None, first_rows, statistics == "running")
     theirs = torch.autograd.grad((expected * weights).sum(), [x, plain.weight, plain.bias])
-    with split_batchnorm(layer, first_rows):
+    with split_batchnorm(layer, first_rows, statistics):
         found = layer(x)
     ours = torch.autograd.grad((found * weights).sum(), [x, layer.weight, layer.bias])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

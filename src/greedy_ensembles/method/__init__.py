@@ -1,7 +1,7 @@
 """Section 4: couplings (one file a method), weighting distributions p*, and the bank of earlier members' outputs."""
 
 from greedy_ensembles.method.bank import Bank
-from greedy_ensembles.method.batchnorm import frozen_batchnorm, rows_stay_rows, split_batchnorm
+from greedy_ensembles.method.batchnorm import Statistics, frozen_batchnorm, rows_stay_rows, split_batchnorm
 from greedy_ensembles.method.coupling import Coupling
 from greedy_ensembles.method.greedy import Greedy, diversity_term
 
@@ -13,6 +13,7 @@ __all__ = [
     "Bank",
     "Coupling",
     "Greedy",
+    "Statistics",
     "diversity_term",
     "frozen_batchnorm",
     "rows_stay_rows",

@@ -1,14 +1,28 @@
-"""Keeping samples of p* out of BatchNorm's statistics (Section 4.2: freezing it helped convergence substantially)."""
+"""Keeping samples of p* out of BatchNorm's statistics (Section 4.2: freezing it helped convergence substantially).
+
+The paper normalises them by the running statistics. Those trail the weights by some ten steps, and where the learning
+rate is high, the diversity term finds that out: a member that keeps moving what BatchNorm takes out of the examples
+(the mean of a channel) stays ahead of its own running mean, and differs from the others on p* as long as it moves. It
+is right in training, wrong in eval mode, and like the others again when the learning rate falls. Normalised by the
+statistics of the step's own examples, through which gradients flow, samples leave no such way: what BatchNorm takes out
+is taken out of them as well.
+"""
 
 import copy
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from greedy_ensembles.checks import check_choice
+
+#: What samples of p* are normalised by: the running statistics, or those of the examples they share a pass with.
+Statistics = Literal["running", "batch"]
 
 
 @contextmanager
@@ -36,24 +50,27 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def split_batchnorm(model: nn.Module, count: int) -> Iterator[None]:
-    """Let one pass do for two: BatchNorm trains on the first `count` rows of a batch and is frozen for the others.
+def split_batchnorm(model: nn.Module, count: int, statistics: Statistics = "running") -> Iterator[None]:
+    """Let one pass do for two: BatchNorm trains on the first `count` rows of a batch, and not on the others.
 
-    The first rows are normalised by their own statistics and update the running ones; the others are normalised by the
-    running ones, just updated. That is what two passes do, the second one inside `frozen_batchnorm`, at the price of a
-    single larger one. It holds where rows of the batch stay rows in front of every BatchNorm layer.
+    The first rows are normalised by their own statistics and update the running ones. With "running", the others are
+    normalised by those, just updated: what two passes do, the second one inside `frozen_batchnorm`, at the price of a
+    single larger one. With "batch", they are normalised by the statistics of the first rows, gradients included. It
+    holds where rows of the batch stay rows in front of every BatchNorm layer.
     """
+    check_choice("statistics", statistics, get_args(Statistics))
+    frozen = statistics == "running"
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
     kinds = [type(layer) for layer in layers]
     for layer in layers:
-        layer.first_rows = count  # type: ignore[assignment]
+        layer.first_rows, layer.frozen = count, frozen  # type: ignore[assignment]
         layer.__class__ = _split_kind(type(layer))  # type: ignore[arg-type]
     try:
         yield
     finally:
         for layer, kind in zip(layers, kinds, strict=True):
             layer.__class__ = kind
-            del layer.first_rows
+            del layer.first_rows, layer.frozen
 
 
 @functools.cache
@@ -71,10 +88,24 @@ def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
     first, others = x.split([count, len(x) - count])  # not slices, whose gradients would be padded to all of x
     weight, bias, mean, variance = layer.weight, layer.bias, layer.running_mean, layer.running_var
     momentum = _momentum(layer)
+    if not layer.frozen:
+        others = _by_statistics_of(first, others, layer)
+        return torch.cat([batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps), others])
     first = batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps)
     # Without running statistics a frozen layer uses those of the batch it gets, as PyTorch's own does in eval mode.
     others = batch_norm(others, mean, variance, weight, bias, mean is None, momentum, layer.eps)
     return torch.cat([first, others])
+
+
+def _by_statistics_of(first: Tensor, others: Tensor, layer: _BatchNorm) -> Tensor:
+    dims = [d for d in range(first.ndim) if d != 1]
+    variance, mean = torch.var_mean(first.to(torch.promote_types(first.dtype, torch.float32)), dims, correction=0)
+    scale = torch.rsqrt(variance + layer.eps)
+    if layer.affine:
+        scale = scale * layer.weight
+    shape = (-1, *(1,) * (first.ndim - 2))
+    normalised = (others - mean.view(shape)) * scale.view(shape)
+    return (normalised + layer.bias.view(shape) if layer.affine else normalised).to(others.dtype)
 
 
 def _momentum(layer: _BatchNorm) -> float:

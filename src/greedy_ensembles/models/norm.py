@@ -13,13 +13,14 @@ class NormReLU(nn.BatchNorm2d):
     """BatchNorm2d, then ReLU.
 
     `shift`, a number a channel, is added to the input first: the bias of a convolution in front, which then need not
-    be added in a pass of its own. Inside `split_batchnorm`, `first_rows` of the batch are those to train on.
+    be added in a pass of its own. Inside `split_batchnorm`, `first_rows` of the batch are those to train on, and
+    `frozen` says whether the others are normalised by the running statistics.
     """
 
     def forward(self, x: Tensor, shift: Tensor | None = None) -> Tensor:
         """Return the activated, normalised input."""
         if self.training and can_fuse(self, x):
-            return norm_relu(x, self, shift, getattr(self, "first_rows", len(x)))
+            return norm_relu(x, self, shift, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
         if shift is not None:
             x = x + shift.to(x.dtype)[:, None, None]
         return self.normalise(x).relu()

@@ -1,14 +1,18 @@
 """BatchNorm in training followed by ReLU, with a gradient of its own: the mathematics, on any device.
 
 Of a batch x (plus a shift s a channel), the first n rows are normalised by their own mean and variance, which update
-the running statistics; other rows, if there are any, are normalised by the running ones, just updated. With a = w/std,
+the running statistics; other rows, if there are any, are normalised by the running ones, just updated (`frozen`), or by
+those of the first rows. With a = w/std,
 
-    y = relu(a (x - center) + b),    center = mean for the first rows, running mean - s for the others,
+    y = relu(a (x - center) + b),    center = mean, or running mean - s for frozen rows,
 
 and, for the gradient g of what ReLU let through and h = (x - center)/std,
 
-    dw = sum g h,  db = sum g  (over all rows),    ds = sum over the others of a g,
-    dx = a (g - mean g - h mean(g h))  for the first rows,    a g  for the others.
+    dw = sum g h,  db = sum g  (over all rows),    ds = sum over frozen rows of a g,
+    dx = a (g - G/n - h H/n)  for the first rows,    a g  for the others,
+
+where G and H are the sums of g and of g h over all rows that are not frozen: those that the mean and variance of the
+first rows act on.
 
 The four passes over the activations (moments, output, sums of the gradient, gradient) are Triton kernels on a GPU
 (`norm_kernels`) and PyTorch elsewhere; the latter is what the tests hold against autograd, and the kernels against it.
@@ -33,11 +37,11 @@ class Coefficients(NamedTuple):
 class Sums(NamedTuple):
     """Sums of the gradient over rows, each (channels,)."""
 
-    first: Tensor  #: of g, over the first rows
-    first_products: Tensor  #: of g h, over the first rows
+    mean: Tensor  #: of g, over rows that are not frozen: what the mean passes on
+    variance: Tensor  #: of g h, over rows that are not frozen: what the variance passes on
     weight: Tensor  #: of g h over all rows: the gradient of the weight
     bias: Tensor  #: of g over all rows: the gradient of the bias
-    shift: Tensor  #: of a g over the others: the gradient of the shift
+    shift: Tensor  #: of a g over frozen rows: the gradient of the shift
 
 
 @functools.cache
@@ -60,10 +64,16 @@ def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
     )
 
 
-def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int) -> Tensor:
-    """Normalise and activate a batch (n, channels, height, width) and update the layer's running statistics."""
+def norm_relu(
+    x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int, frozen: bool = True
+) -> Tensor:
+    """Normalise and activate a batch (n, channels, height, width) and update the layer's running statistics.
+
+    Rows after the first are normalised by the running statistics if `frozen`, otherwise by those of the first rows.
+    """
     buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
-    return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, first_rows, layer.momentum, layer.eps)  # type: ignore[no-any-return, no-untyped-call]
+    settings = first_rows, frozen, layer.momentum, layer.eps
+    return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _NormReLU(torch.autograd.Function):
@@ -76,16 +86,17 @@ class _NormReLU(torch.autograd.Function):
         shift: Tensor | None,
         buffers: tuple[Tensor, Tensor, Tensor],
         first_rows: int,
+        frozen: bool,
         momentum: float,
         eps: float,
     ) -> Tensor:
         passes = _passes(x)
         flat = _flat(x)
         count = first_rows * x.shape[2] * x.shape[3]
-        coefficients = passes.moments(flat, count, weight, shift, buffers, momentum, eps)
+        coefficients = passes.moments(flat, count, frozen, weight, shift, buffers, momentum, eps)
         y = passes.output(flat, count, coefficients, bias)
         ctx.save_for_backward(x, bias, *coefficients)
-        ctx.count, ctx.has_shift = count, shift is not None
+        ctx.count, ctx.frozen, ctx.has_shift = count, frozen, shift is not None
         return _unflat(y, x)
 
     @staticmethod
@@ -93,10 +104,10 @@ class _NormReLU(torch.autograd.Function):
         x, bias, *rest = ctx.saved_tensors
         coefficients, passes = Coefficients(*rest), _passes(x)
         flat, gradient = _flat(x), _flat(gradients[0].to(x.dtype))
-        sums = passes.gradient_sums(flat, gradient, ctx.count, coefficients, bias)
+        sums = passes.gradient_sums(flat, gradient, ctx.count, ctx.frozen, coefficients, bias)
         dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
         shift = sums.shift if ctx.has_shift else None
-        return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None
+        return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None, None
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -124,6 +135,7 @@ class TorchPasses:
     def moments(
         x: Tensor,
         count: int,
+        frozen: bool,
         weight: Tensor,
         shift: Tensor | None,
         buffers: tuple[Tensor, Tensor, Tensor],
@@ -137,8 +149,8 @@ class TorchPasses:
         running_mean.lerp_(mean + s, momentum)
         running_var.lerp_(var * (count / max(count - 1, 1)), momentum)
         tracked += 1
-        center = torch.stack([mean, running_mean - s])
-        rstd = torch.rsqrt(torch.stack([var, running_var]) + eps)
+        center = torch.stack([mean, running_mean - s if frozen else mean])
+        rstd = torch.rsqrt(torch.stack([var, running_var if frozen else var]) + eps)
         return Coefficients(weight * rstd, center, rstd)
 
     @staticmethod
@@ -147,18 +159,18 @@ class TorchPasses:
         return _before_relu(x, count, by, bias).relu().to(x.dtype)
 
     @staticmethod
-    def gradient_sums(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Sums:
+    def gradient_sums(x: Tensor, gradient: Tensor, count: int, frozen: bool, by: Coefficients, bias: Tensor) -> Sums:
         """Return sums of the gradient over rows."""
         g = _let_through(x, gradient, count, by, bias)
         products = g * _normalised(x, count, by)
-        first, others, first_products = g[:count].sum(0), g[count:].sum(0), products[:count].sum(0)
-        return Sums(first, first_products, products.sum(0), first + others, others * by.scale[1])
+        free = count if frozen else len(x)
+        return Sums(g[:free].sum(0), products[:free].sum(0), products.sum(0), g.sum(0), g[free:].sum(0) * by.scale[1])
 
     @staticmethod
     def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
         """Return the gradient with respect to x."""
         g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
-        first = by.scale[0] * (g[:count] - sums.first / count - h[:count] * (sums.first_products / count))
+        first = by.scale[0] * (g[:count] - sums.mean / count - h[:count] * (sums.variance / count))
         return torch.cat([first, by.scale[1] * g[count:]]).to(x.dtype)
 
 

@@ -51,6 +51,7 @@ def _finish_moments(
     out,
     momentum,
     eps,
+    FROZEN: tl.constexpr,
     HAS_SHIFT: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
@@ -80,13 +81,17 @@ def _finish_moments(
     if tl.program_id(0) == 0:
         tl.store(tracked, tl.load(tracked) + 1)
     rstd = 1.0 / tl.sqrt(var + eps)
-    running_rstd = 1.0 / tl.sqrt(rv + eps)
+    others_center = mean
+    others_rstd = rstd
+    if FROZEN:
+        others_center = rm - s
+        others_rstd = 1.0 / tl.sqrt(rv + eps)
     tl.store(out + channels, w * rstd)
-    tl.store(out + C + channels, w * running_rstd)
+    tl.store(out + C + channels, w * others_rstd)
     tl.store(out + 2 * C + channels, mean)
-    tl.store(out + 3 * C + channels, rm - s)
+    tl.store(out + 3 * C + channels, others_center)
     tl.store(out + 4 * C + channels, rstd)
-    tl.store(out + 5 * C + channels, running_rstd)
+    tl.store(out + 5 * C + channels, others_rstd)
 
 
 @triton.jit
@@ -130,22 +135,32 @@ def _gradient_sums(
 
 
 @triton.jit
-def _finish_sums(partial, by, sums, first_programs, programs, C: tl.constexpr, P: tl.constexpr, BC: tl.constexpr):
+def _finish_sums(
+    partial,
+    by,
+    sums,
+    free_programs,
+    programs,
+    C: tl.constexpr,
+    P: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Add up the partial sums; programs below `free_programs` have rows that are not frozen."""
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
     p = tl.arange(0, P)[:, None]
     at = (p * 2) * C + channels[None, :]
     total = tl.load(partial + at, mask=p < programs, other=0.0)
     products = tl.load(partial + at + C, mask=p < programs, other=0.0)
-    first = p < first_programs
-    first_total = tl.sum(tl.where(first, total, 0.0), 0)
-    first_products = tl.sum(tl.where(first, products, 0.0), 0)
-    other_total = tl.sum(tl.where(first, 0.0, total), 0)
-    other_products = tl.sum(tl.where(first, 0.0, products), 0)
-    tl.store(sums + channels, first_total)
-    tl.store(sums + C + channels, first_products)
-    tl.store(sums + 2 * C + channels, first_products + other_products)
-    tl.store(sums + 3 * C + channels, first_total + other_total)
-    tl.store(sums + 4 * C + channels, other_total * tl.load(by + C + channels))
+    free = p < free_programs
+    free_total = tl.sum(tl.where(free, total, 0.0), 0)
+    free_products = tl.sum(tl.where(free, products, 0.0), 0)
+    frozen_total = tl.sum(tl.where(free, 0.0, total), 0)
+    frozen_products = tl.sum(tl.where(free, 0.0, products), 0)
+    tl.store(sums + channels, free_total)
+    tl.store(sums + C + channels, free_products)
+    tl.store(sums + 2 * C + channels, free_products + frozen_products)
+    tl.store(sums + 3 * C + channels, free_total + frozen_total)
+    tl.store(sums + 4 * C + channels, frozen_total * tl.load(by + C + channels))
 
 
 @triton.jit
@@ -172,6 +187,7 @@ class TritonPasses:
     def moments(
         x: Tensor,
         count: int,
+        frozen: bool,
         weight: Tensor,
         shift: Tensor | None,
         buffers: tuple[Tensor, Tensor, Tensor],
@@ -197,6 +213,7 @@ class TritonPasses:
             out,
             momentum,
             eps,
+            frozen,
             shift is not None,
             channels,
             triton.next_power_of_2(programs),
@@ -213,7 +230,7 @@ class TritonPasses:
         return y
 
     @staticmethod
-    def gradient_sums(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Sums:
+    def gradient_sums(x: Tensor, gradient: Tensor, count: int, frozen: bool, by: Coefficients, bias: Tensor) -> Sums:
         """Return sums of the gradient over rows."""
         rows, channels = x.shape
         height, width = _tile(channels)
@@ -227,7 +244,14 @@ class TritonPasses:
         )
         narrow = min(width, 8)
         _finish_sums[(channels // narrow,)](
-            partial, by.scale, sums, first, programs, channels, triton.next_power_of_2(programs), narrow
+            partial,
+            by.scale,
+            sums,
+            first if frozen else programs,
+            programs,
+            channels,
+            triton.next_power_of_2(programs),
+            narrow,
         )
         return Sums(*sums.unbind())
 
@@ -236,7 +260,7 @@ class TritonPasses:
         """Return the gradient with respect to x."""
         dx = torch.empty_like(x)
         grid = (triton.cdiv(x.numel(), _FLAT),)
-        _gradient[grid](x, gradient, dx, by.scale, bias, sums.first, x.numel(), count, x.shape[1], _FLAT)
+        _gradient[grid](x, gradient, dx, by.scale, bias, sums.mean, x.numel(), count, x.shape[1], _FLAT)
         return dx
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.inputs import as_normalize
+from greedy_ensembles.method import Statistics
 from greedy_ensembles.training.augment import flip_crop
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -28,6 +29,9 @@ class Recipe:
         epochs: passes over the training examples.
         batch_size: examples a step.
         weighting_batch_size: samples of p* a step; None: the batch size.
+        weighting_statistics: what BatchNorm normalises samples of p* by: "running", the running statistics (frozen, as
+            in the paper), or "batch", those of the step's examples, with their gradients. Running statistics trail the
+            weights, which the diversity term can exploit at high learning rates; see `greedy_ensembles.method`.
         weighting_samples: size of the p* set that steps choose from; None: as many as there are training examples.
         optimizer: "sgd", "adamw", or a callable from parameters to a ``torch.optim.Optimizer``, which then has its own
             learning rate, momentum and weight decay.
@@ -55,6 +59,7 @@ class Recipe:
     epochs: int = 100
     batch_size: int = 128
     weighting_batch_size: int | None = None
+    weighting_statistics: Statistics = "running"
     weighting_samples: int | None = None
     optimizer: OptimizerName | OptimizerFactory = "sgd"
     lr: float = 0.1
@@ -94,6 +99,7 @@ class Recipe:
             raise ValueError("nesterov needs a momentum above 0")
         check_choice("schedule", self.schedule, get_args(Schedule))
         check_choice("precision", self.precision, get_args(Precision))
+        check_choice("weighting_statistics", self.weighting_statistics, get_args(Statistics))
         if not isinstance(self.deterministic, bool):
             raise TypeError(f"deterministic must be True or False, got {self.deterministic!r}")
         if not callable(self.optimizer):

@@ -58,7 +58,7 @@ def _logits(
         return call(inputs.to(memory_format=layout)), None
     if problem.one_pass:
         count = len(inputs)
-        with split_batchnorm(model, count):
+        with split_batchnorm(model, count, problem.recipe.weighting_statistics):
             both = call(torch.cat([inputs, samples]).to(memory_format=layout))
         logits, others = both.split([count, len(samples)])
         return logits, others
