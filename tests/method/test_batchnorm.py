@@ -1,4 +1,5 @@
 import copy
+import shutil
 
 import pytest
 import torch
@@ -206,7 +207,7 @@ def test_what_batchnorm_takes_out_of_the_examples_is_out_of_the_samples_as_well(
 
     def gradients(mode):
         network.train().zero_grad()
-        network[1].eps, network[3].p = 0.0, 0.0
+        network[1].eps, network[3].p = 1e-12, 0.0
         with split_batchnorm(network, 16, mode):
             outputs = network(torch.cat([x, samples]))[16:].softmax(dim=1)
         ge.diversity_term(outputs, torch.full((1, 16, 2), 0.5), 1.0, 2).backward()
@@ -219,5 +220,26 @@ def test_what_batchnorm_takes_out_of_the_examples_is_out_of_the_samples_as_well(
 
 
 def test_the_statistics_are_one_of_two(network):
-    with pytest.raises(ValueError, match="statistics must be one of 'running', 'batch'"), split_batchnorm(network, 3, "x"):
+    with (
+        pytest.raises(ValueError, match="statistics must be one of 'running', 'batch'"),
+        split_batchnorm(network, 3, "x"),
+    ):
         pass
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning:torch")  # of the compiler itself
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="compiling for the CPU needs gcc")
+@pytest.mark.parametrize("mode", ["running", "batch"])
+def test_compiled_it_has_the_same_gradients(mode):
+    """Compilers compute part of the forward pass again in the backward pass, when buffers have moved on."""
+    torch.manual_seed(0)
+    plain = LAYERS["plain"]().train()
+    compiled = copy.deepcopy(plain)
+    compiled.compile(dynamic=False)
+    x = torch.randn(12, 3) + 1
+    for network in (plain, compiled):
+        with split_batchnorm(network, 8, mode):
+            outputs = network(x)
+        outputs.softmax(dim=1).square().sum().backward()
+    for (name, p), q in zip(plain.named_parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, msg=name)

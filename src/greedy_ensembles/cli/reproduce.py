@@ -49,6 +49,13 @@ def reproduce(
     weighting_batch: Annotated[
         int | None, typer.Option(help="Samples of p* a step; default: as many as training examples.")
     ] = None,
+    statistics: Annotated[
+        str,
+        typer.Option(
+            "--weighting-statistics",
+            help="What BatchNorm normalises samples of p* by: running statistics (the paper's), or those of the batch.",
+        ),
+    ] = "running",
     ood_images: Annotated[
         int | None, typer.Option(help="Take the first so many images of each OOD set alone; tables say so.")
     ] = None,
@@ -76,13 +83,13 @@ def reproduce(
     if study is None:
         if not listed:
             raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
-        protocol = _protocol(fast, schedule, precision, weighting_batch, ood_images, False)
+        protocol = _protocol(fast, schedule, precision, weighting_batch, statistics, ood_images, False)
         show_studies(list(STUDIES.values()), protocol, device_found(place), root)
         return
     check_choice("STUDY", study, STUDIES)
     asked = STUDIES[study]
     if asked.special is not None and listed:
-        show_studies([asked], _protocol(False, None, None, None, None, False), device_found(place), root)
+        show_studies([asked], _protocol(False, None, None, None, statistics, None, False), device_found(place), root)
         return
     if asked.special is not None:
         asked.special(page or out / study, not quiet)
@@ -97,7 +104,7 @@ def reproduce(
         strengths=_strengths(strengths, asked),
     )
     tiny = budget == "quick"
-    protocol = _protocol(fast, schedule, precision, weighting_batch, ood_images, tiny)
+    protocol = _protocol(fast, schedule, precision, weighting_batch, statistics, ood_images, tiny)
     if tiny:
         asked, out = quick(asked, seeds or 2), out / "quick"
     wanted = jobs(asked, protocol) if part is None else only(jobs(asked, protocol), part)
@@ -114,11 +121,13 @@ def _protocol(
     schedule: str | None,
     precision: str | None,
     weighting_batch: int | None,
+    statistics: str,
     ood_images: int | None,
     tiny: bool,
 ) -> "Protocol":
     from greedy_ensembles.checks import check_choice, check_count
     from greedy_ensembles.experiments.reproduction.study import Protocol
+    from greedy_ensembles.method import Statistics
     from greedy_ensembles.training.recipe import Precision
     from greedy_ensembles.training.schedule import SCHEDULES
 
@@ -126,10 +135,11 @@ def _protocol(
     precision = precision or ("bf16" if fast else "float32")
     check_choice("--schedule", schedule, SCHEDULES)
     check_choice("--precision", precision, get_args(Precision))
+    check_choice("--weighting-statistics", statistics, get_args(Statistics))
     for name, value in (("--weighting-batch", weighting_batch), ("--ood-images", ood_images)):
         if value is not None:
             check_count(name, value, least=1)
-    return Protocol(schedule, precision, weighting_batch, ood_images, tiny)
+    return Protocol(schedule, precision, weighting_batch, statistics, ood_images, tiny)
 
 
 def _strengths(text: str | None, study: "Study") -> list[float]:

@@ -92,9 +92,25 @@ def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
         others = _by_statistics_of(first, others, layer)
         return torch.cat([batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps), others])
     first = batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps)
+    if torch.compiler.is_compiling() and mean is not None and variance is not None:
+        mean, variance = _copied(mean), _copied(variance)
     # Without running statistics a frozen layer uses those of the batch it gets, as PyTorch's own does in eval mode.
     others = batch_norm(others, mean, variance, weight, bias, mean is None, momentum, layer.eps)
     return torch.cat([first, others])
+
+
+@torch.library.custom_op("greedy_ensembles::copied", mutates_args=())
+def _copied(x: Tensor) -> Tensor:
+    """Return a copy that compilers must keep for the backward pass.
+
+    Left to themselves they compute the updated running statistics there once more, from buffers updated by then.
+    """
+    return x.clone()
+
+
+@_copied.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
 
 
 def _by_statistics_of(first: Tensor, others: Tensor, layer: _BatchNorm) -> Tensor:

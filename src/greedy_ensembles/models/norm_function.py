@@ -64,9 +64,7 @@ def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
     )
 
 
-def norm_relu(
-    x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int, frozen: bool = True
-) -> Tensor:
+def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int, frozen: bool = True) -> Tensor:
     """Normalise and activate a batch (n, channels, height, width) and update the layer's running statistics.
 
     Rows after the first are normalised by the running statistics if `frozen`, otherwise by those of the first rows.

@@ -8,14 +8,14 @@ from greedy_ensembles.experiments.studies import STUDIES
 
 
 def test_seeds_become_one_method_and_what_is_missing_is_known(tiny, shelf_with):
-    areas = {None: {0: 0.2, 2: 0.4}, 1.0: {0: 0.9}}
+    areas = {None: {0: 0.2, 100: 0.4}, 1.0: {0: 0.9}}
     shelf = shelf_with(tiny, but=[3], figures=lambda job: {"areas": {"uniform": areas[job.case.strength][job.seed]}})
     (gathered,) = gather(tiny, Protocol(quick=True), shelf)
     rows = {row.method: row.figures["auc"].ours for row in gathered.comparison.ood_rows}
     assert rows["Deep Ensembles"].mean == pytest.approx(0.3)
     assert rows["Deep Ensembles"].standard_error == pytest.approx(0.1)
     assert rows["greedy, lambda_M = 1"].seeds == 1
-    assert [job.name for job in gathered.missing] == ["mnist-PreResNet8-M2-greedy-1-1epochs-seed2"]
+    assert [job.name for job in gathered.missing] == ["mnist-PreResNet8-M2-greedy-1-1epochs-seed100"]
 
 
 def test_runs_that_diverged_are_neither_figures_nor_missing(tiny, shelf_with):

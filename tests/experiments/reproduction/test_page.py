@@ -53,9 +53,9 @@ def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
 
 def test_what_is_missing_is_listed_with_its_cost(page):
     text = page(mnist(1), but=[3]).read_text()
-    # greedy, seed 5: 5 members x 20 epochs x 2 s, as timed on the GPU of the other runs
+    # greedy, seed 100: 5 members x 20 epochs x 2 s, as timed on the GPU of the other runs
     assert "**Still missing**: 1 run, about 3.3 min on NVIDIA H200" in text
-    assert "greedy, lambda_M = 0.1 (PreResNet8, M = 5), seeds 5: 3.3 min (as timed)" in text
+    assert "greedy, lambda_M = 0.1 (PreResNet8, M = 5), seeds 100: 3.3 min (as timed)" in text
 
 
 def test_a_section_without_runs_says_so_and_what_it_would_take(page):
@@ -83,8 +83,8 @@ def test_your_own_reading_is_kept_and_shown(page, tmp_path):
 def test_the_facts_of_every_run_are_there_and_name_no_path(page):
     path = page(mnist(1), but=[3])
     facts = json.loads((path.parent / "study.json").read_text())
-    assert [run["seed"] for run in facts["runs"]] == [0, 0, 5]
-    assert facts["missing"] == ["mnist-PreResNet8-M5-greedy-0.1-seed5"]
+    assert [run["seed"] for run in facts["runs"]] == [0, 0, 100]
+    assert facts["missing"] == ["mnist-PreResNet8-M5-greedy-0.1-seed100"]
     assert facts["runs"][0]["seconds"] == 10.0
     assert "somewhere" not in json.dumps(facts)
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Section, jobs
+from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Section, jobs, members_to_train
 from greedy_ensembles.experiments.studies import STUDIES
 
 
@@ -27,11 +27,12 @@ def test_names_tell_apart_all_that_trains_otherwise(tiny):
         )),
         *(dataclasses.replace(base, protocol=protocol) for protocol in (
             Protocol(schedule="concurrent"), Protocol(precision="bf16"), Protocol(weighting_batch=8),
+            Protocol(statistics="batch"),
         )),
         dataclasses.replace(base, seed=11),
     ]  # fmt: skip
-    names = [base.run, *(job.run for job in changes)]
-    assert len(set(names)) == len(names)
+    for names in ([job.run for job in (base, *changes)], [job.name for job in (base, *changes)]):
+        assert len(set(names)) == len(names)
     assert not any("/" in name for name in names)
 
 
@@ -41,8 +42,18 @@ def test_a_run_that_is_judged_on_fewer_images_is_the_same_run_with_another_recor
     assert whole.name != few.name
 
 
+def test_deep_ensembles_of_all_sizes_are_the_first_members_of_one_run():
+    study = STUDIES["mnist"]
+    deep = [job for job in jobs(study, Protocol()) if job.case.strength is None and job.seed == 100]
+    assert [job.case.size for job in deep] == [3, 5, 7, 9, 15]
+    assert {job.run for job in deep} == {"mnist-PreResNet8-deep-seed100"}
+    assert len({job.name for job in deep}) == 5
+    assert {members_to_train(job.case, study) for job in deep} == {15}
+    assert {members_to_train(case, study) for case in study.cases if case.strength == 0.1} == {3, 5, 7, 9, 15}
+
+
 def test_tables_fill_evenly(tiny):
-    assert [job.seed for job in jobs(tiny, Protocol())] == [0, 0, 2, 2]
+    assert [job.seed for job in jobs(tiny, Protocol())] == [0, 0, 100, 100]
 
 
 def test_a_case_of_two_sections_is_one_run(tiny):
@@ -67,6 +78,7 @@ def test_the_protocol_says_when_it_is_the_papers():
         Protocol("concurrent"),
         Protocol(precision="bf16"),
         Protocol(weighting_batch=8),
+        Protocol(statistics="batch"),
         Protocol(quick=True),
     ):
         assert "as in the paper" not in other.description

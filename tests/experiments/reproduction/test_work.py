@@ -39,6 +39,27 @@ def test_every_run_leaves_a_folder_a_record_and_predictions_that_agree(tiny, wor
         assert record.evaluation["in_domain"]["accuracy"] == pytest.approx(np.mean(right))
 
 
+def test_a_small_deep_ensemble_is_part_of_a_large_one(tiny, workshop):
+    """Trained with it, and the same as if it had been trained alone; a later study with fewer members finds them."""
+    small = tiny.sections[0].cases[0]
+    large = dataclasses.replace(small, size=3)
+    section = dataclasses.replace(tiny.sections[0], cases=(small, large))
+    study = dataclasses.replace(tiny, sections=(section,), seeds=1)
+    two, three = jobs(study, QUICK)
+    work(study, [two, three], workshop, lambda line: None)
+    assert ge.load_run(workshop.folder(two)).size == 3
+    records = [workshop.shelf.read(job) for job in (two, three)]
+    assert [record.information["size"] for record in records] == [2, 3]
+    assert [record.evaluation["members"] for record in records] == [2, 3]
+    assert records[0].seconds < records[1].seconds
+    alone = dataclasses.replace(workshop, out=workshop.out / "alone")
+    found = do(jobs(tiny, QUICK)[0], tiny, alone).evaluation
+    for there, here in zip(found["ood"], records[0].evaluation["ood"], strict=True):
+        assert there["auc"] == pytest.approx(here["auc"], abs=1e-3)
+    workshop.shelf._file(two.name).unlink()
+    assert do(two, tiny, workshop).evaluation["members"] == 2
+
+
 def test_what_is_done_is_not_done_again(tiny, workshop, monkeypatch):
     first, *others = jobs(tiny, QUICK)
     work(tiny, [first], workshop, lambda line: None)

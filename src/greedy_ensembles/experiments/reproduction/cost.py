@@ -6,7 +6,7 @@ device replaces them.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -84,6 +84,14 @@ def price(job: Job, device: Device, records: Iterable[tuple[Job, Record]] = ()) 
     if timed:
         return Price(members * sum(timed) / len(timed), True)
     return Price(members * _epoch(job, device), False)
+
+
+def total(prices: Mapping[Job, Price]) -> float:
+    """Return the seconds of all jobs; those that share a run, of which one is the largest, are paid for once."""
+    runs: dict[str, float] = {}
+    for job, found in prices.items():
+        runs[job.run] = max(runs.get(job.run, 0.0), found.seconds)
+    return sum(runs.values())
 
 
 def _epoch(job: Job, device: Device) -> float:

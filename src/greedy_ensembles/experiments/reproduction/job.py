@@ -28,7 +28,7 @@ from greedy_ensembles.experiments.reproduction.records import (
     plain,
 )
 from greedy_ensembles.experiments.reproduction.sets import Sets
-from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Study
+from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Study, members_to_train
 from greedy_ensembles.models import PreResNet, named
 from greedy_ensembles.training import Recipe, Run, fit, load_run
 
@@ -61,7 +61,7 @@ class Workshop:
 def do(job: Job, study: Study, workshop: Workshop) -> Record:
     """Do what is missing of a run, and keep its record; training that left the range of numbers is recorded as such."""
     try:
-        ensemble = _train(job, workshop)
+        ensemble = _train(job, study, workshop)
         run = load_run(workshop.folder(job))
         record = _judge(job, study, workshop, ensemble, _begun(job, run))
     except ArithmeticError as error:
@@ -72,24 +72,26 @@ def do(job: Job, study: Study, workshop: Workshop) -> Record:
     return record
 
 
-def _train(job: Job, workshop: Workshop) -> Ensemble:
-    case, sets = job.case, workshop.sets
+def _train(job: Job, study: Study, workshop: Workshop) -> Ensemble:
+    case, sets, folder = job.case, workshop.sets, workshop.folder(job)
     data = sets.train(case.dataset)
-    return fit(
+    before = load_run(folder).size if (folder / "run.json").exists() else 0
+    ensemble = fit(
         make_model(case, data),
         data,
-        size=case.size,
+        size=max(members_to_train(case, study), before),
         method=case.method,
         strength=case.strength,
         weighting=sets.weighting(case),
         recipe=recipe_of(case, job.protocol),
         seed=job.seed,
         validation=0.0 if job.protocol.quick else VALIDATION,  # so few images may have but one of a class
-        run_dir=workshop.folder(job),
+        run_dir=folder,
         schedule=job.protocol.schedule,
         device=workshop.device,
         progress=workshop.progress,
     )
+    return Ensemble(list(ensemble)[: case.size], ensemble.normalize)
 
 
 def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:
@@ -104,7 +106,11 @@ def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:
 
 def recipe_of(case: Case, protocol: Protocol) -> Recipe:
     """Return the paper's recipe; with fewer epochs, a warm-up of a quarter of them at the most."""
-    changes: dict[str, Any] = {"precision": protocol.precision, "weighting_batch_size": protocol.weighting_batch}
+    changes: dict[str, Any] = {
+        "precision": protocol.precision,
+        "weighting_batch_size": protocol.weighting_batch,
+        "weighting_statistics": protocol.statistics,
+    }
     if case.epochs is not None:
         warmup = 0 if case.dataset == "mnist" else min(5, case.epochs // 4)
         changes |= {"epochs": case.epochs, "warmup_epochs": warmup}
@@ -115,13 +121,15 @@ def recipe_of(case: Case, protocol: Protocol) -> Recipe:
 
 
 def _begun(job: Job, run: Run) -> Record:
+    """Return the record of a run that is trained, as far as its members, the first of the run, are concerned."""
+    histories = run.histories[: job.case.size]
     return Record(
         job.name,
         DONE,
-        information=dict(facts_of(run).information),
+        information={**facts_of(run).information, "size": job.case.size},
         machine=machine_of(run),
-        seconds=sum(epoch["seconds"] for history in run.histories for epoch in history),
-        epoch_seconds=epoch_seconds(run.histories),
+        seconds=sum(epoch["seconds"] for history in histories for epoch in history),
+        epoch_seconds=epoch_seconds(histories),
     )
 
 

@@ -31,7 +31,7 @@ def show_studies(
         sets = dict.fromkeys(name for dataset in study.datasets for name in PRESETS[dataset] if study.evaluated)
         holes = [name for name in sets if name not in absent and not is_there(name, root)]
         without = ", ".join([*absent, *(f"{name} (OOD)" for name in holes)])
-        seconds = sum(cost.price(job, device).seconds for job in wanted)
+        seconds = cost.total({job: cost.price(job, device) for job in wanted})
         table.add_row(study.name, study.paper, str(len(wanted)), ", ".join(required), without, cost.spelled(seconds))
     console = console or _console()
     console.print(table)
@@ -50,19 +50,18 @@ def show_jobs(
     """Print the runs of a study: what is done, and what the others would take."""
     table = Table("run", "state", "time", box=box.SIMPLE_HEAD)
     records = {job: record for job in wanted if (record := shelf.read(job)) is not None}
-    left = 0.0
+    left: dict[Job, cost.Price] = {}
     for job in wanted:
         record, absent = records.get(job), missing(job.case, study, root)
         if record is not None and is_complete(record, study):
             table.add_row(job.name, record.status, cost.spelled(record.seconds))
             continue
-        price = cost.price(job, device, records.items())
-        left += price.seconds
+        left[job] = cost.price(job, device, records.items())
         state = "to do" if not absent or job.protocol.quick else f"needs {', '.join(absent)}"
-        table.add_row(job.name, state, f"about {cost.spelled(price.seconds)}")
+        table.add_row(job.name, state, f"about {cost.spelled(left[job].seconds)}")
     console = console or _console()
     console.print(table)
-    console.print(f"To do: about {cost.spelled(left)} {device.basis}.", highlight=False, markup=False)
+    console.print(f"To do: about {cost.spelled(cost.total(left))} {device.basis}.", highlight=False, markup=False)
 
 
 def _console() -> Console:

@@ -116,7 +116,7 @@ def _missing(gathered: Gathered, device: cost.Device) -> str:
         return ""
     known = list(gathered.done.items())
     prices = {job: cost.price(job, device, known) for job in gathered.missing}
-    total = cost.spelled(sum(price.seconds for price in prices.values()))
+    total = cost.spelled(cost.total(prices))
     lines = [f"**Still missing**: {plural(len(prices))}, about {total} {device.basis}."]
     for case in dict.fromkeys(job.case for job in prices):
         own = {job: price for job, price in prices.items() if job.case == case}

@@ -12,6 +12,9 @@ from pathlib import Path
 
 #: What tables call the method without a diversity term.
 DEEP = "Deep Ensembles"
+#: Seeds of repetitions are so far apart, whatever M: member k takes seed + k - 1, and repetitions that shared members
+#: would hide their spread.
+SPACING = 100
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Protocol:
     schedule: str = "sequential"
     precision: str = "float32"
     weighting_batch: int | None = None  #: samples of p* a step; None: as many as there are examples in it
+    statistics: str = "running"  #: what BatchNorm normalises samples of p* by
     ood_images: int | None = None  #: the first so many of each OOD set alone
     quick: bool = False  #: few images, small batches, and stand-ins for sets that are missing
 
@@ -114,7 +118,8 @@ class Protocol:
     def description(self) -> str:
         """The protocol in words, as pages say it."""
         batch = "as large as the training batch" if self.weighting_batch is None else f"of {self.weighting_batch}"
-        text = f"{self.schedule} schedule, {self.precision}, p* batches {batch}"
+        by = "running statistics" if self.statistics == "running" else "the statistics of the step's examples"
+        text = f"{self.schedule} schedule, {self.precision}, p* batches {batch}, normalised by {by}"
         if self == Protocol(ood_images=self.ood_images):
             text += " (as in the paper)"
         return text + (f"; at most {self.ood_images:,} images of each OOD set" if self.ood_images else "")
@@ -130,19 +135,25 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What its record is called: the run, and how many OOD images it was judged on, if not all."""
+        """What its record is called: the run with its M, and how many OOD images it was judged on, if not all."""
         limit = self.protocol.ood_images
-        return self.run if limit is None else f"{self.run}-first{limit}"
+        name = self._named(f"M{self.case.size}")
+        return name if limit is None else f"{name}-first{limit}"
 
     @property
     def run(self) -> str:
-        """What its folder is called: what was asked for, where it is not the paper's own, and the seed."""
+        """What its folder is called: without M for Deep Ensembles, which small ones are the first members of."""
+        return self._named() if self.case.strength is None else self._named(f"M{self.case.size}")
+
+    def _named(self, *size: str) -> str:
+        """Return what was asked for, where it is not the paper's own, and the seed."""
         case, protocol = self.case, self.protocol
-        parts = [case.dataset, case.model, f"M{case.size}", case.method]
+        parts = [case.dataset, case.model, *size, case.method]
         if case.strength is not None:
             parts.append(f"{case.strength:g}")
             parts += [case.weighting.replace("/", "-")] * (case.weighting != "wrap")
             parts += [f"batch{protocol.weighting_batch}"] * (protocol.weighting_batch is not None)
+            parts += [f"{protocol.statistics}-statistics"] * (protocol.statistics != "running")
         parts += [f"{case.epochs}epochs"] * (case.epochs is not None)
         parts += [protocol.schedule] * (protocol.schedule != "sequential")
         parts += [protocol.precision] * (protocol.precision != "float32")
@@ -150,14 +161,19 @@ class Job:
 
 
 def jobs(study: Study, protocol: Protocol) -> list[Job]:
-    """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly.
-
-    Seeds are M apart, since member k takes seed + k - 1: repetitions that shared members would hide their spread.
-    """
+    """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly."""
     return list(_jobs(study, protocol))
+
+
+def members_to_train(case: Case, study: Study) -> int:
+    """Return how many members a run has: M, or the largest M of the study for Deep Ensembles, whose members have
+    nothing to do with M, so that those of smaller M are the first of the same."""
+    if case.strength is not None:
+        return case.size
+    return max(other.size for other in study.cases if dataclasses.replace(other, size=case.size) == case)
 
 
 def _jobs(study: Study, protocol: Protocol) -> Iterator[Job]:
     for repetition in range(study.seeds):
         for case in study.cases:
-            yield Job(case, repetition * case.size, protocol)
+            yield Job(case, repetition * max(SPACING, case.size), protocol)
