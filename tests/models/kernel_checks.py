@@ -6,6 +6,7 @@ Triton decides at its import whether it interprets, so the CPU needs a new proce
 import torch
 from torch.nn.functional import max_pool2d
 
+from greedy_ensembles.models import convolution_function, convolution_kernels
 from greedy_ensembles.models.norm_function import TorchPasses
 from greedy_ensembles.models.norm_kernels import TritonPasses
 from greedy_ensembles.models.pool_kernels import pool, pool_gradient
@@ -56,7 +57,67 @@ def check_pool(device, shape, dtype):
     assert torch.equal(pool_gradient(x.detach(), gradient), theirs)
 
 
+def check_convolution(device, shape, outputs, side, dtype, layout, residual):
+    """Hold every pass on x of a shape against PyTorch's, in whole numbers, whose sums are exact: not a bit differs.
+
+    Sums go far beyond where half precision rounds whole numbers: rounding before the residual is added would show.
+    """
+    draw = torch.Generator().manual_seed(0)
+
+    def whole(largest, shape, layout=torch.channels_last):
+        values = torch.randint(-largest, largest + 1, shape, generator=draw)
+        return values.to(device, dtype).contiguous(memory_format=layout)
+
+    ours, theirs = convolution_kernels.TritonPasses, convolution_function.TorchPasses
+    x, weight = whole(3, shape), whole(100, (outputs, shape[1], side, side), layout)
+    gradient = whole(3, (shape[0], outputs, *shape[2:]))
+    given = x, weight, whole(100, gradient.shape) if residual else None
+    found = ours.output(*given)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found, theirs.output(*given))
+    found = ours.input_gradient(gradient, weight)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found, theirs.input_gradient(gradient, weight))
+    found = ours.weight_gradient(x, gradient, weight)
+    assert found.dtype == dtype
+    assert torch.equal(found, theirs.weight_gradient(x, gradient, weight))
+
+
+def check_same_bits(device):
+    """Hold two runs of a weight's gradient against each other, on numbers whose sums depend on their order."""
+    draw = torch.Generator().manual_seed(0)
+    x, gradient = (
+        torch.randn(16, 16, 9, 9, generator=draw).to(device).contiguous(memory_format=torch.channels_last)
+        for _ in range(2)
+    )
+    weight = torch.empty(16, 16, 3, 3, device=device)
+    first, second = (convolution_kernels.TritonPasses.weight_gradient(x, gradient, weight) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def check_convolutions_interpreted():
+    """Check few small images: several tiles of pixels, sides that differ, all that is masked, several partial sums.
+
+    Interpreted products of bfloat16 are those of its bits, taken for whole numbers; float16 has its size.
+    """
+    half, last, first = torch.float16, torch.channels_last, torch.contiguous_format
+    check_convolution("cpu", (2, 1, 13, 11), 16, 3, half, last, residual=False)
+    check_convolution("cpu", (2, 3, 6, 5), 16, 3, torch.float32, first, residual=False)
+    check_convolution("cpu", (3, 16, 9, 11), 16, 3, half, last, residual=True)
+    check_convolution("cpu", (2, 32, 7, 4), 32, 3, half, first, residual=True)
+    check_convolution("cpu", (2, 64, 4, 9), 64, 3, torch.float32, last, residual=True)
+    check_convolution("cpu", (1, 16, 12, 12), 64, 1, half, last, residual=True)
+    check_convolution("cpu", (1, 128, 5, 3), 32, 1, half, first, residual=False)
+    check_convolution("cpu", (2, 5, 3, 2), 7, 3, half, last, residual=True)
+    check_convolution("cpu", (1, 24, 1, 1), 40, 3, torch.float32, first, residual=False)
+    # So that the loops over chunks and over partial sums have several turns.
+    convolution_kernels.PROGRAMS, convolution_kernels._ADDED = 2, convolution_kernels._NARROW
+    check_convolution("cpu", (5, 16, 9, 11), 16, 3, half, last, residual=False)
+    check_convolution("cpu", (3, 64, 11, 9), 16, 1, half, last, residual=False)
+
+
 if __name__ == "__main__":
+    check_convolutions_interpreted()
     for frozen in (True, False):
         check_norm("cpu", 16, 96, 64, frozen, True, torch.float32)
         check_norm("cpu", 64, 192, 128, frozen, True, torch.bfloat16)

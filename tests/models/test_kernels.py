@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from greedy_ensembles.models.norm_function import TorchPasses
+from greedy_ensembles.models import convolution_function, norm_function
 
 CHECKS = Path(__file__).with_name("kernel_checks.py")
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -36,12 +36,13 @@ def test_interpreted_on_a_cpu():
 
 
 def test_both_kinds_of_passes_are_called_alike():
-    from greedy_ensembles.models.norm_kernels import TritonPasses
+    from greedy_ensembles.models import convolution_kernels, norm_kernels
 
     def signatures(passes):
         return {name: inspect.signature(getattr(passes, name)) for name in vars(passes) if not name.startswith("_")}
 
-    assert signatures(TritonPasses) == signatures(TorchPasses)
+    for kernels, function in ((convolution_kernels, convolution_function), (norm_kernels, norm_function)):
+        assert signatures(kernels.TritonPasses) == signatures(function.TorchPasses)
 
 
 class TestOnAGpu:
@@ -58,3 +59,24 @@ class TestOnAGpu:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_pool(self, shape, dtype):
         load_checks().check_pool("cuda", shape, dtype)
+
+    @pytest.mark.parametrize(("inputs", "outputs"), [(1, 16), (3, 16), (16, 16), (32, 32), (64, 64), (5, 7), (24, 40)])
+    @pytest.mark.parametrize(
+        ("n", "height", "width", "layout"),
+        [(64, 28, 28, torch.channels_last), (33, 7, 5, torch.contiguous_format)],
+    )
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_convolution(self, inputs, outputs, n, height, width, layout, dtype):
+        shape = n, inputs, height, width
+        load_checks().check_convolution("cuda", shape, outputs, 3, dtype, layout, residual=inputs > 3)
+
+    @pytest.mark.parametrize(
+        ("inputs", "outputs"), [(16, 64), (64, 16), (32, 128), (128, 32), (64, 256), (256, 64), (5, 7)]
+    )
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_pointwise_convolution(self, inputs, outputs, dtype):
+        shape = 5, inputs, 13, 11
+        load_checks().check_convolution("cuda", shape, outputs, 1, dtype, torch.channels_last, residual=True)
+
+    def test_a_weights_gradient_has_the_same_bits_every_time(self):
+        load_checks().check_same_bits("cuda")

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.models.norm import NormReLU
 from greedy_ensembles.models.residual import ResidualNetwork
 
@@ -25,16 +26,15 @@ class BasicBlock(nn.Module):
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         self.norm1 = NormReLU(inputs)
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.conv1 = Convolution(inputs, width, 3, stride)
         self.norm2 = NormReLU(width)
-        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.conv2 = Convolution(width, width, 3)
         self.shortcut = _shortcut(inputs, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
         change = self.conv1(self.norm1(x))
-        change = self.conv2(self.norm2(change))
-        return change + self.shortcut(x)  # type: ignore[no-any-return]
+        return self.conv2(self.norm2(change), self.shortcut(x))  # type: ignore[no-any-return]
 
 
 class Bottleneck(nn.Module):
@@ -46,19 +46,18 @@ class Bottleneck(nn.Module):
         super().__init__()
         outputs = self.expansion * width
         self.norm1 = NormReLU(inputs)
-        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.conv1 = Convolution(inputs, width, 1)
         self.norm2 = NormReLU(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.conv2 = Convolution(width, width, 3, stride)
         self.norm3 = NormReLU(width)
-        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.conv3 = Convolution(width, outputs, 1)
         self.shortcut = _shortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
         change = self.conv1(self.norm1(x))
         change = self.conv2(self.norm2(change))
-        change = self.conv3(self.norm3(change))
-        return change + self.shortcut(x)  # type: ignore[no-any-return]
+        return self.conv3(self.norm3(change), self.shortcut(x))  # type: ignore[no-any-return]
 
 
 class PreResNet(ResidualNetwork):
@@ -91,7 +90,7 @@ class PreResNet(ResidualNetwork):
 def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     if inputs == outputs and stride == 1:
         return nn.Identity()
-    return nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+    return Convolution(inputs, outputs, 1, stride)
 
 
 def _blocks_per_stage(depth: int, block: Block) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_count
+from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.models.initial import initialise
 from greedy_ensembles.models.norm import NormReLU
 
@@ -37,7 +38,7 @@ class ResidualNetwork(nn.Module):
             for number in range(blocks_per_stage):
                 blocks.append(block(inputs, width, 2 if stage > 0 and number == 0 else 1))
                 inputs = expansion * width
-        self.first = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+        self.first = Convolution(channels, 16, 3)
         self.blocks = nn.Sequential(*blocks)
         self.norm = NormReLU(inputs)
         self.linear = nn.Linear(inputs, classes)

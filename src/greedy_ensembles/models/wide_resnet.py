@@ -6,6 +6,7 @@ starts from the activated input, as in their code.
 
 from torch import Tensor, nn
 
+from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.models.norm import NormReLU
 from greedy_ensembles.models.residual import ResidualNetwork
 
@@ -19,16 +20,16 @@ class WideBlock(nn.Module):
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         self.norm1 = NormReLU(inputs)
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.conv1 = Convolution(inputs, width, 3, stride)
         self.norm2 = NormReLU(width)
-        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
-        self.shortcut = None if inputs == width else nn.Conv2d(inputs, width, 1, stride, bias=False)
+        self.conv2 = Convolution(width, width, 3)
+        self.shortcut = None if inputs == width else Convolution(inputs, width, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
         active = self.norm1(x)
-        change = self.conv2(self.norm2(self.conv1(active)))
-        return change + (x if self.shortcut is None else self.shortcut(active))  # type: ignore[no-any-return]
+        residual = x if self.shortcut is None else self.shortcut(active)
+        return self.conv2(self.norm2(self.conv1(active)), residual)  # type: ignore[no-any-return]
 
 
 class WideResNet28x10(ResidualNetwork):

@@ -10,6 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from greedy_ensembles.models.convolution import Convolution
+
+#: Layers whose weights autocast casts. Exactly these: a kind derived from them may do anything with its weight.
+_KINDS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, Convolution)
+
 
 class WorkingCopies:
     """Copies of the weights of convolutions and linear layers, which a forward pass uses in their place."""
@@ -18,7 +23,7 @@ class WorkingCopies:
         self._model = model
         found: dict[int, tuple[str, nn.Parameter]] = {}
         for name, layer in model.named_modules():
-            if type(layer) in (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear) and layer.weight.requires_grad:
+            if type(layer) in _KINDS and layer.weight.requires_grad:
                 found.setdefault(id(layer.weight), (f"{name}.weight" if name else "weight", layer.weight))
         self._weights: list[Tensor] = [weight for _, weight in found.values()]
         copies = [weight.detach().to(dtype).requires_grad_() for weight in self._weights]

@@ -1,0 +1,139 @@
+"""Convolutions of stride 1 that keep the resolution, with a gradient of their own: the mathematics, on any device.
+
+A kernel of side 1 or 3 has taps t, each a shift of the image; pixels outside are 0. With x[p + t] the channels of the
+pixel that tap t sees from p, and an optional residual r,
+
+    y[p] = r[p] + sum over t of  w[t] x[p + t],
+    dx[p] = sum over t of  w[t]^T dy[p - t],        dw[t] = sum over p of  dy[p] x[p + t]^T,        dr = dy.
+
+The gradient of the input is thus a convolution as well, its taps in reverse order, its weights transposed.
+
+The passes are Triton kernels on a GPU (`convolution_kernels`) and PyTorch elsewhere; the latter is what the tests hold
+against `conv2d`, and the kernels against it.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from greedy_ensembles.models.norm_function import has_kernels
+
+#: Most channels, in and out, that the kernels take by the side of the convolution: beyond, cuDNN is as fast.
+MOST_CHANNELS = {1: 256, 3: 64}
+_MOST_ELEMENTS = 2**31 - 2**24  # of an activation: the kernels count them in 32 bits
+
+
+def can_convolve(x: Tensor, weight: Tensor, residual: Tensor | None, dtype: torch.dtype | None) -> bool:
+    """Return whether the kernels take these, cast to a type: channels last on a GPU, few channels, tensor cores.
+
+    Strides other than 1, and paddings that do not keep the resolution, are for the caller to sort out.
+    """
+    return (
+        x.is_cuda
+        and has_tensor_cores(dtype)
+        and x.ndim == 4
+        and x.shape[1] == weight.shape[1]
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and max(weight.shape[:2]) <= MOST_CHANNELS.get(weight.shape[3], 0)
+        and _is_regular(weight)
+        and 0 < x.shape[0] * x.shape[2] * x.shape[3] * max(weight.shape[:2]) < _MOST_ELEMENTS
+        and (residual is None or (residual.dtype == dtype and _is_output(residual, x, weight)))
+        and has_kernels()
+    )
+
+
+def has_tensor_cores(dtype: torch.dtype | None) -> bool:
+    """Return whether products of this type may go to tensor cores now; of single precision, in predictions alone."""
+    return dtype == torch.bfloat16 or (dtype == torch.float32 and not torch.is_grad_enabled() and allows_tf32())
+
+
+def allows_tf32() -> bool:
+    """Return whether convolutions in single precision may round factors to TF32, as PyTorch lets them by default."""
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # set for convolutions apart from other operations, by newer switches than this one
+        return False
+
+
+def _is_regular(weight: Tensor) -> bool:
+    """Return whether one stride leads from tap to tap."""
+    side = weight.shape[3]
+    return weight.shape[2] == side and (side == 1 or weight.stride(2) == side * weight.stride(3))
+
+
+def _is_output(residual: Tensor, x: Tensor, weight: Tensor) -> bool:
+    shape = (len(x), len(weight), *x.shape[2:])
+    return residual.shape == shape and residual.is_contiguous(memory_format=torch.channels_last)
+
+
+def convolve(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Tensor:
+    """Return the convolution of x (n, channels, height, width), plus the residual."""
+    return _Convolution.apply(x, weight, residual)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _passes(x).output(x, weight, residual)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        passes = _passes(x)
+        gradient = gradients[0].to(x.dtype).contiguous(memory_format=torch.channels_last)
+        of_x, of_weight, of_residual = ctx.needs_input_grad
+        return (
+            passes.input_gradient(gradient, weight) if of_x else None,
+            passes.weight_gradient(x, gradient, weight) if of_weight else None,
+            gradient if of_residual else None,
+        )
+
+
+def _passes(x: Tensor) -> Any:
+    if not x.is_cuda:
+        return TorchPasses
+    from greedy_ensembles.models.convolution_kernels import TritonPasses  # where there is a GPU, there is Triton
+
+    return TritonPasses
+
+
+class TorchPasses:
+    """The three passes in PyTorch, tap by tap; all activations are (n, channels, height, width)."""
+
+    @staticmethod
+    def output(x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
+        """Return the convolution, plus the residual, rounded once."""
+        y = sum(
+            torch.einsum("oc,nchw->nohw", _wide(weight[:, :, row, column]), shifted)
+            for row, column, shifted in _shifts(_wide(x), weight.shape[3])
+        )
+        assert isinstance(y, Tensor)
+        return (y if residual is None else y + _wide(residual)).to(x.dtype)
+
+    @staticmethod
+    def input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
+        """Return the gradient with respect to x, given that of the output."""
+        return TorchPasses.output(gradient, weight.flip(2, 3).transpose(0, 1), None)
+
+    @staticmethod
+    def weight_gradient(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
+        """Return the gradient with respect to the weight, of its type."""
+        dw = torch.empty_like(weight)
+        for row, column, shifted in _shifts(_wide(x), weight.shape[3]):
+            dw[:, :, row, column] = torch.einsum("nohw,nchw->oc", _wide(gradient), shifted)
+        return dw
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _shifts(x: Tensor, side: int) -> list[tuple[int, int, Tensor]]:
+    """Return row and column of every tap, and what it sees from every pixel."""
+    height, width = x.shape[2:]
+    reach = side // 2
+    padded = pad(x, (reach, reach, reach, reach))
+    return [(i, j, padded[:, :, i : i + height, j : j + width]) for i in range(side) for j in range(side)]

@@ -1,0 +1,185 @@
+"""The passes of `convolution_function` as Triton kernels, for images that lie channels last.
+
+A convolution is a product of two matrices: one row a pixel, one column j a pair of (tap, channel), of which no copy is
+made. At stride 1 what tap t sees from pixel p is pixel p + t, a fixed distance away, so that a tile of that matrix is a
+load with a mask where taps leave the image. Taps that see the same pixel find it in the cache.
+
+The gradient of a weight sums over chunks of pixels to partial sums, which a second kernel adds up in a fixed order: no
+atomics, so that the same input gives the same bits every time.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from greedy_ensembles.models.convolution_tiles import PROGRAMS, Tile, output_tile, weight_tile
+
+_ADDED = 4096  # elements of a tile of partial sums
+_NARROW = 16  # weights of a program that adds up partial sums
+
+
+@triton.jit
+def _patches(x, p, j, stop, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, SIDE: tl.constexpr):
+    """Return what columns j = (tap, channel) see from pixels p below `stop`: 0 outside the image."""
+    inside = (p < stop)[:, None] & (j < SIDE * SIDE * C)[None, :]
+    if SIDE == 1:
+        at = p[:, None] * C + j[None, :]
+    else:
+        tap = j // C
+        down = tap // SIDE - SIDE // 2
+        right = tap % SIDE - SIDE // 2
+        at = p[:, None] * C + ((down * W + right) * C + j % C)[None, :]
+        row = ((p // W) % H)[:, None] + down[None, :]
+        column = (p % W)[:, None] + right[None, :]
+        inside = inside & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+    return tl.load(x + at, mask=inside, other=0.0)
+
+
+@triton.jit
+def _convolution(
+    x,
+    weight,
+    residual,
+    y,
+    pixels,
+    output_stride,
+    input_stride,
+    tap_stride,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    OUT: tl.constexpr,
+    SIDE: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    BP: tl.constexpr,
+    BO: tl.constexpr,
+    BJ: tl.constexpr,
+):
+    p = tl.program_id(0) * BP + tl.arange(0, BP)
+    o = tl.program_id(1) * BO + tl.arange(0, BO)
+    total = tl.zeros((BP, BO), tl.float32)
+    for first in range(0, SIDE * SIDE * C, BJ):
+        j = first + tl.arange(0, BJ)
+        values = _patches(x, p, j, pixels, H, W, C, SIDE)
+        at = ((j // C) * tap_stride + (j % C) * input_stride)[:, None] + (o * output_stride)[None, :]
+        there = (j < SIDE * SIDE * C)[:, None] & (o < OUT)[None, :]
+        factors = tl.load(weight + at, mask=there, other=0.0)
+        total = tl.dot(values, factors, total, input_precision="tf32")
+    at = p[:, None] * OUT + o[None, :]
+    inside = (p < pixels)[:, None] & (o < OUT)[None, :]
+    if RESIDUAL:
+        total += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _convolution_sums(
+    x,
+    gradient,
+    partial,
+    pixels,
+    chunk,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    OUT: tl.constexpr,
+    SIDE: tl.constexpr,
+    BP: tl.constexpr,
+    BO: tl.constexpr,
+    BJ: tl.constexpr,
+):
+    """Sum products of patches and gradients over a chunk of pixels; partial sums are (programs, OUT, taps, C)."""
+    program = tl.program_id(0)
+    j = tl.program_id(1) * BJ + tl.arange(0, BJ)
+    o = tl.program_id(2) * BO + tl.arange(0, BO)
+    start = program * chunk
+    stop = tl.minimum(start + chunk, pixels)
+    total = tl.zeros((BJ, BO), tl.float32)
+    for first in range(start, stop, BP):
+        p = first + tl.arange(0, BP)
+        values = _patches(x, p, j, stop, H, W, C, SIDE)
+        inside = (p < stop)[:, None] & (o < OUT)[None, :]
+        g = tl.load(gradient + p[:, None] * OUT + o[None, :], mask=inside, other=0.0)
+        total = tl.dot(tl.trans(values), g, total, input_precision="tf32")
+    columns: tl.constexpr = SIDE * SIDE * C
+    at = (program * OUT + o[None, :]) * columns + j[:, None]
+    tl.store(partial + at, total, mask=(j < columns)[:, None] & (o < OUT)[None, :])
+
+
+@triton.jit
+def _convolution_add_up(partial, out, programs, elements, BR: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BR, BLOCK), tl.float32)
+    for first in range(0, programs, BR):
+        r = first + tl.arange(0, BR)
+        inside = (r < programs)[:, None] & (i < elements)[None, :]
+        total += tl.load(partial + r[:, None] * elements + i[None, :], mask=inside, other=0.0)
+    tl.store(out + i, tl.sum(total, 0).to(out.dtype.element_ty), mask=i < elements)
+
+
+class TritonPasses:
+    """The three passes on a GPU; all activations are (n, channels, height, width), channels last."""
+
+    @staticmethod
+    def output(x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
+        """Return the convolution, plus the residual, rounded once."""
+        outputs, inputs, side, _ = weight.shape
+        strides = weight.stride(0), weight.stride(1), weight.stride(3)
+        tile = output_tile(side, inputs, outputs, x.element_size())
+        return _run(x, weight, strides, outputs, side, residual, tile)
+
+    @staticmethod
+    def input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
+        """Return the gradient with respect to x, given that of the output."""
+        outputs, inputs, side, _ = weight.shape
+        # The same weights with both channels exchanged, read from the last tap to the first.
+        strides = weight.stride(1), weight.stride(0), -weight.stride(3)
+        tile = output_tile(side, outputs, inputs, gradient.element_size())
+        return _run(gradient, weight[:, :, -1:, -1:], strides, inputs, side, None, tile)
+
+    @staticmethod
+    def weight_gradient(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
+        """Return the gradient with respect to the weight, of its type."""
+        outputs, inputs, side, _ = weight.shape
+        n, _, height, width = x.shape
+        tile = weight_tile(side, inputs, outputs)
+        columns, pixels = side * side * inputs, n * height * width
+        blocks = triton.cdiv(columns, tile.depth), triton.cdiv(outputs, tile.outputs)
+        chunk, programs = _chunks(pixels, tile.pixels, blocks[0] * blocks[1])
+        partial = x.new_empty((programs, outputs, columns), dtype=torch.float32)
+        dw = weight.new_empty((outputs, side, side, inputs))
+        sizes = height, width, inputs, outputs, side, tile.pixels, tile.outputs, tile.depth
+        launch = {"num_warps": tile.warps, "num_stages": tile.stages}
+        _convolution_sums[(programs, *blocks)](x, gradient, partial, pixels, chunk, *sizes, **launch)
+        height = min(triton.next_power_of_2(programs), _ADDED // _NARROW)
+        grid = (triton.cdiv(dw.numel(), _NARROW),)
+        _convolution_add_up[grid](partial, dw, programs, dw.numel(), height, _NARROW)
+        return dw.permute(0, 3, 1, 2)
+
+
+def _run(
+    x: Tensor,
+    weight: Tensor,
+    strides: tuple[int, int, int],
+    outputs: int,
+    side: int,
+    residual: Tensor | None,
+    tile: Tile,
+) -> Tensor:
+    """Convolve with the weights that begin where `weight` does, `strides` apart by output, input and tap."""
+    n, inputs, height, width = x.shape
+    y = x.new_empty((n, height, width, outputs))
+    pixels = n * height * width
+    grid = (triton.cdiv(pixels, tile.pixels), triton.cdiv(outputs, tile.outputs))
+    sizes = height, width, inputs, outputs, side, residual is not None, tile.pixels, tile.outputs, tile.depth
+    launch = {"num_warps": tile.warps, "num_stages": tile.stages}
+    _convolution[grid](x, weight, x if residual is None else residual, y, pixels, *strides, *sizes, **launch)
+    return y.permute(0, 3, 1, 2)
+
+
+def _chunks(pixels: int, height: int, blocks: int) -> tuple[int, int]:
+    """Return how many pixels a program sums, whole tiles of them, and how many programs that makes."""
+    programs = max(PROGRAMS // blocks, 1)
+    chunk = triton.cdiv(triton.cdiv(pixels, programs), height) * height
+    return chunk, triton.cdiv(pixels, chunk)

@@ -1,0 +1,62 @@
+"""How large the pieces are that programs of `convolution_kernels` work on: all that has to be measured, in one place.
+
+`python benchmarks/convolutions.py --tune` tries others, and prints the fastest in the form of these tables.
+"""
+
+from typing import NamedTuple
+
+
+class Tile(NamedTuple):
+    """What a program holds at once: pixels x outputs of its result, or of the gradient of a weight depth x outputs."""
+
+    pixels: int
+    outputs: int
+    depth: int  #: products of (tap, channel) that are added up, or of a weight's gradient are computed, at once
+    warps: int
+    stages: int  #: loads under way; 1: no copies ahead, which go around the cache that neighbouring taps share
+
+
+#: Of convolutions, by (side, channels that go in, channels that come out), with factors of two bytes. The gradient of
+#: an input is a convolution from the outputs' channels to the inputs'.
+OUTPUT: dict[tuple[int, int, int], Tile] = {
+    (3, 1, 16): Tile(256, 16, 16, 4, 1),
+    (3, 3, 16): Tile(256, 16, 32, 4, 1),
+    (3, 16, 16): Tile(256, 16, 64, 4, 1),
+    (3, 32, 32): Tile(128, 32, 32, 4, 1),
+    (3, 64, 64): Tile(64, 64, 64, 4, 1),
+}
+#: The same with factors of four bytes.
+OUTPUT_WIDE: dict[tuple[int, int, int], Tile] = {
+    (3, 1, 16): Tile(256, 16, 16, 4, 1),
+    (3, 3, 16): Tile(256, 16, 32, 4, 1),
+    (3, 16, 16): Tile(128, 16, 32, 4, 1),
+    (3, 32, 32): Tile(128, 32, 32, 4, 1),
+    (3, 64, 64): Tile(64, 64, 32, 4, 1),
+}
+#: Of gradients of weights, by (side, channels that go in, channels that come out).
+WEIGHT: dict[tuple[int, int, int], Tile] = {
+    (3, 1, 16): Tile(256, 16, 16, 2, 1),
+    (3, 3, 16): Tile(128, 16, 32, 2, 1),
+    (3, 16, 16): Tile(64, 16, 256, 8, 1),
+    (3, 32, 32): Tile(64, 32, 128, 4, 1),
+    (3, 64, 64): Tile(64, 64, 64, 4, 1),
+}
+#: Programs of a weight's gradient, each of which leaves a partial sum: enough to fill a GPU, few enough to add up.
+PROGRAMS = 528
+
+
+def output_tile(side: int, inputs: int, outputs: int, item_bytes: int) -> Tile:
+    """Return the tile of a convolution."""
+    table = OUTPUT if item_bytes == 2 else OUTPUT_WIDE
+    depth = _power(side * side * inputs, 64 * 2 // item_bytes)
+    return table.get((side, inputs, outputs), Tile(128, _power(outputs, 64), depth, 4, 1))
+
+
+def weight_tile(side: int, inputs: int, outputs: int) -> Tile:
+    """Return the tile of the gradient of a weight."""
+    return WEIGHT.get((side, inputs, outputs), Tile(64, _power(outputs, 64), _power(side * side * inputs, 64), 4, 1))
+
+
+def _power(value: int, most: int) -> int:
+    """Return the next power of two, at least what tensor cores multiply and at most as asked."""
+    return min(max(16, 1 << (value - 1).bit_length()), most)

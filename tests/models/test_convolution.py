@@ -1,0 +1,311 @@
+"""Convolutions with a gradient by hand, against PyTorch's own, and the networks that use them."""
+
+import copy
+import importlib.util
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import conv2d, cross_entropy
+
+from greedy_ensembles.models import PreResNet
+from greedy_ensembles.models.convolution import Convolution
+from greedy_ensembles.models.convolution_function import can_convolve, convolve
+from greedy_ensembles.models.wide_resnet import WideBlock
+from greedy_ensembles.training.working_copies import WorkingCopies
+
+needs_cuda = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+]
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+
+@given(
+    n=st.integers(1, 3),
+    inputs=st.integers(1, 4),
+    outputs=st.integers(1, 4),
+    height=st.integers(1, 5),
+    width=st.integers(1, 5),
+    side=st.sampled_from([1, 3]),
+    with_residual=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_the_gradient_by_hand_is_autograds(n, inputs, outputs, height, width, side, with_residual, seed):
+    draw = torch.Generator().manual_seed(seed)
+    shapes = [(n, inputs, height, width), (outputs, inputs, side, side)]
+    shapes += [(n, outputs, height, width)] if with_residual else []
+    leaves = [torch.randn(shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in shapes]
+    expected = conv2d(*leaves[:2], padding=side // 2)
+    expected = expected + leaves[2] if with_residual else expected
+    found = convolve(*leaves)
+    weights = torch.randn(expected.shape, generator=draw, dtype=torch.float64)
+    torch.testing.assert_close(found, expected)
+    theirs = torch.autograd.grad((expected * weights).sum(), leaves)
+    ours = torch.autograd.grad((found * weights).sum(), leaves)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_residual_is_added_before_rounding():
+    """256 + 1 + 1 in bfloat16, whose neighbour of 256 is 258: rounding in between would lose both ones."""
+    x = torch.ones(1, 257, 1, 1, dtype=torch.bfloat16)
+    weight, residual = torch.ones(1, 257, 1, 1, dtype=torch.bfloat16), torch.ones(1, 1, 1, 1, dtype=torch.bfloat16)
+    assert convolve(x, weight, residual).item() == 258
+    assert (conv2d(x, weight) + residual).item() == 256
+
+
+def test_gradients_that_nobody_asked_for_are_not_computed():
+    x, weight = torch.randn(1, 3, 4, 4), torch.randn(2, 3, 3, 3, requires_grad=True)
+    (of_weight,) = torch.autograd.grad(convolve(x, weight).sum(), weight)
+    torch.testing.assert_close(
+        of_weight, torch.autograd.grad(conv2d(x, weight, padding=1).sum(), weight)[0], rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of PyTorch about itself
+def test_compilers_see_through_it():
+    torch.manual_seed(0)
+    leaves = [torch.randn(s, requires_grad=True) for s in ((2, 3, 4, 4), (5, 3, 3, 3), (2, 5, 4, 4))]
+    compiled = torch.compile(lambda *given: convolve(*given).square().sum(), backend="aot_eager", fullgraph=True)
+    ours = torch.autograd.grad(compiled(*leaves), leaves)
+    theirs = torch.autograd.grad(convolve(*leaves).square().sum(), leaves)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(("side", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2)])
+def test_the_layer_is_pytorchs_where_there_is_no_gpu(side, stride):
+    torch.manual_seed(0)
+    ours = Convolution(3, 4, side, stride)
+    torch.manual_seed(0)
+    theirs = nn.Conv2d(3, 4, side, stride, side // 2, bias=False)
+    assert list(ours.state_dict()) == ["weight"]
+    assert torch.equal(ours.weight, theirs.weight)
+    x = torch.randn(2, 3, 6, 5)
+    expected = theirs(x)
+    residual = torch.randn_like(expected)
+    assert torch.equal(ours(x), expected)
+    assert torch.equal(ours(x, residual), expected + residual)
+
+
+class Plain(nn.Module):
+    """A block as it would be written with PyTorch's layers, on the weights of one of ours."""
+
+    def __init__(self, block, from_activated):
+        super().__init__()
+        self.from_activated = from_activated
+        for name, layer in block.named_children():
+            setattr(self, name, plain(layer))
+
+    def forward(self, x):
+        active = self.norm1(x).relu()
+        change = self.conv2(self.norm2(self.conv1(active)).relu())
+        if hasattr(self, "conv3"):
+            change = self.conv3(self.norm3(change).relu())
+        shortcut = getattr(self, "shortcut", None)
+        source = active if self.from_activated and shortcut is not None else x
+        return change + (source if shortcut is None else shortcut(source))
+
+
+def plain(layer):
+    """Return PyTorch's own layer with the same settings and weights."""
+    if isinstance(layer, nn.Conv2d):
+        twin = nn.Conv2d(
+            layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding, bias=False
+        )
+    elif isinstance(layer, nn.BatchNorm2d):
+        twin = nn.BatchNorm2d(layer.num_features)
+    else:
+        return copy.deepcopy(layer)
+    twin.load_state_dict(layer.state_dict())
+    return twin
+
+
+def plain_network(net):
+    twin = copy.deepcopy(net)
+    twin.first = plain(net.first)
+    twin.blocks = nn.Sequential(*(Plain(block, from_activated=False) for block in net.blocks))
+    return twin.train(net.training)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("depth", [8, 20, 47])
+def test_networks_are_what_they_are_in_pytorchs_layers(depth, training):
+    torch.manual_seed(0)
+    ours = PreResNet(depth, channels=1).train(training)
+    theirs = plain_network(ours)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    x, y = torch.randn(3, 1, 12, 12), torch.arange(3)
+    logits = [net(x) for net in (ours, theirs)]
+    assert torch.equal(*logits)
+    for found in logits:
+        cross_entropy(found, y).backward()
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad), name
+    assert all(torch.equal(a, b) for a, b in zip(ours.buffers(), theirs.buffers(), strict=True))
+
+
+@pytest.mark.parametrize(("inputs", "width", "stride"), [(16, 16, 1), (16, 20, 1), (16, 20, 2)])
+def test_wide_blocks_are_what_they_are_in_pytorchs_layers(inputs, width, stride):
+    torch.manual_seed(0)
+    ours = WideBlock(inputs, width, stride)
+    theirs = Plain(ours, from_activated=True)
+    x = torch.randn(2, inputs, 6, 6)
+    assert torch.equal(ours(x), theirs(x))
+
+
+def on_a_gpu(shape, dtype=torch.bfloat16, layout=torch.channels_last):
+    """Return a tensor that says it is on a GPU and has no values: what it takes to ask, on any machine."""
+    with FakeTensorMode():
+        return torch.empty(shape, dtype=dtype, device="cuda", memory_format=layout)
+
+
+@needs_triton
+class TestWhatTheKernelsTake:
+    half, single = torch.bfloat16, torch.float32
+
+    def asked(self, x=(2, 16, 8, 8), weight=(16, 16, 3, 3), residual=None, dtype=half, layout=torch.channels_last):
+        given = on_a_gpu(x, dtype, layout), on_a_gpu(weight, dtype)
+        return can_convolve(*given, None if residual is None else on_a_gpu(residual, dtype), dtype)
+
+    def test_the_shapes_of_residual_networks(self):
+        assert self.asked()
+        assert self.asked(residual=(2, 16, 8, 8))
+        assert self.asked(x=(2, 1, 28, 28), weight=(16, 1, 3, 3))
+        assert self.asked(x=(2, 256, 8, 8), weight=(64, 256, 1, 1))
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"layout": torch.contiguous_format},
+            {"dtype": torch.float16},
+            {"x": (2, 160, 8, 8), "weight": (160, 160, 3, 3)},  # of a wide network
+            {"weight": (16, 16, 5, 5)},
+            {"weight": (16, 8, 3, 3)},  # an error, which is PyTorch's to report
+            {"x": (0, 16, 8, 8)},
+            {"residual": (2, 16, 8, 4)},
+            {"x": (2**15, 16, 64, 64)},  # more elements than 32 bits count
+        ],
+    )
+    def test_not_others(self, other):
+        assert not self.asked(**other)
+
+    def test_weights_whose_taps_lie_anyhow_are_not_taken(self):
+        with FakeTensorMode():
+            weight = torch.empty(16, 16, 3, 3, dtype=self.half, device="cuda").transpose(2, 3)
+        assert not can_convolve(on_a_gpu((2, 16, 8, 8)), weight, None, self.half)
+
+    def test_single_precision_in_predictions_where_tf32_is_allowed(self, monkeypatch):
+        assert not self.asked(dtype=self.single)  # gradients are on
+        with torch.no_grad():
+            assert self.asked(dtype=self.single)
+            monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+            assert not self.asked(dtype=self.single)
+            assert self.asked()
+
+
+class TestOnAGpu:
+    pytestmark = needs_cuda
+
+    def compare(self, layer, run, inputs, with_residual):
+        """Hold output and gradients of a layer in half precision against double precision on the same numbers."""
+        torch.manual_seed(0)
+        x = torch.randn(6, inputs, 14, 14, device="cuda", dtype=torch.bfloat16)
+        x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+        residual = torch.randn_like(layer(x.detach())) if with_residual else None
+        found = run(x, residual)
+        weights = torch.randn_like(found)
+        ours = torch.autograd.grad(found, [x, layer.weight], weights)
+        exact = [value.detach().double().requires_grad_() for value in (x, layer.weight.bfloat16())]
+        expected = conv2d(*exact, padding=layer.padding)
+        theirs = torch.autograd.grad(expected, exact, weights.double())
+        expected = expected if residual is None else expected + residual.double()
+        assert type(found.grad_fn).__name__ == "_ConvolutionBackward"  # ours was used
+        # A rounding of the result to bfloat16 is half of 2^-7 of it; sums in single precision are far below that.
+        torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-4)
+        torch.testing.assert_close(ours[0].double(), theirs[0], rtol=2**-8, atol=1e-4)
+        torch.testing.assert_close(ours[1].double(), theirs[1], rtol=2**-8, atol=1e-3)
+
+    @pytest.mark.parametrize(("inputs", "outputs", "side"), [(3, 16, 3), (16, 16, 3), (64, 64, 3), (64, 16, 1)])
+    @pytest.mark.parametrize("with_residual", [True, False])
+    @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+    def test_the_layer_under_autocast(self, inputs, outputs, side, with_residual, layout):
+        layer = Convolution(inputs, outputs, side).to("cuda", memory_format=layout)
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            self.compare(layer, layer, inputs, with_residual)
+        assert layer.weight.dtype == torch.float32
+
+    def test_the_layer_compiled(self):
+        layer = Convolution(16, 16, 3).to("cuda", memory_format=torch.channels_last)
+        compiled = torch.compile(lambda x, r: layer(x, r) * 1.0, fullgraph=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            x = torch.randn(4, 16, 8, 8, device="cuda").contiguous(memory_format=torch.channels_last).requires_grad_()
+            residual = torch.randn_like(x, dtype=torch.bfloat16)
+            leaves = [x, layer.weight]
+            theirs = torch.autograd.grad(layer(x, residual).sum(), leaves)
+            ours = torch.autograd.grad(compiled(x, residual).sum(), leaves)
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.equal(a, b)
+
+    def test_a_network_trains_on_working_copies_as_under_autocast_and_the_same_every_time(self):
+        def gradients(copied):
+            torch.manual_seed(0)
+            net = PreResNet(8, channels=1).to("cuda", memory_format=torch.channels_last)
+            x, y = torch.randn(8, 1, 28, 28, device="cuda"), torch.arange(8, device="cuda")
+            copies = WorkingCopies(net)
+            copies.refresh()
+            with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                logits = (copies.call if copied else net)(x.contiguous(memory_format=torch.channels_last))
+            cross_entropy(logits.float(), y).backward()
+            if copied:
+                copies.hand_back()
+            return {name: p.grad for name, p in net.named_parameters()}
+
+        first, again, cast = gradients(copied=True), gradients(copied=True), gradients(copied=False)
+        convolutions = [name for name in first if "conv" in name and "blocks.0" in name]  # of stride 1
+        assert convolutions
+        for name in convolutions:
+            assert torch.equal(first[name], again[name]), name
+            assert torch.equal(first[name], cast[name]), name
+
+    def test_the_layer_recorded(self):
+        layer = Convolution(16, 16, 3).to("cuda", torch.bfloat16, memory_format=torch.channels_last)
+        x = torch.randn(4, 16, 8, 8, device="cuda", dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
+
+        def step():
+            layer.weight.grad = None
+            y = layer(x, x)
+            y.backward(torch.ones_like(y))
+            return y, layer.weight.grad
+
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            recorded = step()
+        with torch.no_grad():
+            x.normal_()
+            layer.weight.normal_()
+        graph.replay()
+        replayed = [value.clone() for value in recorded]
+        for a, b in zip(replayed, step(), strict=True):
+            assert torch.equal(a, b)
+
+    def test_predictions_in_single_precision_use_tf32_where_it_is_allowed(self, monkeypatch):
+        torch.manual_seed(0)
+        layer = Convolution(16, 16, 3).cuda()
+        x = torch.randn(4, 16, 8, 8, device="cuda").contiguous(memory_format=torch.channels_last)
+        exact = conv2d(x.double(), layer.weight.double(), padding=1)
+        with torch.no_grad():
+            errors = {}
+            for allowed in (True, False):
+                monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
+                errors[allowed] = ((layer(x) - exact).abs().max() / exact.abs().max()).item()
+        assert errors[False] < 1e-5 < errors[True] < 2e-3
