@@ -72,6 +72,49 @@ class TestOnAGpu:
         assert ensemble._captured is not recording
         torch.testing.assert_close(found[1, :8], ensemble.predict_proba(x[:8])[1], rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.parametrize("depth", [8, 47])
+    def test_networks_of_ours_are_as_exact_as_their_precision_has_bits(self, depth):
+        """TF32 has three bits more than bfloat16, so its errors are the smaller ones."""
+        torch.manual_seed(0)
+        members = [ge.models.PreResNet(depth) for _ in range(3)]
+        x = torch.rand(70, 3, 32, 32)
+        exact = ge.Ensemble.from_members([copy.deepcopy(one).double() for one in members]).predict_proba(x)
+        errors = []
+        for dtype in (torch.float32, torch.bfloat16):
+            ensemble = ge.Ensemble.from_members([copy.deepcopy(one).to("cuda", dtype) for one in members])
+            lie = [(p.data_ptr(), p.stride()) for one in ensemble for p in one.parameters()]
+            errors.append((ensemble.predict_proba(x, batch_size=16) - exact).abs().max().item())
+            assert ensemble._captured is not None
+            assert [(p.data_ptr(), p.stride()) for one in ensemble for p in one.parameters()] == lie
+        assert errors[0] < errors[1] < 0.25
+
+    def test_what_tf32_allows_is_looked_at_again(self, monkeypatch):
+        torch.manual_seed(0)
+        members = [ge.models.PreResNet(8) for _ in range(2)]
+        x = torch.rand(70, 3, 32, 32)
+        exact = ge.Ensemble.from_members([copy.deepcopy(one).double() for one in members]).predict_proba(x)
+        ensemble = ge.Ensemble.from_members(members).to("cuda")
+        ensemble.predict_proba(x, batch_size=16)
+        recording = ensemble._captured
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+        found = ensemble.predict_proba(x, batch_size=16)
+        assert ensemble._captured is not recording
+        torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5)
+
+    def test_a_recording_of_ours_reads_the_weights_as_they_are(self):
+        ensemble = ge.Ensemble.from_members([ge.models.PreResNet(8).cuda() for _ in range(2)])
+        x = torch.rand(70, 3, 32, 32)
+        before = ensemble.predict_proba(x, batch_size=16)
+        recording = ensemble._captured
+        with torch.no_grad():
+            ensemble[1].blocks[0].conv1.weight.normal_()
+            ensemble[1].norm.running_mean.add_(1.0)
+        after = ensemble.predict_proba(x, batch_size=16)
+        assert ensemble._captured is recording
+        assert torch.equal(before[0], after[0])
+        torch.testing.assert_close(after[1, :16], ensemble.predict_proba(x[:16])[1], rtol=0, atol=1e-5)
+        assert not torch.allclose(before[1], after[1], atol=1e-2)
+
     def test_members_that_cannot_be_recorded_are_looped_over(self, x):
         class Branching(nn.Module):
             def __init__(self):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.cuda_graphs import record, warm_up
 from greedy_ensembles.inputs import Normalize, device_of
+from greedy_ensembles.models.convolution_function import allows_tf32
 from greedy_ensembles.prediction import probabilities
 
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
@@ -20,15 +21,18 @@ class CapturedPrediction:
     def __init__(self, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> None:
         self._members, self._normalize = list(members), normalize
         self._device = device_of(members[0])
-        self._where = _addresses(members)
+        self._where, self._tf32 = _addresses(members), allows_tf32()
         self._input = batch.to(self._device, copy=True)
         self._lanes = [torch.cuda.Stream(self._device) for _ in range(min(_LANES, len(self._members)))]
         warm_up(self._predict, self._device)
         self._graph, self._output = record(self._predict, self._device)
 
     def fits(self, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
-        """Return whether this is a recording of these members, where their weights lie now, for such a batch."""
-        same = self._normalize == normalize and self._where == _addresses(members)
+        """Return whether this is a recording of these members, where their weights lie now, for such a batch.
+
+        Kernels are chosen when they are recorded: whether they may round factors to TF32 must not have changed since.
+        """
+        same = self._normalize == normalize and self._where == _addresses(members) and self._tf32 == allows_tf32()
         return same and (self._input.shape, self._input.dtype) == (batch.shape, batch.dtype)
 
     def __call__(self, batch: Tensor) -> Tensor:

@@ -4,6 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles.inputs import Normalize, dtype_of, to_model
+from greedy_ensembles.models.convolution import Convolution
+from greedy_ensembles.models.convolution_function import has_tensor_cores
+from greedy_ensembles.models.norm_function import has_kernels
 
 
 def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Tensor:
@@ -11,5 +14,17 @@ def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None)
 
     They are in double precision where the member is, otherwise in single.
     """
-    logits: Tensor = member(to_model(batch, normalize, dtype_of(member)))
+    x = to_model(batch, normalize, dtype_of(member))
+    if wants_channels_last(member, x):
+        x = x.contiguous(memory_format=torch.channels_last)  # which weights need not be: kernels read them as they lie
+    logits: Tensor = member(x)
     return logits.softmax(dim=1) if logits.dtype == torch.float64 else logits.float().softmax(dim=1)
+
+
+def wants_channels_last(member: nn.Module, x: Tensor) -> bool:
+    """Return whether the member has convolutions of ours, whose kernels want the channels of a pixel together.
+
+    Networks from elsewhere get images as they are: some take them apart in ways that their layout forbids.
+    """
+    tensor_cores = x.is_cuda and x.ndim == 4 and has_tensor_cores(x.dtype) and has_kernels()
+    return tensor_cores and any(isinstance(layer, Convolution) for layer in member.modules())

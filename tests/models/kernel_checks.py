@@ -42,6 +42,18 @@ def check_norm(device, channels, rows, count, frozen, shifted, dtype):
     assert all(torch.equal(a, b) for a, b in zip(sums, again, strict=True))  # the same bits every time
 
 
+def check_norm_prediction(device, channels, rows, dtype, parameters=torch.float32):
+    """Hold normalisation by given statistics against PyTorch's; one number of x is none, and must stay none."""
+    draw = torch.Generator().manual_seed(0)
+    x = (2 * torch.randn(rows, channels, generator=draw) + 3).to(device, dtype)
+    x[rows // 2, channels // 2] = float("nan")
+    weight, bias, mean = (torch.randn(channels, generator=draw).to(device, parameters) for _ in range(3))
+    variance = (torch.rand(channels, generator=draw) + 0.5).to(device, parameters)
+    given = x, weight, bias, mean, variance, 1e-5
+    close = {"rtol": 2**-7, "atol": 1e-3} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(TritonPasses.prediction(*given), TorchPasses.prediction(*given), equal_nan=True, **close)
+
+
 def check_pool(device, shape, dtype):
     """Hold pooling and its gradient against PyTorch's, on few different values: almost every square has ties."""
     draw = torch.Generator().manual_seed(0)
@@ -122,6 +134,9 @@ if __name__ == "__main__":
         check_norm("cpu", 16, 96, 64, frozen, True, torch.float32)
         check_norm("cpu", 64, 192, 128, frozen, True, torch.bfloat16)
     check_norm("cpu", 160, 20, 20, True, False, torch.float32)
+    check_norm_prediction("cpu", 16, 300, torch.float32)
+    check_norm_prediction("cpu", 160, 130, torch.bfloat16)
+    check_norm_prediction("cpu", 5, 40, torch.bfloat16, torch.bfloat16)
     for dtype in (torch.float32, torch.bfloat16):
         for shape in ((2, 16, 4, 6), (3, 5, 2, 2), (1, 64, 8, 8)):
             check_pool("cpu", shape, dtype)

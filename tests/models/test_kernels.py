@@ -55,6 +55,11 @@ class TestOnAGpu:
     def test_norm(self, channels, rows, count, frozen, shifted, dtype):
         load_checks().check_norm("cuda", channels, rows, count, frozen, shifted, dtype)
 
+    @pytest.mark.parametrize(("channels", "rows"), [(16, 100_000), (64, 4097), (160, 33), (5, 40)])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_norm_prediction(self, channels, rows, dtype):
+        load_checks().check_norm_prediction("cuda", channels, rows, dtype)
+
     @pytest.mark.parametrize("shape", [(2, 16, 4, 6), (3, 5, 2, 2), (1, 64, 8, 8)])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_pool(self, shape, dtype):

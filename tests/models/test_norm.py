@@ -10,7 +10,7 @@ from torch import nn
 
 from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
 from greedy_ensembles.models.norm import ConvNormReLU, NormReLU
-from greedy_ensembles.models.norm_function import can_fuse, norm_relu
+from greedy_ensembles.models.norm_function import can_fuse, norm_relu, norm_relu_prediction
 
 
 def two_layers(layer, x, shift, first_rows, frozen):
@@ -82,6 +82,20 @@ def test_a_layer_is_what_two_layers_are(mode):
     assert all(torch.equal(value, theirs[0].state_dict()[name]) for name, value in ours.state_dict().items())
 
 
+@given(n=st.integers(1, 4), channels=st.integers(1, 5), side=st.integers(1, 4), seed=st.integers(0, 1000))
+def test_predictions_are_what_two_layers_give(n, channels, side, seed):
+    draw = torch.Generator().manual_seed(seed)
+    theirs = nn.Sequential(nn.BatchNorm2d(channels, eps=0.1), nn.ReLU()).eval()
+    for value in theirs[0].state_dict().values():
+        if value.is_floating_point():
+            value.copy_(torch.rand(channels, generator=draw) + 0.5)
+    ours = NormReLU(channels, eps=0.1)
+    ours.load_state_dict(theirs[0].state_dict())
+    x = 2 * torch.randn(n, channels, side, side, generator=draw)
+    with torch.no_grad():
+        torch.testing.assert_close(norm_relu_prediction(x, ours), theirs(x))
+
+
 def test_a_shift_is_the_bias_of_a_convolution():
     torch.manual_seed(0)
     block = ConvNormReLU(2, 4)
@@ -120,3 +134,21 @@ def test_the_fused_layer_on_a_gpu(first_rows, statistics):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(layer.state_dict()[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_fused_layer_in_predictions_on_a_gpu(dtype):
+    torch.manual_seed(0)
+    layer = NormReLU(32).cuda().eval()
+    layer.running_mean.normal_()
+    layer.running_var.uniform_(0.5, 2)
+    x = torch.randn(6, 32, 8, 8, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last)
+    with_gradients = layer(x)
+    assert with_gradients.requires_grad  # of weight and bias: not the fused one
+    with torch.no_grad():
+        found = layer(x)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    close = {"rtol": 2**-7, "atol": 1e-3} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(found, with_gradients.detach(), **close)

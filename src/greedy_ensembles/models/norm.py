@@ -4,9 +4,10 @@ Between convolutions, small networks spend most of their time on moving activati
 (`norm_function`) touches them as rarely as can be; elsewhere the layer is what PyTorch's own two layers are.
 """
 
+import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.models.norm_function import can_fuse, norm_relu
+from greedy_ensembles.models.norm_function import can_fuse, can_predict, norm_relu, norm_relu_prediction
 
 
 class NormReLU(nn.BatchNorm2d):
@@ -21,6 +22,8 @@ class NormReLU(nn.BatchNorm2d):
         """Return the activated, normalised input."""
         if self.training and can_fuse(self, x):
             return norm_relu(x, self, shift, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
+        if not (self.training or torch.is_grad_enabled() or shift is not None) and can_predict(self, x):
+            return norm_relu_prediction(x, self)
         if shift is not None:
             x = x + shift.to(x.dtype)[:, None, None]
         return self.normalise(x).relu()

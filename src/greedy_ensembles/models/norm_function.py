@@ -16,6 +16,7 @@ first rows act on.
 
 The four passes over the activations (moments, output, sums of the gradient, gradient) are Triton kernels on a GPU
 (`norm_kernels`) and PyTorch elsewhere; the latter is what the tests hold against autograd, and the kernels against it.
+A fifth is all that predictions need, where every row is normalised by the running statistics.
 """
 
 import functools
@@ -51,15 +52,18 @@ def has_kernels() -> bool:
 
 
 def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
+    """Return whether the kernels train this layer on this input."""
+    return can_predict(layer, x) and layer.momentum is not None and layer.weight.dtype == torch.float32
+
+
+def can_predict(layer: nn.BatchNorm2d, x: Tensor) -> bool:
     """Return whether the kernels take this layer and input: channels last on a GPU, as tensor cores have them."""
     return (
         x.is_cuda
         and x.dtype in (torch.bfloat16, torch.float32)
         and x.is_contiguous(memory_format=torch.channels_last)
-        and layer.momentum is not None
         and layer.running_mean is not None
         and layer.weight is not None
-        and layer.weight.dtype == torch.float32
         and has_kernels()
     )
 
@@ -72,6 +76,12 @@ def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows
     buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
     settings = first_rows, frozen, layer.momentum, layer.eps
     return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d) -> Tensor:
+    """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients."""
+    tensors = layer.weight, layer.bias, layer.running_mean, layer.running_var
+    return _unflat(_passes(x).prediction(_flat(x), *tensors, layer.eps), x)
 
 
 class _NormReLU(torch.autograd.Function):
@@ -127,7 +137,7 @@ def _passes(x: Tensor) -> Any:
 
 
 class TorchPasses:
-    """The four passes in PyTorch, one line of mathematics each; x is (rows, channels), `count` its first rows."""
+    """The passes in PyTorch, one line of mathematics each; x is (rows, channels), `count` its first rows."""
 
     @staticmethod
     def moments(
@@ -170,6 +180,12 @@ class TorchPasses:
         g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
         first = by.scale[0] * (g[:count] - sums.mean / count - h[:count] * (sums.variance / count))
         return torch.cat([first, by.scale[1] * g[count:]]).to(x.dtype)
+
+    @staticmethod
+    def prediction(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
+        """Return rows normalised by given statistics, and activated."""
+        scale = weight.float() * torch.rsqrt(variance.float() + eps)
+        return ((x.float() - mean.float()) * scale + bias.float()).relu().to(x.dtype)
 
 
 def _groups(values: Tensor, rows: int, count: int) -> Tensor:

@@ -180,8 +180,23 @@ def _gradient(x, dy, dx, by, bias, sums, elements, count, C: tl.constexpr, BLOCK
     tl.store(dx + i, v.to(dx.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _prediction(x, y, weight, bias, mean, variance, rows, eps, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    channels = tl.program_id(1) * BC + tl.arange(0, BC)
+    scale = tl.load(weight + channels).to(tl.float32) / tl.sqrt(tl.load(variance + channels).to(tl.float32) + eps)
+    center = tl.load(mean + channels).to(tl.float32)
+    b = tl.load(bias + channels).to(tl.float32)
+    at = r[:, None] * C + channels[None, :]
+    inside = (r < rows)[:, None]
+    v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    z = (v - center[None, :]) * scale[None, :] + b[None, :]
+    # Not a maximum, which would make 0 of what is no number.
+    tl.store(y + at, tl.where(z < 0, 0.0, z).to(y.dtype.element_ty), mask=inside)
+
+
 class TritonPasses:
-    """The four passes on a GPU; x is (rows, channels), contiguous, `count` its first rows."""
+    """The passes on a GPU; x is (rows, channels), contiguous, `count` its first rows."""
 
     @staticmethod
     def moments(
@@ -262,6 +277,16 @@ class TritonPasses:
         grid = (triton.cdiv(x.numel(), _FLAT),)
         _gradient[grid](x, gradient, dx, by.scale, bias, sums.mean, x.numel(), count, x.shape[1], _FLAT)
         return dx
+
+    @staticmethod
+    def prediction(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
+        """Return rows normalised by given statistics, and activated."""
+        y = torch.empty_like(x)
+        rows, channels = x.shape
+        height, width = _tile(channels)
+        grid = (triton.cdiv(rows, height), channels // width)
+        _prediction[grid](x, y, weight, bias, mean, variance, rows, eps, channels, height, width, num_warps=_WARPS)
+        return y
 
 
 def _tile(channels: int) -> tuple[int, int]:
