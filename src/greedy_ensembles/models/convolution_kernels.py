@@ -33,7 +33,8 @@ def _patches(x, p, j, stop, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, S
         row = ((p // W) % H)[:, None] + down[None, :]
         column = (p % W)[:, None] + right[None, :]
         inside = inside & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-    return tl.load(x + at, mask=inside, other=0.0)
+    # Copies ahead of their use would go around the cache in which neighbouring taps find what they share.
+    return tl.load(x + at, mask=inside, other=0.0, cache_modifier=".ca")
 
 
 @triton.jit

@@ -13,7 +13,7 @@ class Tile(NamedTuple):
     outputs: int
     depth: int  #: products of (tap, channel) that are added up, or of a weight's gradient are computed, at once
     warps: int
-    stages: int  #: loads under way; 1: no copies ahead, which go around the cache that neighbouring taps share
+    stages: int  #: tiles on their way from memory at a time; 1: none ahead of its use
 
 
 #: Of convolutions, by (side, channels that go in, channels that come out), with factors of two bytes. The gradient of
