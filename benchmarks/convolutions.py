@@ -161,7 +161,7 @@ def candidates(one: Pass) -> list[Tile]:
     """Return the tiles to try: those that are not larger than what there is to do."""
     side, inputs, outputs = one.key
     width = min(max(16, 1 << (outputs - 1).bit_length()), MOST_OUTPUTS)
-    deepest = max(16, 1 << (side * side * inputs - 1).bit_length())
+    deepest = max(16, 1 << ((inputs if inputs >= 16 else side * side * inputs) - 1).bit_length())
     pixels, depths, launches = WEIGHT_GRID if one.table == "WEIGHT" else OUTPUT_GRID
     kept = sorted({min(depth, deepest) for depth in depths})
     grid = itertools.product(pixels, kept, launches)

@@ -200,12 +200,10 @@ class TestWhatTheKernelsTake:
             weight = torch.empty(16, 16, 3, 3, dtype=self.half, device="cuda").transpose(2, 3)
         assert not can_convolve(on_a_gpu((2, 16, 8, 8)), weight, None, self.half)
 
-    def test_single_precision_in_predictions_where_tf32_is_allowed(self, monkeypatch):
+    def test_single_precision_in_predictions(self):
         assert not self.asked(dtype=self.single)  # gradients are on
         with torch.no_grad():
             assert self.asked(dtype=self.single)
-            monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-            assert not self.asked(dtype=self.single)
             assert self.asked()
 
 

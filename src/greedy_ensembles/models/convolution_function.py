@@ -45,8 +45,8 @@ def can_convolve(x: Tensor, weight: Tensor, residual: Tensor | None, dtype: torc
 
 
 def has_tensor_cores(dtype: torch.dtype | None) -> bool:
-    """Return whether products of this type may go to tensor cores now; of single precision, in predictions alone."""
-    return dtype == torch.bfloat16 or (dtype == torch.float32 and not torch.is_grad_enabled() and allows_tf32())
+    """Return whether products of this type go to tensor cores now; of single precision, in predictions alone."""
+    return dtype == torch.bfloat16 or (dtype == torch.float32 and not torch.is_grad_enabled())
 
 
 def allows_tf32() -> bool:

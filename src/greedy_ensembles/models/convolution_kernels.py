@@ -2,7 +2,9 @@
 
 A convolution is a product of two matrices: one row a pixel, one column j a pair of (tap, channel), of which no copy is
 made. At stride 1 what tap t sees from pixel p is pixel p + t, a fixed distance away, so that a tile of that matrix is a
-load with a mask where taps leave the image. Taps that see the same pixel find it in the cache.
+load with a mask where taps leave the image. Taps that see the same pixel find it in the cache. With channels enough for
+a tile of one tap, taps come one after the other, and whether they leave the image is asked once a pixel; the few
+channels of a network's input are taken for all taps together.
 
 The gradient of a weight sums over chunks of pixels to partial sums, which a second kernel adds up in a fixed order: no
 atomics, so that the same input gives the same bits every time.
@@ -13,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from greedy_ensembles.models.convolution_function import allows_tf32
 from greedy_ensembles.models.convolution_tiles import PROGRAMS, Tile, output_tile, weight_tile
 
 _ADDED = 4096  # elements of a tile of partial sums
@@ -38,6 +41,28 @@ def _patches(x, p, j, stop, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, S
 
 
 @triton.jit
+def _seen(
+    x,
+    p,
+    inside,
+    row,
+    column,
+    down,
+    right,
+    c,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    SIDE: tl.constexpr,
+):
+    """Return channels c of the pixels that lie `down` and `right` of pixels p: 0 outside the image."""
+    if SIDE > 1:
+        inside = inside & (row + down >= 0) & (row + down < H) & (column + right >= 0) & (column + right < W)
+    at = (p + down * W + right)[:, None] * C + c[None, :]
+    return tl.load(x + at, mask=inside[:, None] & (c < C)[None, :], other=0.0, cache_modifier=".ca")
+
+
+@triton.jit
 def _convolution(
     x,
     weight,
@@ -53,6 +78,7 @@ def _convolution(
     OUT: tl.constexpr,
     SIDE: tl.constexpr,
     RESIDUAL: tl.constexpr,
+    PRECISION: tl.constexpr,
     BP: tl.constexpr,
     BO: tl.constexpr,
     BJ: tl.constexpr,
@@ -60,18 +86,84 @@ def _convolution(
     p = tl.program_id(0) * BP + tl.arange(0, BP)
     o = tl.program_id(1) * BO + tl.arange(0, BO)
     total = tl.zeros((BP, BO), tl.float32)
-    for first in range(0, SIDE * SIDE * C, BJ):
-        j = first + tl.arange(0, BJ)
-        values = _patches(x, p, j, pixels, H, W, C, SIDE)
-        at = ((j // C) * tap_stride + (j % C) * input_stride)[:, None] + (o * output_stride)[None, :]
-        there = (j < SIDE * SIDE * C)[:, None] & (o < OUT)[None, :]
-        factors = tl.load(weight + at, mask=there, other=0.0)
-        total = tl.dot(values, factors, total, input_precision="tf32")
+    if C < 16:
+        for first in range(0, SIDE * SIDE * C, BJ):
+            j = first + tl.arange(0, BJ)
+            values = _patches(x, p, j, pixels, H, W, C, SIDE)
+            at = ((j // C) * tap_stride + (j % C) * input_stride)[:, None] + (o * output_stride)[None, :]
+            there = (j < SIDE * SIDE * C)[:, None] & (o < OUT)[None, :]
+            factors = tl.load(weight + at, mask=there, other=0.0)
+            total = tl.dot(values, factors, total, input_precision=PRECISION)
+    else:
+        within = p < pixels
+        row = (p // W) % H
+        column = p % W
+        for tap in tl.static_range(SIDE * SIDE):
+            for first in range(0, C, BJ):
+                c = first + tl.arange(0, BJ)
+                down: tl.constexpr = tap // SIDE - SIDE // 2
+                right: tl.constexpr = tap % SIDE - SIDE // 2
+                values = _seen(x, p, within, row, column, down, right, c, H, W, C, SIDE)
+                at = tap * tap_stride + (c * input_stride)[:, None] + (o * output_stride)[None, :]
+                factors = tl.load(weight + at, mask=(c < C)[:, None] & (o < OUT)[None, :], other=0.0)
+                total = tl.dot(values, factors, total, input_precision=PRECISION)
     at = p[:, None] * OUT + o[None, :]
     inside = (p < pixels)[:, None] & (o < OUT)[None, :]
     if RESIDUAL:
         total += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _convolution_sums_by_row(
+    x,
+    gradient,
+    partial,
+    pixels,
+    chunk,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    OUT: tl.constexpr,
+    SIDE: tl.constexpr,
+    BP: tl.constexpr,
+    BO: tl.constexpr,
+    BJ: tl.constexpr,
+):
+    """What `_convolution_sums` does, for the taps of a row together, which share the gradient, and BJ channels."""
+    program = tl.program_id(0)
+    blocks: tl.constexpr = (C + BJ - 1) // BJ
+    tap_row = tl.program_id(1) // blocks
+    down = tap_row - SIDE // 2
+    c = (tl.program_id(1) % blocks) * BJ + tl.arange(0, BJ)
+    o = tl.program_id(2) * BO + tl.arange(0, BO)
+    start = program * chunk
+    stop = tl.minimum(start + chunk, pixels)
+    left = tl.zeros((BJ, BO), tl.float32)
+    middle = tl.zeros((BJ, BO), tl.float32)
+    right = tl.zeros((BJ, BO), tl.float32)
+    for first in range(start, stop, BP):
+        p = first + tl.arange(0, BP)
+        inside = p < stop
+        row = (p // W) % H
+        column = p % W
+        at = p[:, None] * OUT + o[None, :]
+        g = tl.load(gradient + at, mask=inside[:, None] & (o < OUT)[None, :], other=0.0)
+        values = _seen(x, p, inside, row, column, down, 0, c, H, W, C, SIDE)
+        middle = tl.dot(tl.trans(values), g, middle, input_precision="tf32")
+        if SIDE == 3:
+            values = _seen(x, p, inside, row, column, down, -1, c, H, W, C, SIDE)
+            left = tl.dot(tl.trans(values), g, left, input_precision="tf32")
+            values = _seen(x, p, inside, row, column, down, 1, c, H, W, C, SIDE)
+            right = tl.dot(tl.trans(values), g, right, input_precision="tf32")
+    out = partial + ((program * OUT + o[None, :]) * SIDE * SIDE + tap_row * SIDE) * C + c[:, None]
+    there = (c < C)[:, None] & (o < OUT)[None, :]
+    if SIDE == 3:
+        tl.store(out, left, mask=there)
+        tl.store(out + C, middle, mask=there)
+        tl.store(out + 2 * C, right, mask=there)
+    else:
+        tl.store(out, middle, mask=there)
 
 
 @triton.jit
@@ -146,13 +238,18 @@ class TritonPasses:
         n, _, height, width = x.shape
         tile = weight_tile(side, inputs, outputs)
         columns, pixels = side * side * inputs, n * height * width
-        blocks = triton.cdiv(columns, tile.depth), triton.cdiv(outputs, tile.outputs)
+        by_row = inputs >= 16
+        blocks = (
+            side * triton.cdiv(inputs, tile.depth) if by_row else triton.cdiv(columns, tile.depth),
+            triton.cdiv(outputs, tile.outputs),
+        )
         chunk, programs = _chunks(pixels, tile.pixels, blocks[0] * blocks[1])
         partial = x.new_empty((programs, outputs, columns), dtype=torch.float32)
         dw = weight.new_empty((outputs, side, side, inputs))
         sizes = height, width, inputs, outputs, side, tile.pixels, tile.outputs, tile.depth
         launch = {"num_warps": tile.warps, "num_stages": tile.stages}
-        _convolution_sums[(programs, *blocks)](x, gradient, partial, pixels, chunk, *sizes, **launch)
+        sums = _convolution_sums_by_row if by_row else _convolution_sums
+        sums[(programs, *blocks)](x, gradient, partial, pixels, chunk, *sizes, **launch)
         height = min(triton.next_power_of_2(programs), _ADDED // _NARROW)
         grid = (triton.cdiv(dw.numel(), _NARROW),)
         _convolution_add_up[grid](partial, dw, programs, dw.numel(), height, _NARROW)
@@ -173,10 +270,27 @@ def _run(
     y = x.new_empty((n, height, width, outputs))
     pixels = n * height * width
     grid = (triton.cdiv(pixels, tile.pixels), triton.cdiv(outputs, tile.outputs))
-    sizes = height, width, inputs, outputs, side, residual is not None, tile.pixels, tile.outputs, tile.depth
+    sizes = (
+        height,
+        width,
+        inputs,
+        outputs,
+        side,
+        residual is not None,
+        _precision(),
+        tile.pixels,
+        tile.outputs,
+        tile.depth,
+    )
     launch = {"num_warps": tile.warps, "num_stages": tile.stages}
     _convolution[grid](x, weight, x if residual is None else residual, y, pixels, *strides, *sizes, **launch)
     return y.permute(0, 3, 1, 2)
+
+
+def _precision() -> str:
+    """Return how factors of single precision are multiplied: cut to TF32 where that is allowed, or else split in two,
+    whose three products are as good as single precision."""
+    return "tf32" if allows_tf32() else "tf32x3"
 
 
 def _chunks(pixels: int, height: int, blocks: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ class Tile(NamedTuple):
 
     pixels: int
     outputs: int
-    depth: int  #: products of (tap, channel) that are added up, or of a weight's gradient are computed, at once
+    depth: int  #: channels of a tap at once; of images with fewer than 16, pairs of (tap, channel)
     warps: int
     stages: int  #: tiles on their way from memory at a time; 1: none ahead of its use
 
@@ -21,15 +21,15 @@ class Tile(NamedTuple):
 OUTPUT: dict[tuple[int, int, int], Tile] = {
     (3, 1, 16): Tile(256, 16, 16, 4, 1),
     (3, 3, 16): Tile(256, 16, 32, 4, 1),
-    (3, 16, 16): Tile(256, 16, 64, 4, 1),
+    (3, 16, 16): Tile(256, 16, 16, 4, 1),
     (3, 32, 32): Tile(128, 32, 32, 4, 1),
-    (3, 64, 64): Tile(64, 64, 64, 4, 1),
+    (3, 64, 64): Tile(128, 64, 64, 4, 1),
 }
 #: The same with factors of four bytes.
 OUTPUT_WIDE: dict[tuple[int, int, int], Tile] = {
     (3, 1, 16): Tile(256, 16, 16, 4, 1),
     (3, 3, 16): Tile(256, 16, 32, 4, 1),
-    (3, 16, 16): Tile(128, 16, 32, 4, 1),
+    (3, 16, 16): Tile(128, 16, 16, 4, 1),
     (3, 32, 32): Tile(128, 32, 32, 4, 1),
     (3, 64, 64): Tile(64, 64, 32, 4, 1),
 }
@@ -37,8 +37,8 @@ OUTPUT_WIDE: dict[tuple[int, int, int], Tile] = {
 WEIGHT: dict[tuple[int, int, int], Tile] = {
     (3, 1, 16): Tile(256, 16, 16, 2, 1),
     (3, 3, 16): Tile(128, 16, 32, 2, 1),
-    (3, 16, 16): Tile(64, 16, 256, 8, 1),
-    (3, 32, 32): Tile(64, 32, 128, 4, 1),
+    (3, 16, 16): Tile(256, 16, 16, 4, 1),
+    (3, 32, 32): Tile(64, 32, 32, 4, 1),
     (3, 64, 64): Tile(64, 64, 64, 4, 1),
 }
 #: Programs of a weight's gradient, each of which leaves a partial sum: enough to fill a GPU, few enough to add up.
@@ -48,13 +48,14 @@ PROGRAMS = 528
 def output_tile(side: int, inputs: int, outputs: int, item_bytes: int) -> Tile:
     """Return the tile of a convolution."""
     table = OUTPUT if item_bytes == 2 else OUTPUT_WIDE
-    depth = _power(side * side * inputs, 64 * 2 // item_bytes)
+    depth = _power(inputs if inputs >= 16 else side * side * inputs, 64 * 2 // item_bytes)
     return table.get((side, inputs, outputs), Tile(128, _power(outputs, 64), depth, 4, 1))
 
 
 def weight_tile(side: int, inputs: int, outputs: int) -> Tile:
     """Return the tile of the gradient of a weight."""
-    return WEIGHT.get((side, inputs, outputs), Tile(64, _power(outputs, 64), _power(side * side * inputs, 64), 4, 1))
+    depth = _power(inputs if inputs >= 16 else side * side * inputs, 64)
+    return WEIGHT.get((side, inputs, outputs), Tile(64, _power(outputs, 64), depth, 4, 1))
 
 
 def _power(value: int, most: int) -> int:

@@ -71,7 +71,8 @@ def _finish_moments(
         s = tl.load(shift + channels)
     offset = total / rows
     mean = k + offset
-    var = tl.maximum(squares / rows - offset * offset, 0.0)
+    var = squares / rows - offset * offset
+    var = tl.where(var < 0, 0.0, var)  # by rounding; not tl.maximum, which would make 0 of what is no number, too
     rm = tl.load(running_mean + channels)
     rv = tl.load(running_var + channels)
     rm += momentum * (mean + s - rm)
@@ -102,7 +103,7 @@ def _output(x, y, by, bias, elements, count, C: tl.constexpr, BLOCK: tl.constexp
     group = tl.where(i // C < count, 0, C) + c
     v = tl.load(x + i, mask=inside, other=0.0).to(tl.float32)
     z = (v - tl.load(by + 2 * C + group)) * tl.load(by + group) + tl.load(bias + c)
-    tl.store(y + i, tl.maximum(z, 0.0).to(y.dtype.element_ty), mask=inside)
+    tl.store(y + i, tl.where(z <= 0, 0.0, z).to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
