@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from greedy_ensembles import benchmark, data, metrics, models, theory
 from greedy_ensembles.ensemble import Ensemble, Uncertainty
-from greedy_ensembles.method import diversity_term, frozen_batchnorm, weighting
+from greedy_ensembles.method import diversity_term, frozen_batchnorm, split_batchnorm, weighting
 from greedy_ensembles.storage import FolderError
 from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, TensorBoard, fit, load_run
 from greedy_ensembles.version import __version__
@@ -41,6 +41,7 @@ __all__ = [
     "load_run",
     "metrics",
     "models",
+    "split_batchnorm",
     "theory",
     "weighting",
 ]
