@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,30 @@ def test_typing_errors_are_explained(arguments, message):
     assert done.returncode == 2
     assert message in " ".join(done.stderr.replace("│", " ").split())  # out of its box
     assert "Traceback" not in done.stderr
+
+
+INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+
+
+def run_with_module(folder, name, content, *arguments):
+    """Run a command for which one of the libraries that it imports is another."""
+    (folder / f"{name}.py").write_text(content)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run([*MODULE, *map(str, arguments)], capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize("library", ["typer", "torch"])  # one before the command is known, one within it
+def test_an_interruption_while_libraries_are_imported_is_one_line(library, tmp_path):
+    done = run_with_module(tmp_path, library, INTERRUPTED, "two-moons", "--out", tmp_path / "out")
+    assert done.stderr == "Interrupted.\n"
+    assert done.returncode == 130
+
+
+def test_help_does_not_wait_for_torch(tmp_path):
+    done = run_with_module(tmp_path, "torch", "raise RuntimeError('torch is imported')", "train", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--strength" in done.stdout
 
 
 def test_an_out_that_is_a_file_is_one_line(tmp_path):

@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 
 MODEL = """
 from torch import nn

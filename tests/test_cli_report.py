@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 from greedy_ensembles.experiments import two_moons
 
 MODEL = """

@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 from greedy_ensembles.training.problem import split
 
 MODEL = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"

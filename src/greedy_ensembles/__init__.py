@@ -10,17 +10,19 @@
 (torch.Size([2, 200, 2]), torch.Size([200]))
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from greedy_ensembles import benchmark, data, metrics, models, theory
-from greedy_ensembles.ensemble import Ensemble, Uncertainty
-from greedy_ensembles.method import diversity_term, frozen_batchnorm, weighting
-from greedy_ensembles.storage import FolderError
-from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, TensorBoard, fit, load_run
 from greedy_ensembles.version import __version__
 
 if TYPE_CHECKING:
+    from greedy_ensembles import benchmark, data, metrics, models, theory
+    from greedy_ensembles.ensemble import Ensemble, Uncertainty
     from greedy_ensembles.estimator import GreedyEnsembleClassifier
+    from greedy_ensembles.method import diversity_term, frozen_batchnorm, weighting
+    from greedy_ensembles.storage import FolderError
+    from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, TensorBoard, load_run
+    from greedy_ensembles.training.fit import fit  # from where it is: the module is called the same, and mypy stumbles
 
 __all__ = [
     "Ensemble",
@@ -45,14 +47,34 @@ __all__ = [
     "weighting",
 ]
 
+#: Where each public name that is not a room of its own is defined.
+_HOMES = {
+    "Ensemble": "ensemble",
+    "Epoch": "training",
+    "FolderError": "storage",
+    "GreedyEnsembleClassifier": "estimator",
+    "NonFiniteLossError": "training",
+    "Recipe": "training",
+    "Run": "training",
+    "TensorBoard": "training",
+    "Uncertainty": "ensemble",
+    "diversity_term": "method",
+    "fit": "training",
+    "frozen_batchnorm": "method",
+    "load_run": "training",
+    "weighting": "method",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the estimator when it is first asked for: scikit-learn is as slow to import as torch."""
-    if name == "GreedyEnsembleClassifier":
-        from greedy_ensembles.estimator import GreedyEnsembleClassifier
-
-        return GreedyEnsembleClassifier
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a public name when it is first asked for: torch takes seconds, which `--help` need not wait for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        return importlib.import_module(f"{__name__}.{name}")
+    found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
