@@ -132,7 +132,7 @@ def test_a_data_set_of_your_own_has_no_test_set_to_be_found(report, home, tmp_pa
     ("arguments", "message"),
     [
         (["deep", "deep"], "deep is named twice"),
-        (["nowhere"], "holds no run"),
+        (["nowhere"], "nowhere does not exist"),
         (["deep", "--ood", "unifrom"], "did you mean 'uniform'"),
     ],
 )

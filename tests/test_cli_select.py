@@ -95,7 +95,7 @@ def test_on_the_test_set_with_a_warning(select, tmp_path):
         ([*SIX[:4], "nine-0"], "nine-0 is the only run of its kind"),
         ([*SIX, "--by", "brier"], "--by must be one of"),
         ([*SIX, "--on", "train"], "on must be one of"),
-        (["nowhere"], "holds no run"),
+        (["nowhere"], "nowhere does not exist"),
         ([*SIX, "--root", "elsewhere"], "data download mnist"),
     ],
 )
