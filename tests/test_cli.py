@@ -119,6 +119,12 @@ def test_data_status_says_what_is_there(data):
     assert "uniform" not in done.stdout
 
 
+def test_data_status_says_where_there_is_no_folder(tmp_path):
+    done = run(MODULE, "data", "status", "--root", tmp_path / "nowhere")
+    assert done.returncode == 0
+    assert f"There is no folder {tmp_path / 'nowhere'}\n" in done.stdout
+
+
 def test_data_check_reads_all_and_names_what_is_broken(data):
     done = run(MODULE, "data", "check")
     assert done.returncode == 1

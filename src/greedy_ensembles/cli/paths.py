@@ -11,10 +11,10 @@ def check_there(paths: Iterable[Path]) -> None:
             raise FileNotFoundError(f"{path} does not exist")
 
 
-def check_folder(out: Path | None) -> None:
+def check_folder(out: Path | None, option: str = "--out") -> None:
     """Refuse a file where a folder is to be made."""
     if out is not None and out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, but {out} is a file")
+        raise ValueError(f"{option} must be a folder, but {out} is a file")
 
 
 def check_file(out: Path | None) -> None:

@@ -64,7 +64,7 @@ def report(
     for found in findings.values():
         for note in found.notes:
             print(note, file=sys.stderr)
-    size = f"{out.stat().st_size / 1e6:.1f} MB"
+    size = f"{out.stat().st_size / 1e3:,.0f} kB"
     Console().print(f"Wrote {out} ({size})", soft_wrap=True, highlight=False, markup=False)
 
 

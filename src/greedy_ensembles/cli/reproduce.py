@@ -79,6 +79,7 @@ def reproduce(
 
     check_choice("--budget", budget, BUDGETS)
     check_folder(out)
+    check_folder(page, "--page")  # not after days of training
     place = as_device(device)
     if study is None:
         if not listed:
