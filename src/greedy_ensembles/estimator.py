@@ -4,6 +4,7 @@ Arguments are kept as given, and what `fit` learns ends in an underscore. Column
 kind are encoded here, so that a table goes in as it is; it works in pipelines, grid searches and cross-validation.
 """
 
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -121,6 +122,13 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.ensemble_ = Ensemble(members, normalize=(scaler.mean_, scaler.scale_))
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied: members on the CPU, so that a machine without their device can read it."""
+        state: dict[str, Any] = super().__getstate__()
+        if "ensemble_" in state:
+            state["ensemble_"] = _on_cpu(self.ensemble_)
+        return state
+
     def _mlp(self, columns: int) -> ModelFactory:
         try:
             widths = tuple(self.hidden)
@@ -160,6 +168,15 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def uncertainty(self, X: Any) -> Uncertainty[np.ndarray]:
         """Return how uncertain the ensemble is about every row, and why: epistemic, aleatoric, total, in nats."""
         return Uncertainty.of(self._member_probabilities(X))
+
+
+def _on_cpu(ensemble: Ensemble) -> Ensemble:
+    """Return an ensemble on the CPU, of the same members where they are there, and of copies of the others."""
+    members = []
+    for member in ensemble:
+        there = all(tensor.device.type == "cpu" for tensor in (*member.parameters(), *member.buffers()))
+        members.append(member if there else copy.deepcopy(member).to("cpu"))
+    return Ensemble(members, ensemble.normalize)
 
 
 @dataclass(frozen=True)

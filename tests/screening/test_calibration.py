@@ -58,6 +58,17 @@ def test_the_form_comes_from_the_data_set_if_that_is_there(train, tmp_path):
     assert form_of(subject, tmp_path / "elsewhere") == Form()
 
 
+def test_the_form_is_that_of_p_star_where_images_were_resized(train, quick, tmp_path):
+    train()  # which writes the data
+    small = ge.data.load("mnist", "train", tmp_path / "data", size=8)
+    make_model = partial(ge.models.PreResNet, 8, channels=1)  # takes any size, and would not complain
+    options = {**quick, "recipe": ge.Recipe(epochs=1), "validation": 0, "run_dir": tmp_path / "small"}
+    ge.fit(make_model, small, size=1, strength=1.0, **options)
+    subject = open_subject(tmp_path / "small")
+    assert form_of(subject, tmp_path / "data") == Form((1, 8, 8), tuple("0123456789"))
+    assert form_of(subject, tmp_path / "elsewhere") == Form((1, 8, 8))
+
+
 def test_runs_on_arrays_and_saved_ensembles_take_inputs_of_your_own(blobs, quick, make_model, tmp_path):
     ge.fit(make_model, blobs, size=2, method="deep", run_dir=tmp_path / "run", **quick).save(tmp_path / "saved")
     values = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)

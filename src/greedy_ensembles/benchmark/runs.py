@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from greedy_ensembles.benchmark.paper import Setting
 
 #: What is kept of run.json when predictions travel.
@@ -60,12 +62,29 @@ class RunFacts:
 
     @property
     def architecture(self) -> str:
-        """PreResNet20, VGG16BN, ...; of a model of one's own, the name of its factory."""
+        """PreResNet20, VGG16BN, MLP(2), ...; of a model of one's own, the name of its factory."""
         model = self.information["model"]
         if not isinstance(model, dict) or "partial" not in model:
             return str(model)
         name, arguments = str(model["partial"]).rpartition(".")[2], [str(argument) for argument in model["args"]]
-        return f"{name}({', '.join(arguments)})" if len(arguments) > 1 else "".join([name, *arguments])
+        if name == "PreResNet" and len(arguments) == 1:  # the one network whose depth is part of its name
+            return f"{name}{arguments[0]}"
+        return f"{name}({', '.join(arguments)})" if arguments else name
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(channels, height, width) of the square images it was trained on, as its p* tells; None where it does not.
+
+        A set may have been resized before training, and keeps its name; run.json has no other word of it.
+        """
+        p_star = self.configuration["weighting"] or {}
+        described = [value["shape"] for key in ("mean", "std") if isinstance(value := p_star.get(key), dict)]
+        if described:
+            shape = np.broadcast_shapes(*described)
+        else:
+            examples = p_star.get("x")
+            shape = tuple(examples["shape"][1:] if isinstance(examples, dict) else p_star.get("shape", ()))
+        return shape if len(shape) == 3 and shape[1] == shape[2] else None
 
     @property
     def training_note(self) -> str:
