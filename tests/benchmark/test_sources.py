@@ -38,7 +38,7 @@ def test_runs_on_resized_images_are_evaluated_on_such(root, tmp_path):
     assert source.bench.ood["uniform"].images.shape[1:] == (3, 8, 8)
     own = ge.data.load("mnist", "train", root)
     ge.fit(partial(ge.models.PreResNet, 8, channels=1), own, strength=1.0, run_dir=tmp_path / "own", **options)
-    with pytest.raises(ValueError, match=r"images of one shape to be compared; got .*greedy on 3x8x8, .*own on 1x28x28"):
+    with pytest.raises(ValueError, match=r"of one shape to be compared; got .*greedy on 3x8x8, .*own on 1x28x28"):
         open_sources([tmp_path / "greedy", tmp_path / "own"], kept_beside_the_run(), ood=["uniform"], root=root)
 
 

@@ -52,6 +52,12 @@ def test_an_extended_run_must_be_calibrated_anew(train, tmp_path):
     assert read_calibration(after) is None
 
 
+def test_one_member_has_nothing_to_be_flagged_by(train, tmp_path):
+    with pytest.raises(ValueError, match="run has one member, whose mutual information is 0 on every input"):
+        calibrate(train(size=1), 0.1, root=tmp_path / "data")
+    assert not (tmp_path / "run" / "calibration.json").exists()
+
+
 def test_the_form_comes_from_the_data_set_if_that_is_there(train, tmp_path):
     subject = train()
     assert form_of(subject, tmp_path / "data").shape == (1, 28, 28)
