@@ -224,7 +224,7 @@ def test_an_unfinished_run_is_refused(evaluate, home, tmp_path):
     shutil.rmtree(tmp_path / "half" / "members" / "02")
     done = evaluate(tmp_path / "half")
     assert done.exit_code == 1
-    assert "has 1 of 2 members; finish it first" in done.output
+    assert "has 1 of 2 members; train the others first" in done.output
 
 
 @pytest.mark.filterwarnings("always::UserWarning")

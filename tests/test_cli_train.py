@@ -112,3 +112,13 @@ def test_mistakes_are_one_line(train, tmp_path, options, keywords, message):
     assert message in done.output
     assert "Traceback" not in done.output
     assert not (tmp_path / "run").exists()
+
+
+def test_an_interruption_says_how_to_go_on(train, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("greedy_ensembles.training.fit", interrupted)
+    done = train()
+    assert done.exit_code == 130
+    assert done.output.splitlines()[-1] == "Interrupted. The same command goes on from the last saved epoch."

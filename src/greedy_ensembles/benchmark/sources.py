@@ -202,7 +202,7 @@ def open_run(folder: Path, make_model: ModelFactory | None = None, device: torch
     """Return a run whose members are all there, or refuse it."""
     run = load_run(folder, make_model, device)
     if not run.finished:
-        raise ValueError(f"{folder} has {len(run.members)} of {run.size} members; finish it first: the same command goes on")
+        raise ValueError(f"{folder} has {len(run.members)} of {run.size} members; train the others first")
     return run
 
 

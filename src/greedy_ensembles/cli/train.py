@@ -62,22 +62,27 @@ def train(
     recipe = _recipe(dataset, model, data.images.shape[1], changes)
     if data.note:
         print(f"{dataset}: {data.note}", file=sys.stderr)
-    ensemble = fit(
-        make_model,
-        data,
-        size=size,
-        method="deep" if strength is None else "greedy",
-        strength=strength,
-        weighting=None if strength is None else named_weighting(weighting, data, root),
-        recipe=recipe,
-        seed=seed,
-        validation=validation,
-        run_dir=out,
-        schedule=schedule,
-        device=device,
-        progress=not quiet,
-    )
-    Console().print(f"{len(ensemble)} members in {out}", soft_wrap=True, highlight=False)
+    try:
+        ensemble = fit(
+            make_model,
+            data,
+            size=size,
+            method="deep" if strength is None else "greedy",
+            strength=strength,
+            weighting=None if strength is None else named_weighting(weighting, data, root),
+            recipe=recipe,
+            seed=seed,
+            validation=validation,
+            run_dir=out,
+            schedule=schedule,
+            device=device,
+            progress=not quiet,
+        )
+    except KeyboardInterrupt as interruption:
+        interruption.add_note("Interrupted. The same command goes on from the last saved epoch.")
+        raise
+    count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
+    Console().print(f"{count} in {out}", soft_wrap=True, highlight=False)
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:
