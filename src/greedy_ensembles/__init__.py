@@ -47,7 +47,7 @@ __all__ = [
     "weighting",
 ]
 
-#: Where each public name that is not a room of its own is defined.
+#: Where each public name is defined: in a module, or as the module itself.
 _HOMES = {
     "Ensemble": "ensemble",
     "Epoch": "training",
@@ -62,17 +62,25 @@ _HOMES = {
     "fit": "training",
     "frozen_batchnorm": "method",
     "load_run": "training",
-    "weighting": "method",
+}
+_MODULES = {
+    "benchmark": "benchmark",
+    "data": "data",
+    "metrics": "metrics",
+    "models": "models",
+    "theory": "theory",
+    "weighting": "method.weighting",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: torch takes seconds, which `--help` need not wait for."""
-    if name not in __all__:
+    if name in _MODULES:
+        found = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    elif name in _HOMES:
+        found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name not in _HOMES:
-        return importlib.import_module(f"{__name__}.{name}")
-    found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = found
     return found
 
