@@ -64,6 +64,7 @@ def test_the_page_on_evaluation_runs_and_says_the_truth(capsys):
         exec(compile(block, "docs/evaluation.md", "exec"), names)
     result = names["result"]
     assert result.in_domain.accuracy > 0.9
+    assert min(each.auc for each in result.ood) > 0.6  # a first example should not tell noise worse than a coin does
     assert [(each.name, each.kind, each.images) for each in result.ood] == [
         ("uniform", "synthetic", 100),
         ("bernoulli", "synthetic", 100),
