@@ -49,7 +49,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     Attributes:
         classes_: the labels, sorted.
-        ensemble_: the `ge.Ensemble`; it takes the table as given, and says class indices, not labels.
+        ensemble_: the `ge.Ensemble`; it takes the table as given, and says class indices, not labels. Pickles and
+            copies of the estimator have it on the CPU; ``ensemble_.to("cuda")`` moves it.
         n_features_in_: the number of columns.
         feature_names_in_: their names, where X has names.
 

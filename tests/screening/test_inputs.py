@@ -122,6 +122,16 @@ def test_pictures_are_turned_as_the_camera_was_held(tmp_path):
     assert turned[:, 0].max() == 0
 
 
+def test_a_camera_whose_notes_are_damaged_is_named(tmp_path):
+    """Its orientation is fine; a text stands where numbers should, which Pillow finds out as it writes them anew."""
+    header = b"Exif\0\0MM\0*\0\0\0\x08\0\x02"  # a count of two entries: bits a sample, as text, and the orientation
+    bits, orientation = b"\x01\x02\0\x02\0\0\0\x06\0\0\0&", b"\x01\x12\0\x03\0\0\0\x01\0\x06\0\0"
+    exif = header + bits + orientation + b"\0\0\0\0hello\0"
+    Image.new("RGB", (16, 8)).save(tmp_path / "photo.jpg", exif=exif)
+    with pytest.raises(ValueError, match=r"photo\.jpg is not a readable picture"):
+        read_inputs([tmp_path / "photo.jpg"], COLOUR)
+
+
 @pytest.mark.parametrize(("kind", "suffix"), [("uint16", "png"), ("int32", "tif"), ("float32", "tif")])
 def test_pictures_of_more_than_8_bits_are_not_turned_to_white(tmp_path, kind, suffix):
     path = tmp_path / f"deep.{suffix}"

@@ -7,6 +7,7 @@ is written, so a hostile name in an archive leads nowhere; links and devices in 
 import gzip
 import hashlib
 import io
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -98,7 +99,7 @@ def decode(
         picture = (ImageOps.exif_transpose(stored) if upright else stored).convert("L" if channels == 1 else "RGB")
     except UnidentifiedImageError:  # whose own words name an object in memory
         raise ValueError(f"{name} is not a readable picture: it is of no format that is known here") from None
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, struct.error, Image.DecompressionBombError) as error:  # struct: from notes of cameras
         raise ValueError(f"{name} is not a readable picture: {error}") from error
     if invert:
         picture = ImageChops.invert(picture)
