@@ -137,6 +137,23 @@ def test_the_shape_of_images_is_that_of_p_star(information, weighting, shape):
     assert RunFacts("x", information(weighting=describe_weighting(weighting))).image_shape == shape
 
 
+@pytest.mark.parametrize(
+    "weighting",
+    [
+        {"mean": {"shape": [3, 100_000, 100_000]}},
+        {"mean": {"shape": "3x32x32"}},
+        {"mean": {"shape": [3, -8, -8]}},
+        {"mean": {"shape": [3, 8, 8]}, "std": {"shape": [3, 9, 9]}},
+        {"mean": {}},
+        {"x": [1, 2]},
+        {"shape": ["3", "8", "8"]},
+        {"shape": [7, 8, 8]},
+    ],
+)
+def test_a_shape_that_somebody_made_up_is_no_shape(information, weighting):
+    assert RunFacts("x", information(weighting=weighting)).image_shape is None
+
+
 def test_what_cannot_be_known_is_refused(information):
     with pytest.raises(ValueError, match=r"file\.npz does not say which run"):
         RunFacts("file.npz", {})

@@ -4,6 +4,7 @@ A run is known here by what its run.json says, so that predictions packed elsewh
 """
 
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from greedy_ensembles.benchmark.paper import Setting
 
 #: What is kept of run.json when predictions travel.
 KEPT = ("size", "configuration", "model", "data", "extended_from")
+_LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
 _EXPECTED = {"method", "strength", "weighting", "distance", "size"}  # what runs are put side by side for
 
 
@@ -78,13 +80,14 @@ class RunFacts:
         A set may have been resized before training, and keeps its name; run.json has no other word of it.
         """
         p_star = self.configuration["weighting"] or {}
-        described = [value["shape"] for key in ("mean", "std") if isinstance(value := p_star.get(key), dict)]
-        if described:
-            shape = np.broadcast_shapes(*described)
-        else:
-            examples = p_star.get("x")
-            shape = tuple(examples["shape"][1:] if isinstance(examples, dict) else p_star.get("shape", ()))
-        return shape if len(shape) == 3 and shape[1] == shape[2] else None
+        try:
+            described = [value["shape"] for key in ("mean", "std") if isinstance(value := p_star.get(key), dict)]
+            given = p_star["x"]["shape"][1:] if "x" in p_star else p_star.get("shape", ())
+            channels, height, width = np.broadcast_shapes(*described) if described else map(operator.index, given)
+        except (KeyError, TypeError, ValueError):  # of points or of numbers, or from people who write what they like
+            return None
+        plausible = channels in (1, 3) and 0 < height == width <= _LARGEST
+        return (channels, height, width) if plausible else None
 
     @property
     def training_note(self) -> str:
