@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 from greedy_ensembles.experiments.reproduction import sets
 from greedy_ensembles.experiments.studies import STUDIES
 
@@ -127,6 +127,14 @@ def test_a_file_is_no_folder(reproduce, tmp_path):
     done = reproduce("mnist", "--budget", "quick")
     assert done.exit_code == 1
     assert "--out must be a folder" in done.output
+
+
+def test_a_file_where_the_page_is_to_be_is_refused_before_anything_is_trained(reproduce, tmp_path):
+    (tmp_path / "page").write_text("")
+    done = reproduce("mnist", "--budget", "quick", "--page", tmp_path / "page")
+    assert done.exit_code == 1
+    assert done.output.startswith("error: --page must be a folder")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):

@@ -97,7 +97,9 @@ class Ensemble:
             x: a tensor or array of inputs, a Dataset or a DataLoader (of inputs, or of tuples that begin with them).
             batch_size: how many inputs a member sees at once; a DataLoader has its own.
 
-        The result lies on the device of x where x is a tensor, otherwise on the CPU.
+        The result lies on the device of x where x is a tensor, otherwise on the CPU. On a GPU torch's own switches
+        decide whether products round to TF32 (in convolutions they do by default); `ge.benchmark` and the commands that
+        evaluate use full single precision.
         """
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
         with torch.no_grad():

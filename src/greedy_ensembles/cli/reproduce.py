@@ -8,7 +8,7 @@ import typer
 
 from greedy_ensembles.cli.app import app, in_one_line
 from greedy_ensembles.cli.data import DataFolder
-from greedy_ensembles.cli.evaluate import check_out
+from greedy_ensembles.cli.paths import check_folder
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,8 @@ def reproduce(
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--budget", budget, BUDGETS)
-    check_out(out)
+    check_folder(out)
+    check_folder(page, "--page")  # not after days of training
     place = as_device(device)
     if study is None:
         if not listed:
