@@ -53,6 +53,7 @@ class Ensemble:
             raise TypeError("members must be a list of models, not one model")
         self._members = [member.eval() for member in members]
         self.normalize: Normalize | None = as_normalize(normalize)
+        self.notes: dict[str, object] = {}  #: what the training says of itself on the card that `save` writes
         self._captured: CapturedPrediction | None = None
         self._can_be_captured = True
         if not self._members:
@@ -162,8 +163,9 @@ class Ensemble:
     def save(self, folder: str | Path, notes: Mapping[str, object] | None = None) -> None:
         """Write the ensemble to a new folder: all of it, or nothing.
 
-        Beside weights and checksums the folder gets a README.md that says what it holds and how to load it; `notes`
-        are lines of your own in it, by title, such as ``{"Data": "CIFAR-10", "Test accuracy": 0.934}``.
+        Beside weights and checksums the folder gets a README.md that says what it holds and how to load it, and of an
+        ensemble that was trained here, on what and how; `notes` are lines of your own in it, by title, such as
+        ``{"Test accuracy": 0.934}``.
         """
         if notes is not None and not isinstance(notes, Mapping):
             raise TypeError(f"notes must be a dict from titles to values, got {type(notes).__name__}")
@@ -173,7 +175,7 @@ class Ensemble:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            self._write(unfinished / folder.name, notes or {})
+            self._write(unfinished / folder.name, {**self.notes, **(notes or {})})
             (unfinished / folder.name).replace(folder)
         finally:
             shutil.rmtree(unfinished)

@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.held_out import held_out
 from greedy_ensembles.screening import Form, Inputs, calibrate, form_of, judge, open_subject, read_calibration
 
@@ -58,13 +59,16 @@ def test_one_member_has_nothing_to_be_flagged_by(train, tmp_path):
     assert not (tmp_path / "run" / "calibration.json").exists()
 
 
-def test_the_form_comes_from_the_data_set_if_that_is_there(train, tmp_path):
+def test_the_form_comes_from_the_run_or_else_from_the_data_set_if_that_is_there(train, tmp_path, monkeypatch):
     subject = train()
+    assert form_of(subject, tmp_path / "data") == Form((1, 28, 28), tuple("0123456789"))
+    assert form_of(subject, tmp_path / "elsewhere") == Form((1, 28, 28))  # as run.json has it
+    monkeypatch.setattr(RunFacts, "image_shape", None)  # which runs of older versions do not have
     assert form_of(subject, tmp_path / "data").shape == (1, 28, 28)
     assert form_of(subject, tmp_path / "elsewhere") == Form()
 
 
-def test_the_form_is_that_of_p_star_where_images_were_resized(train, quick, tmp_path):
+def test_the_form_is_that_of_the_run_where_images_were_resized(train, quick, tmp_path):
     train()  # which writes the data
     small = ge.data.load("mnist", "train", tmp_path / "data", size=8)
     make_model = partial(ge.models.PreResNet, 8, channels=1)  # takes any size, and would not complain

@@ -75,11 +75,13 @@ class RunFacts:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """(channels, height, width) of the square images it was trained on, as its p* tells; None where it does not.
+        """(channels, height, width) of the square images it was trained on, None where it does not say.
 
-        A set may have been resized before training, and keeps its name; run.json has no other word of it.
+        A set may have been resized before training, and keeps its name. Runs of older versions tell by their p* alone.
         """
         p_star = self.configuration["weighting"] or {}
+        if (data := self.information["data"]) and "shape" in data:
+            p_star = {"shape": data["shape"]}
         try:
             described = [value["shape"] for key in ("mean", "std") if isinstance(value := p_star.get(key), dict)]
             given = p_star["x"]["shape"][1:] if "x" in p_star else p_star.get("shape", ())

@@ -13,6 +13,7 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.configuration import describe, describe_data, provenance
 from greedy_ensembles.training.events import Callback, Epoch
 from greedy_ensembles.training.memory import check_memory
+from greedy_ensembles.training.notes import training_notes
 from greedy_ensembles.training.numerics import numerics
 from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.progress import ProgressBars
@@ -116,7 +117,9 @@ def fit(
         except KeyboardInterrupt as interruption:
             interruption.add_note(_how_to_go_on(last, run_dir))
             raise
-        return store.ensemble(problem.normalize)
+        ensemble = store.ensemble(problem.normalize)
+        ensemble.notes.update(training_notes(problem.configuration, describe_data(data), store.facts()))
+        return ensemble
 
 
 @contextmanager
