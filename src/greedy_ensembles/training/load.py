@@ -52,7 +52,7 @@ class Run:
         if make_model is None:
             raise ValueError(
                 f"{self.folder} was trained with a model of your own ({description}); "
-                "pass its factory, as in ge.load_run(folder, make_model)"
+                "pass its factory, as in ge.load_run(folder, make_model), or --model package:function to a command"
             )
         if self.make_model is None:
             _check_size(make_model, self.folder)
