@@ -82,7 +82,7 @@ def test_the_page_on_evaluation_names_the_presets():
 
 
 def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
-    from greedy_ensembles.experiments.reproduction.cost import Device, price, spelled
+    from greedy_ensembles.experiments.reproduction.cost import Device, price, spelled, total
     from greedy_ensembles.experiments.reproduction.study import Protocol, jobs
     from greedy_ensembles.experiments.studies import STUDIES
 
@@ -92,7 +92,7 @@ def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
     for name, study in STUDIES.items():
         if study.sections:
             all_jobs = [jobs(study, protocol) for protocol in (Protocol(), Protocol("concurrent", "bf16"))]
-            prices = [sum(price(job, Device("cuda", "H200")).seconds for job in each) for each in all_jobs]
+            prices = [total({job: price(job, Device("cuda", "H200")) for job in each}) for each in all_jobs]
             expected[name] = [str(len(all_jobs[0])), *map(spelled, prices)]
     assert found == expected
 
