@@ -103,13 +103,14 @@ def fit(
             watchers.append(stack.enter_context(ProgressBars()).show)
         last: list[int] = []
 
-        def notify(event: Epoch) -> None:
-            last[:] = [event.member, event.epoch]  # not the event, whose model would be kept alive
+        def notify(events: list[Epoch]) -> None:
+            last[:] = [events[-1].member, events[-1].epoch]  # not the event, whose model would be kept alive
             if not watchers:
                 return
             with preserved_generators(problem.device):  # what watchers draw must not change what is trained
-                for watcher in watchers:
-                    watcher(event)
+                for event in events:
+                    for watcher in watchers:
+                        watcher(event)
 
         try:
             train(problem, store, notify)
