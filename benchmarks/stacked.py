@@ -5,12 +5,13 @@ matrix products, which threads share while one member's are too small for that.
 
 One member is trained as users get it: `ge.fit` alone with size=1, which takes the eager engine, since one has no others
 to be stacked with. The method's ratio is to a member that has a term, the last one, against ten before it, by the same
-engine; the ratio to one without a term, which has half the work, stands in brackets. Their work beside the epochs
+engine; the last line has the ratio to one without a term, which has half the work. Their work beside the epochs
 (checks, and for the last member the outputs of the ten) is left out on all sides.
 
 Every figure is a ratio of epochs' times, bookkeeping between epochs included, pooled over trainings that took turns in
-this run: absolute times differ from machine to machine. The time is the first decile, not the median: other programs on
-the machine interrupt most long epochs before they interrupt most short ones, and hold up two threads where one waits.
+this run: absolute times differ from machine to machine. The medians are what training cost here; the first deciles,
+behind them, come near to what it costs where nothing else runs: other programs interrupt most long epochs before they
+interrupt most short ones, and hold up two threads where one has to wait. Far apart, they say that others were busy.
 """
 
 import time
@@ -26,6 +27,13 @@ import greedy_ensembles as ge
 from greedy_ensembles.experiments.two_moons import RECIPE, SIZE
 
 REPEATS = 3
+COMPARISONS = [
+    ("deep, sequential", "deep, one"),
+    ("deep, concurrent", "deep, one"),
+    ("greedy, sequential", "greedy, one"),
+    ("greedy, concurrent", "greedy, one"),
+    ("greedy, concurrent", "deep, one"),
+]
 Listener = Callable[[ge.Epoch], None]
 
 
@@ -45,23 +53,24 @@ def trainings() -> dict[str, Callable[[Listener], object]]:
     }
 
 
-def seconds(runs: dict[str, Callable[[Listener], object]]) -> dict[str, float]:
-    """Return what an epoch of all members costs in each, the first decile over epochs and repetitions."""
-    epochs: dict[str, dict[int, list[float]]] = {name: defaultdict(list) for name in runs}
+Times = dict[int, list[float]]  # of the epochs of each member
+
+
+def times_of(runs: dict[str, Callable[[Listener], object]]) -> dict[str, Times]:
+    """Return how long epochs took in each."""
+    epochs: dict[str, Times] = {name: defaultdict(list) for name in runs}
     for _ in range(REPEATS):
         for name, run in runs.items():  # in turn, so that a busy spell of the machine meets all of them
             for member, ends in ends_of_epochs(run).items():
                 epochs[name][member] += np.diff(ends).tolist()
-    return {
-        # Members at once end their epochs together: those of the first are those of all.
-        name: decile(of_member[1]) if name.endswith("concurrent") else sum(map(decile, of_member.values()))
-        for name, of_member in epochs.items()
-    }
+    return epochs
 
 
-def decile(times: list[float]) -> float:
-    """Return the time that a tenth of them stays below."""
-    return float(np.quantile(times, 0.1))
+def cost(name: str, epochs: Times, share: float) -> float:
+    """Return the time of an epoch of all members that this share of them stays below."""
+    # Members at once end their epochs together: those of the first are those of all.
+    kept = [epochs[1]] if name.endswith("concurrent") else epochs.values()
+    return float(sum(np.quantile(times, share) for times in kept))
 
 
 def ends_of_epochs(run: Callable[[Listener], object]) -> dict[int, list[float]]:
@@ -76,14 +85,11 @@ def main() -> None:
     print(f"MLP 2-128-128-2, 300 points, {RECIPE.epochs} epochs, M = {SIZE}: time over that of one member")
     for threads in sorted({1, torch.get_num_threads()}):
         torch.set_num_threads(threads)
-        time_of = seconds(trainings())
-        for method in ("deep", "greedy"):
-            one, sequential, concurrent = (time_of[f"{method}, {kind}"] for kind in ("one", "sequential", "concurrent"))
-            beside = "" if method == "deep" else f" ({concurrent / time_of['deep, one']:.2f} over one without a term)"
-            print(
-                f"  {method:6s} {threads} thread{'s' if threads > 1 else ' '}  "
-                f"sequential {sequential / one:5.2f}  concurrent {concurrent / one:.2f}{beside}"
-            )
+        epochs = times_of(trainings())
+        median, decile = ({name: cost(name, times, share) for name, times in epochs.items()} for share in (0.5, 0.1))
+        for what, base in COMPARISONS:
+            ratios = [of[what] / of[base] for of in (median, decile)]
+            print(f"  {threads} thread(s)  {what:18s} over {base:11s}  {ratios[0]:5.2f}  first decile {ratios[1]:5.2f}")
 
 
 if __name__ == "__main__":
