@@ -3,7 +3,9 @@
 On a GPU (batch 128, CIFAR-10 shapes, M = 11) times are milliseconds per member and step, data preparation included, and
 every target is a ratio within this run. Without a GPU, the ratios that are promised for the CPU.
 
-    python benchmarks/engine.py [--out FOLDER] [--models VGG16BN ...]
+    python benchmarks/engine.py [--out FOLDER] [--parts predicting VGG16BN ...]
+
+Each part is measured by itself; those of FOLDER that are not asked for are kept.
 """
 
 import argparse
@@ -32,6 +34,7 @@ from greedy_ensembles.training.weighting_set import WeightingSet
 
 BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
 MODELS = ("VGG16BN", "PreResNet164", "WideResNet28x10")
+PREDICTING = "predicting"
 #: Kinds of kernels by parts of their names.
 KERNELS = {
     "convolutions": ("xmma", "cutlass", "nvjet", "gemm", "splitK", "conv"),
@@ -109,7 +112,8 @@ def published_loop(model: str, samples: int | None) -> float:
 
 
 def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any]:
-    """Return milliseconds a member and step of the captured engine, what getting ready took, and a profile."""
+    """Return milliseconds a member and step of the captured engine, what getting ready took, and a profile of the
+    concurrent schedule at the paper's p* batch: there are hundreds of thousands of kernels to sort."""
     posed = problem(model, samples, "cuda", STEPS * BATCH, precision="bf16")
     with numerics(posed.recipe, posed.device):
         weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
@@ -123,7 +127,7 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
         engine = CapturedEngine(members, posed, weighting)
         ready = time.perf_counter() - start
         milliseconds = 1e3 * seconds(engine.train_epoch) / STEPS / count
-        profile = profiled(engine.train_epoch)
+        profile = profiled(engine.train_epoch) if concurrent and samples == BATCH else None
         memory = torch.cuda.max_memory_allocated() / 2**30
     del engine, members, weighting, posed
     torch.cuda.empty_cache()
@@ -154,7 +158,9 @@ def inference() -> dict[str, float]:
         "predict_proba": 1e3 * seconds(lambda: ensemble.predict_proba(x), repeats=5),
         "largest difference": (found - expected).abs().max().item(),
     }
-    return {**times, "ratio": times["plain loop"] / times["predict_proba"]}
+    ratio = times["plain loop"] / times["predict_proba"]
+    print(f"predicting, plain loop over predict_proba: {ratio:.2f} (target >= 3)", flush=True)
+    return {**times, "ratio": ratio}
 
 
 def seconds(run: Callable[[], object], repeats: int = 2) -> float:
@@ -230,39 +236,51 @@ def verdict(name: str, model: str, value: float) -> str:
     return f"target {sign} {targets[model]}: {'met' if met else 'missed'}"
 
 
-def on_gpu(models: list[str], out: Path | None) -> None:
-    """Measure all of the table and print it; write what there is after each network, where asked."""
+def on_gpu(parts: list[str], out: Path | None) -> None:
+    """Measure what is asked for and print it; write what there is after each part, where asked."""
+    file = None if out is None else out / "speed.json"
     content: dict[str, Any] = {
         "command": "python benchmarks/engine.py --out results/engine",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
         "batch": BATCH,
         "size": SIZE,
         "steps": STEPS,
-        "predicting": inference(),
-        "models": {},
+        "parts": json.loads(file.read_text())["parts"] if file is not None and file.exists() else {},
     }
-    print(f"predicting, plain loop over predict_proba: {content['predicting']['ratio']:.2f} (target >= 3)", flush=True)
-    for model in models:
-        content["models"][model] = measure(model)
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / "speed.json").write_text(json.dumps(content, indent=2) + "\n")
-            (out / "speed.md").write_text(page(content))
+    facts = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }
+    for part in parts:
+        found = inference() if part == PREDICTING else measure(part)
+        content["parts"][part] = {**facts, **found}
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(content, indent=2) + "\n")
+            file.with_suffix(".md").write_text(page(content))
 
 
 def page(content: dict[str, Any]) -> str:
     """Return the measurements as Markdown."""
-    models = content["models"]
+    models = {model: content["parts"][model] for model in MODELS if model in content["parts"]}
+    made = dict.fromkeys(f"{p['date']}, {p['machine']}, torch {p['torch']}" for p in content["parts"].values())
     lines = [
         "# What a step costs",
         "",
-        f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}. Batch "
+        f"`{content['command']}`, {'; '.join(made)}. Batch "
         f"{content['batch']}, CIFAR-10 shapes, M = {content['size']}; medians over epochs of {content['steps']} steps, "
         "in milliseconds per member and step, all of a step included. Ours in bf16; the published loop's shape is "
         "eager, in PyTorch's default precision, with its data on the GPU already.",
+        *(f"Not measured yet: {part}." for part in (*MODELS, PREDICTING) if part not in content["parts"]),
         "",
+        *(_steps(models) if models else ()),
+        *(_predicting(content) if PREDICTING in content["parts"] else ()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _steps(models: dict[str, Any]) -> list[str]:
+    lines = [
         f"| | {' | '.join(models)} |",
         f"|---|{'---|' * len(models)}",
     ]
@@ -286,15 +304,18 @@ def page(content: dict[str, Any]) -> str:
         listed = ", ".join(f"{kind} {v['milliseconds']:.1f} in {v['kernels']:.0f}" for kind, v in parts)
         together = entry["milliseconds"] * entry["members_at_once"]
         lines.append(f"- {model}, {entry['members_at_once']} members, {together:.1f} ms a step: {listed}.")
-    predicting = content["predicting"]
-    lines += [
+    return lines
+
+
+def _predicting(content: dict[str, Any]) -> list[str]:
+    predicting = content["parts"][PREDICTING]
+    return [
         "",
         f"Predicting 10,000 images with {content['size']} members of PreResNet20: a plain loop over members "
         f"{predicting['plain loop']:.0f} ms, `predict_proba` {predicting['predict_proba']:.0f} ms, "
         f"{predicting['ratio']:.2f} times faster (target >= 3); probabilities differ by at most "
         f"{predicting['largest difference']:.1e}.",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def on_cpu() -> None:
@@ -331,11 +352,11 @@ def main() -> None:
     """Measure what this machine can."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--parts", nargs="+", default=[PREDICTING, *MODELS], choices=[PREDICTING, *MODELS])
     arguments = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         if torch.cuda.is_available():
-            on_gpu(arguments.models, arguments.out)
+            on_gpu(arguments.parts, arguments.out)
         else:
             on_cpu()
 

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,13 +46,36 @@ def test_typing_errors_are_explained(arguments, message):
     assert "Traceback" not in done.stderr
 
 
-def test_an_out_that_is_a_file_is_one_line(tmp_path):
+INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+
+
+def run_with_module(folder, name, content, *arguments):
+    """Run a command for which one of the libraries that it imports is another."""
+    (folder / f"{name}.py").write_text(content)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run([*MODULE, *map(str, arguments)], capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize("library", ["typer", "torch"])  # one before the command is known, one within it
+def test_an_interruption_while_libraries_are_imported_is_one_line(library, tmp_path):
+    done = run_with_module(tmp_path, library, INTERRUPTED, "two-moons", "--out", tmp_path / "out")
+    assert done.stderr == "Interrupted.\n"
+    assert done.returncode == 130
+
+
+def test_help_does_not_wait_for_torch(tmp_path):
+    done = run_with_module(tmp_path, "torch", "raise RuntimeError('torch is imported')", "train", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--strength" in done.stdout
+
+
+@pytest.mark.parametrize("study", ["two-moons", "illustrate", "guarantee-study"])
+def test_an_out_that_is_a_file_is_one_line(study, tmp_path):
     (tmp_path / "file").write_text("mine")
-    done = run(MODULE, "two-moons", "--out", tmp_path / "file")
+    done = run(MODULE, study, "--out", tmp_path / "file")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("error: ")
-    assert "file" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr == f"error: --out must be a folder, but {tmp_path / 'file'} is a file\n"
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -92,6 +116,12 @@ def test_data_status_says_what_is_there(data):
     assert "stand-in: MIT Mini-Places" in done.stdout
     assert "Not there: mnist, " in done.stdout
     assert "uniform" not in done.stdout
+
+
+def test_data_status_says_where_there_is_no_folder(tmp_path):
+    done = run(MODULE, "data", "status", "--root", tmp_path / "nowhere")
+    assert done.returncode == 0
+    assert f"There is no folder {tmp_path / 'nowhere'}\n" in done.stdout
 
 
 def test_data_check_reads_all_and_names_what_is_broken(data):

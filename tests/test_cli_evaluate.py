@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 
 MODEL = """
 from torch import nn
@@ -157,7 +157,7 @@ def test_a_model_of_ours_need_not_be_named(evaluate, home):
     [
         (["deep-0", "near"], {}, "seeds at least 2 apart"),
         (["deep-0", "deep-0"], {}, "deep-0 is named twice"),
-        (["nowhere"], {}, "holds no run"),
+        (["nowhere"], {}, "nowhere does not exist"),
         (["deep-0"], {"model": None}, "trained with a model of your own"),
         (["deep-0"], {"model": "os:getcwd"}, "--model os:getcwd must be a function that returns a torch.nn.Module"),
         (["deep-0"], {"model": "os:sep"}, "must be a function that returns a torch.nn.Module, got '/'"),
@@ -170,7 +170,7 @@ def test_a_model_of_ours_need_not_be_named(evaluate, home):
         (["deep-0", "--score", "entropy"], {}, "--score must be one of"),
         (["deep-0", "greedy-0", "--save-predictions", "x.npz"], {}, "one run at a time, got 2"),
         (["deep-0", "--save-predictions", "x.zip"], {}, ".npz files, got x.zip"),
-        (["missing.npz"], {}, "missing.npz is damaged (it is missing)"),
+        (["missing.npz"], {}, "missing.npz does not exist"),
         (["deep-0", "--batch-size", "0"], {}, "batch_size must be at least 1"),
         (["deep-0", "--device", "gpu"], {}, "did you mean 'cuda'"),
     ],
@@ -224,7 +224,7 @@ def test_an_unfinished_run_is_refused(evaluate, home, tmp_path):
     shutil.rmtree(tmp_path / "half" / "members" / "02")
     done = evaluate(tmp_path / "half")
     assert done.exit_code == 1
-    assert "has 1 of 2 members; finish it first" in done.output
+    assert "has 1 of 2 members; train the others first" in done.output
 
 
 @pytest.mark.filterwarnings("always::UserWarning")

@@ -9,7 +9,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import app
+from greedy_ensembles.benchmark import RunFacts
+from greedy_ensembles.cli.commands import app
 
 MODEL = """
 from torch import nn
@@ -60,7 +61,7 @@ def rows(text):
 def test_calibrate_and_then_predict(home):
     done = invoke("calibrate", "known", "--fpr", 0.1, "--root", "data")
     assert done.exit_code == 0, done.output
-    assert "at most 10 % of in-domain inputs, by 45 of them (mnist, held out)" in done.output
+    assert "at most 10 % of new in-domain inputs, as found from 45 (mnist, held out)" in done.output
     # From here on without the data: what is needed of them was kept.
     done = invoke("predict", "known", "pictures", "digits.npy", "--out", "new/scores.csv", "--root", "nowhere")
     assert done.exit_code == 0, done.output
@@ -127,11 +128,12 @@ def test_a_saved_ensemble_needs_a_model_and_a_shape(home):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predict", "nowhere", "pictures"], "nowhere holds neither a run"),
+        (["predict", "nowhere", "pictures"], "nowhere does not exist"),
+        (["predict", "pictures", "pictures"], "pictures holds neither a run"),
+        (["calibrate", "nowhere"], "nowhere does not exist"),
         (["predict", "known", "picturse"], "picturse does not exist"),
         (["predict", "known", "empty"], "empty holds no pictures"),
         (["predict", "known", "table.npy"], "must be uint8"),
-        (["predict", "known", "pictures", "--root", "nowhere"], "mnist is not in the data folder (--root)"),
         (["predict", "known", "pictures", "--shape", "28"], "as in 3x32x32"),
         (["predict", "known", "pictures", "--shape", "3x28x28"], "cannot take inputs of shape (3, 28, 28)"),
         (["predict", "known", "pictures", "--out", "data"], "--out must be a file, but data is a folder"),
@@ -148,3 +150,10 @@ def test_mistakes_are_one_line(home, arguments, message):
     assert done.exit_code == 1
     assert message in done.output
     assert "Traceback" not in done.output
+
+
+def test_a_run_that_does_not_know_its_images_asks_for_its_data(home, monkeypatch):
+    monkeypatch.setattr(RunFacts, "image_shape", None)  # which runs of older versions do not have
+    done = invoke("predict", "known", "pictures", "--root", "nowhere")
+    assert done.exit_code == 1
+    assert "mnist is not in the data folder (--root)" in done.output

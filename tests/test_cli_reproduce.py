@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 from greedy_ensembles.experiments.reproduction import sets
 from greedy_ensembles.experiments.studies import STUDIES
 
@@ -86,8 +86,10 @@ def test_real_files_with_the_papers_protocol_cut_short(reproduce, tmp_path, writ
     assert "partial: 200 of 60,000 images" in text
     assert "uniform, 20 images" in text
     assert "(99.44±0.02)" in text  # the paper's accuracy of Deep Ensembles, M = 3
-    facts = json.loads((tmp_path / "out" / "mnist" / "study.json").read_text())
-    assert [run["recipe"]["epochs"] for run in facts["runs"]] == [1, 1]
+    page = tmp_path / "out" / "mnist"
+    names = json.loads((page / "study.json").read_text())["runs"]
+    records = [json.loads((page / "records" / f"{name}.json").read_text()) for name in names]
+    assert [record["information"]["configuration"]["recipe"]["epochs"] for record in records] == [1, 1]
     assert not list((tmp_path / "out" / "predictions").glob("*.npz"))
 
 
@@ -129,12 +131,20 @@ def test_a_file_is_no_folder(reproduce, tmp_path):
     assert "--out must be a folder" in done.output
 
 
+def test_a_file_where_the_page_is_to_be_is_refused_before_anything_is_trained(reproduce, tmp_path):
+    (tmp_path / "page").write_text("")
+    done = reproduce("mnist", "--budget", "quick", "--page", tmp_path / "page")
+    assert done.exit_code == 1
+    assert done.output.startswith("error: --page must be a folder")
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):
     options = ("capacity", "--budget", "quick", "--fast", "--weighting-batch", "8", "--seeds", "1", "--only", "1/4")
     done = reproduce(*options)
     assert done.exit_code == 0, done.output
     text = (tmp_path / "out" / "quick" / "capacity" / "capacity.md").read_text()
-    assert "Protocol: concurrent schedule, bf16, p* batches of 8." in text
+    assert "Protocol: concurrent schedule, bf16, p* batches of 8, normalised by running statistics." in text
     assert "as in the paper" not in text
 
 

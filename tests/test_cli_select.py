@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 from greedy_ensembles.training.problem import split
 
 MODEL = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
@@ -95,7 +95,7 @@ def test_on_the_test_set_with_a_warning(select, tmp_path):
         ([*SIX[:4], "nine-0"], "nine-0 is the only run of its kind"),
         ([*SIX, "--by", "brier"], "--by must be one of"),
         ([*SIX, "--on", "train"], "on must be one of"),
-        (["nowhere"], "holds no run"),
+        (["nowhere"], "nowhere does not exist"),
         ([*SIX, "--root", "elsewhere"], "data download mnist"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 
 
 @pytest.fixture
@@ -94,7 +94,11 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         (["--set", "epochs"], {}, "FIELD=VALUE"),
         (["--set", "lr=fast"], {}, "lr must be a number, got 'fast'"),
         ([], {"model": "PresNet8"}, "did you mean 'PreResNet8'"),
-        ([], {"model": "no_such_module:make"}, "cannot be imported"),
+        ([], {"model": "no_such_module:make"}, "cannot be imported: ModuleNotFoundError: No module named"),
+        ([], {"model": "mine:"}, "--model must be package:function"),
+        ([], {"model": "math:sqrt"}, "--model math:sqrt cannot be called: TypeError: "),
+        ([], {"model": "math:pi"}, "must be a function that returns a torch.nn.Module"),
+        ([], {"dataset": "omniglot"}, "omniglot has no split 'train', only 'test'"),
         ([], {"dataset": "mnst"}, "did you mean 'mnist'"),
         ([], {"dataset": "cifar10"}, "data download cifar10"),
         (["--strength", "1", "--weighting", "wrapped"], {}, "--weighting must be one of"),
@@ -108,3 +112,13 @@ def test_mistakes_are_one_line(train, tmp_path, options, keywords, message):
     assert message in done.output
     assert "Traceback" not in done.output
     assert not (tmp_path / "run").exists()
+
+
+def test_an_interruption_says_how_to_go_on(train, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("greedy_ensembles.training.fit", interrupted)
+    done = train()
+    assert done.exit_code == 130
+    assert done.output.splitlines()[-1] == "Interrupted. The same command goes on from the last saved epoch."

@@ -1,5 +1,6 @@
 """Every Python block of the documents runs, top to bottom, and every example does."""
 
+import json
 import os
 import re
 import runpy
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -29,6 +30,16 @@ def test_the_readme_runs_and_says_the_truth(capsys):
     assert near < far
     assert len(names["ensemble"]) == 3
     assert capsys.readouterr().out.count("tensor(") == 2
+
+
+def test_figures_of_two_moons_are_those_of_the_results():
+    rows = json.loads((ROOT / "results" / "two-moons" / "two-moons.json").read_text())
+    far = [row["mi_far"] for row in rows]
+    assert "accuracy between 92 and 94 %" in (ROOT / "README.md").read_text()
+    assert {round(100 * row["accuracy"]) for row in rows} <= {92, 93, 94}
+    assert f"({far[1]:.3f} nats far away, for {far[0]:.3f})" in (ROOT / "README.md").read_text()
+    spelled = [f"{value:.2f}" for value in far]
+    assert f"{', '.join(spelled[:-1])} and {spelled[-1]} nats" in (ROOT / "docs" / "method.md").read_text()
 
 
 def test_the_page_on_theory_runs_and_says_the_truth():
@@ -53,6 +64,7 @@ def test_the_page_on_evaluation_runs_and_says_the_truth(capsys):
         exec(compile(block, "docs/evaluation.md", "exec"), names)
     result = names["result"]
     assert result.in_domain.accuracy > 0.9
+    assert min(each.auc for each in result.ood) > 0.6  # a first example should not tell noise worse than a coin does
     assert [(each.name, each.kind, each.images) for each in result.ood] == [
         ("uniform", "synthetic", 100),
         ("bernoulli", "synthetic", 100),
@@ -70,7 +82,7 @@ def test_the_page_on_evaluation_names_the_presets():
 
 
 def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
-    from greedy_ensembles.experiments.reproduction.cost import Device, price, spelled
+    from greedy_ensembles.experiments.reproduction.cost import Device, price, spelled, total
     from greedy_ensembles.experiments.reproduction.study import Protocol, jobs
     from greedy_ensembles.experiments.studies import STUDIES
 
@@ -80,7 +92,7 @@ def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
     for name, study in STUDIES.items():
         if study.sections:
             all_jobs = [jobs(study, protocol) for protocol in (Protocol(), Protocol("concurrent", "bf16"))]
-            prices = [sum(price(job, Device("cuda", "H200")).seconds for job in each) for each in all_jobs]
+            prices = [total({job: price(job, Device("cuda", "H200")) for job in each}) for each in all_jobs]
             expected[name] = [str(len(all_jobs[0])), *map(spelled, prices)]
     assert found == expected
 
@@ -88,26 +100,33 @@ def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
 def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
-    for block in blocks("docs/format.md"):
+    *inside, on_onnx = blocks("docs/format.md")
+    for block in inside:
         exec(compile(block, "docs/format.md", "exec"), names)
     assert len(names["again"]) == 2
     assert names["outputs"]["epistemic"].shape == (17,)
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     weights = {f"saved/members/{number}/weights.safetensors" for number in ("01", "02")}
     assert files == {"ensemble.pt2", "saved/README.md", "saved/ensemble.json", *weights}
+    for extra in ("onnxscript", "onnxruntime"):
+        pytest.importorskip(extra, reason="ONNX is an extra: greedy-ensembles[onnx]")
+    exec(compile(on_onnx, "docs/format.md", "exec"), names)
+    assert names["probabilities"].shape == (17, 2)
+    assert names["epistemic"].shape == (17,)
 
 
 def test_commands_in_the_documents_exist_with_their_options():
-    found = 0
-    for document in (ROOT / "README.md", ROOT / "docs" / "report.md"):
+    found = set()
+    for document in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
         for line in re.findall(r"^greedy-ensembles ([^#\n]+)", document.read_text(), flags=re.M):
             name, *words = line.split()
-            help_text = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+            command = [name, words.pop(0)] if name == "data" else [name]
+            help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
             assert help_text.exit_code == 0, line
             for word in words:
                 assert not word.startswith("--") or re.search(rf"{word}\b", help_text.output), (line, word)
-            found += 1
-    assert found >= 7
+            found.add(" ".join(command))
+    assert found >= {"train", "evaluate", "select", "calibrate", "predict", "report", "reproduce", "data download"}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

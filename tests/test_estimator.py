@@ -1,3 +1,4 @@
+import os
 import pickle
 import subprocess
 import sys
@@ -99,6 +100,59 @@ def test_clones_pickles_and_repeats():
     assert np.array_equal(original.fit(X, Y).predict_proba(X), copied.predict_proba(X))
     other = classifier(random_state=6).fit(X, Y)
     assert not np.array_equal(other.predict_proba(X), copied.predict_proba(X))
+
+
+class Elsewhere(torch.nn.Linear):
+    """A layer that cannot be pickled before it is moved, as one on a device that the reader has not."""
+
+    moved = False
+
+    def parameters(self, recurse=True):
+        return iter([torch.empty(1, device="cpu" if self.moved else "meta")])
+
+    def to(self, device):
+        assert device == "cpu"
+        self.moved = True
+        return self
+
+    def __getstate__(self):
+        assert self.moved
+        return super().__getstate__()
+
+    def __deepcopy__(self, memo):
+        copied = Elsewhere(self.in_features, self.out_features)
+        copied.load_state_dict(self.state_dict())
+        return copied
+
+
+def test_a_pickle_holds_members_on_the_cpu_and_leaves_them_where_they_are():
+    fitted = classifier().fit(X, Y)
+    members = [Elsewhere(2, len(fitted.classes_)) for _ in range(2)]
+    fitted.ensemble_ = ge.Ensemble(members, fitted.ensemble_.normalize)
+    read = pickle.loads(pickle.dumps(fitted))
+    assert [member.moved for member in members] == [False, False]
+    assert [member.moved for member in read.ensemble_] == [True, True]
+    assert read.ensemble_.normalize == fitted.ensemble_.normalize
+    for one, other in zip(members, read.ensemble_, strict=True):
+        assert torch.equal(one.weight, other.weight)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_what_was_fitted_on_a_gpu_is_read_without_one(tmp_path):
+    fitted = classifier(device="cuda").fit(X, Y)
+    assert next(fitted.ensemble_[0].parameters()).is_cuda
+    (tmp_path / "classifier.pickle").write_bytes(pickle.dumps(fitted))
+    np.save(tmp_path / "x.npy", X)
+    code = (
+        "import pickle, sys, numpy as np, torch; assert not torch.cuda.is_available(); "
+        "fitted = pickle.load(open('classifier.pickle', 'rb')); "
+        "np.save('probs.npy', fitted.predict_proba(np.load('x.npy')))"
+    )
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
+    np.testing.assert_allclose(np.load(tmp_path / "probs.npy"), fitted.predict_proba(X), atol=1e-5)
+    assert next(fitted.ensemble_[0].parameters()).is_cuda
 
 
 def test_random_state_may_be_a_generator_or_none():

@@ -10,17 +10,19 @@
 (torch.Size([2, 200, 2]), torch.Size([200]))
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from greedy_ensembles import benchmark, data, metrics, models, theory
-from greedy_ensembles.ensemble import Ensemble, Uncertainty
-from greedy_ensembles.method import diversity_term, frozen_batchnorm, weighting
-from greedy_ensembles.storage import FolderError
-from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, TensorBoard, fit, load_run
 from greedy_ensembles.version import __version__
 
 if TYPE_CHECKING:
+    from greedy_ensembles import benchmark, data, metrics, models, theory
+    from greedy_ensembles.ensemble import Ensemble, Uncertainty
     from greedy_ensembles.estimator import GreedyEnsembleClassifier
+    from greedy_ensembles.method import diversity_term, frozen_batchnorm, split_batchnorm, weighting
+    from greedy_ensembles.storage import FolderError
+    from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, TensorBoard, load_run
+    from greedy_ensembles.training.fit import fit  # from where it is: the module is called the same, and mypy stumbles
 
 __all__ = [
     "Ensemble",
@@ -41,18 +43,48 @@ __all__ = [
     "load_run",
     "metrics",
     "models",
+    "split_batchnorm",
     "theory",
     "weighting",
 ]
 
+#: Where each public name is defined: in a module, or as the module itself.
+_HOMES = {
+    "Ensemble": "ensemble",
+    "Epoch": "training",
+    "FolderError": "storage",
+    "GreedyEnsembleClassifier": "estimator",
+    "NonFiniteLossError": "training",
+    "Recipe": "training",
+    "Run": "training",
+    "TensorBoard": "training",
+    "Uncertainty": "ensemble",
+    "diversity_term": "method",
+    "fit": "training",
+    "frozen_batchnorm": "method",
+    "load_run": "training",
+    "split_batchnorm": "method",
+}
+_MODULES = {
+    "benchmark": "benchmark",
+    "data": "data",
+    "metrics": "metrics",
+    "models": "models",
+    "theory": "theory",
+    "weighting": "method.weighting",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the estimator when it is first asked for: scikit-learn is as slow to import as torch."""
-    if name == "GreedyEnsembleClassifier":
-        from greedy_ensembles.estimator import GreedyEnsembleClassifier
-
-        return GreedyEnsembleClassifier
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a public name when it is first asked for: torch takes seconds, which `--help` need not wait for."""
+    if name in _MODULES:
+        found = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    elif name in _HOMES:
+        found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

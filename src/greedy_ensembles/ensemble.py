@@ -53,6 +53,7 @@ class Ensemble:
             raise TypeError("members must be a list of models, not one model")
         self._members = [member.eval() for member in members]
         self.normalize: Normalize | None = as_normalize(normalize)
+        self.notes: dict[str, object] = {}  #: what the training says of itself on the card that `save` writes
         self._captured: CapturedPrediction | None = None
         self._can_be_captured = True
         if not self._members:
@@ -97,7 +98,9 @@ class Ensemble:
             x: a tensor or array of inputs, a Dataset or a DataLoader (of inputs, or of tuples that begin with them).
             batch_size: how many inputs a member sees at once; a DataLoader has its own.
 
-        The result lies on the device of x where x is a tensor, otherwise on the CPU.
+        The result lies on the device of x where x is a tensor, otherwise on the CPU. On a GPU torch's own switches
+        decide whether products round to TF32 (in convolutions they do by default); `ge.benchmark` and the commands that
+        evaluate use full single precision.
         """
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
         with torch.no_grad():
@@ -160,8 +163,9 @@ class Ensemble:
     def save(self, folder: str | Path, notes: Mapping[str, object] | None = None) -> None:
         """Write the ensemble to a new folder: all of it, or nothing.
 
-        Beside weights and checksums the folder gets a README.md that says what it holds and how to load it; `notes`
-        are lines of your own in it, by title, such as ``{"Data": "CIFAR-10", "Test accuracy": 0.934}``.
+        Beside weights and checksums the folder gets a README.md that says what it holds and how to load it, and of an
+        ensemble that was trained here, on what and how; `notes` are lines of your own in it, by title, such as
+        ``{"Test accuracy": 0.934}``.
         """
         if notes is not None and not isinstance(notes, Mapping):
             raise TypeError(f"notes must be a dict from titles to values, got {type(notes).__name__}")
@@ -171,7 +175,7 @@ class Ensemble:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            self._write(unfinished / folder.name, notes or {})
+            self._write(unfinished / folder.name, {**self.notes, **(notes or {})})
             (unfinished / folder.name).replace(folder)
         finally:
             shutil.rmtree(unfinished)

@@ -4,6 +4,7 @@ Arguments are kept as given, and what `fit` learns ends in an underscore. Column
 kind are encoded here, so that a table goes in as it is; it works in pipelines, grid searches and cross-validation.
 """
 
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +49,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     Attributes:
         classes_: the labels, sorted.
-        ensemble_: the `ge.Ensemble`; it takes the table as given, and says class indices, not labels.
+        ensemble_: the `ge.Ensemble`; it takes the table as given, and says class indices, not labels. Pickles and
+            copies of the estimator have it on the CPU; ``ensemble_.to("cuda")`` moves it.
         n_features_in_: the number of columns.
         feature_names_in_: their names, where X has names.
 
@@ -121,6 +123,13 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.ensemble_ = Ensemble(members, normalize=(scaler.mean_, scaler.scale_))
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied: members on the CPU, so that a machine without their device can read it."""
+        state: dict[str, Any] = super().__getstate__()
+        if "ensemble_" in state:
+            state["ensemble_"] = _on_cpu(self.ensemble_)
+        return state
+
     def _mlp(self, columns: int) -> ModelFactory:
         try:
             widths = tuple(self.hidden)
@@ -160,6 +169,15 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def uncertainty(self, X: Any) -> Uncertainty[np.ndarray]:
         """Return how uncertain the ensemble is about every row, and why: epistemic, aleatoric, total, in nats."""
         return Uncertainty.of(self._member_probabilities(X))
+
+
+def _on_cpu(ensemble: Ensemble) -> Ensemble:
+    """Return an ensemble on the CPU, of the same members where they are there, and of copies of the others."""
+    members = []
+    for member in ensemble:
+        there = all(tensor.device.type == "cpu" for tensor in (*member.parameters(), *member.buffers()))
+        members.append(member if there else copy.deepcopy(member).to("cpu"))
+    return Ensemble(members, ensemble.normalize)
 
 
 @dataclass(frozen=True)

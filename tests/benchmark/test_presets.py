@@ -81,7 +81,7 @@ def test_sets_of_ones_own_keep_their_path_as_name(image_set, tmp_path):
         (["unifrom"], ValueError, "did you mean 'uniform'"),
         (["svhn"], FileNotFoundError, "data download svhn"),  # missing is an error where it is asked for by name
         (["cifar10c"], ValueError, r"cifar10c has no test split, but brightness, .*ge\.data\.load\('cifar10c'"),
-        (["/no/such/folder"], ValueError, "a path"),
+        (["/no/such/folder"], ValueError, "an OOD set that is not a path"),
     ],
 )
 def test_bad_names(image_set, tmp_path, names, error, message):

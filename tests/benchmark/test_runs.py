@@ -1,8 +1,11 @@
 import pytest
+import torch
 
+import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.paper import Setting
 from greedy_ensembles.benchmark.runs import group, other_differences
+from greedy_ensembles.training.configuration import describe_weighting
 
 
 @pytest.fixture
@@ -112,6 +115,43 @@ def test_models_of_ones_own_have_the_name_of_their_factory(information):
     assert RunFacts("x", {**information(), "model": "mine.make"}).architecture == "mine.make"
     several = {"partial": "mine.Net", "args": [164, 10], "keywords": {}}
     assert RunFacts("x", {**information(), "model": several}).architecture == "Net(164, 10)"
+    of_two = {"partial": "greedy_ensembles.models.mlp.MLP", "args": [2], "keywords": {"classes": 3}}
+    assert RunFacts("x", {**information(), "model": of_two}).architecture == "MLP(2)"  # and not MLP2, a name of depth
+    plain = {"partial": "greedy_ensembles.models.vgg.VGG16BN", "args": [], "keywords": {}}
+    assert RunFacts("x", {**information(), "model": plain}).architecture == "VGG16BN"
+
+
+@pytest.mark.parametrize(
+    ("weighting", "shape"),
+    [
+        (ge.weighting.Gaussian(torch.zeros(3, 1, 1), torch.ones(3, 16, 16)), (3, 16, 16)),
+        (ge.weighting.Gaussian(torch.zeros(1, 8, 8), torch.ones(1, 8, 8)), (1, 8, 8)),
+        (ge.weighting.FromData(torch.zeros(5, 3, 4, 4)), (3, 4, 4)),
+        (ge.weighting.Uniform(0.0, 1.0, (1, 4, 4)), (1, 4, 4)),
+        (ge.weighting.Gaussian(torch.zeros(20), torch.ones(20)), None),
+        (ge.weighting.Gaussian(0.0, 1.0), None),
+        (None, None),
+    ],
+)
+def test_the_shape_of_images_is_that_of_p_star(information, weighting, shape):
+    assert RunFacts("x", information(weighting=describe_weighting(weighting))).image_shape == shape
+
+
+@pytest.mark.parametrize(
+    "weighting",
+    [
+        {"mean": {"shape": [3, 100_000, 100_000]}},
+        {"mean": {"shape": "3x32x32"}},
+        {"mean": {"shape": [3, -8, -8]}},
+        {"mean": {"shape": [3, 8, 8]}, "std": {"shape": [3, 9, 9]}},
+        {"mean": {}},
+        {"x": [1, 2]},
+        {"shape": ["3", "8", "8"]},
+        {"shape": [7, 8, 8]},
+    ],
+)
+def test_a_shape_that_somebody_made_up_is_no_shape(information, weighting):
+    assert RunFacts("x", information(weighting=weighting)).image_shape is None
 
 
 def test_what_cannot_be_known_is_refused(information):

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 
 import greedy_ensembles as ge
@@ -22,6 +24,22 @@ def root(tmp_path, write_mnist):
     write_mnist(tmp_path / "data" / "mnist", "t10k", 30, 1)
     write_mnist(tmp_path / "data" / "mnist", "train", 40, 0)
     return tmp_path / "data"
+
+
+def test_runs_on_resized_images_are_evaluated_on_such(root, tmp_path):
+    """The set keeps its name when it is resized, and a network of convolutions takes any size without complaint."""
+    small = ge.data.load("mnist", "train", root, size=8, channels=3)
+    recipe = ge.Recipe(epochs=1)
+    make_model = partial(ge.models.PreResNet, 8, classes=10, channels=3)
+    options = {"size": 1, "recipe": recipe, "validation": 0, "progress": False}
+    ge.fit(make_model, small, strength=1.0, run_dir=tmp_path / "greedy", **options)
+    (source,) = open_sources([tmp_path / "greedy"], kept_beside_the_run(), ood=["uniform"], root=root)
+    assert source.bench.in_domain.images.shape == (30, 3, 8, 8)
+    assert source.bench.ood["uniform"].images.shape[1:] == (3, 8, 8)
+    own = ge.data.load("mnist", "train", root)
+    ge.fit(partial(ge.models.PreResNet, 8, channels=1), own, strength=1.0, run_dir=tmp_path / "own", **options)
+    with pytest.raises(ValueError, match=r"of one shape to be compared; got .*greedy on 3x8x8, .*own on 1x28x28"):
+        open_sources([tmp_path / "greedy", tmp_path / "own"], kept_beside_the_run(), ood=["uniform"], root=root)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from greedy_ensembles import theory
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 from greedy_ensembles.experiments import guarantee, guarantee_cell
 from greedy_ensembles.experiments.guarantee_cell import Cell, measure_cell, measure_instance
 from greedy_ensembles.report.guarantee.summary import summarise

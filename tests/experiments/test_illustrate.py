@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from typer.testing import CliRunner
 
 from greedy_ensembles import theory
-from greedy_ensembles.cli import app
+from greedy_ensembles.cli.commands import app
 from greedy_ensembles.experiments import illustrate
 
 

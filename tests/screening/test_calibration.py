@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.held_out import held_out
 from greedy_ensembles.screening import Form, Inputs, calibrate, form_of, judge, open_subject, read_calibration
 
@@ -52,10 +53,30 @@ def test_an_extended_run_must_be_calibrated_anew(train, tmp_path):
     assert read_calibration(after) is None
 
 
-def test_the_form_comes_from_the_data_set_if_that_is_there(train, tmp_path):
+def test_one_member_has_nothing_to_be_flagged_by(train, tmp_path):
+    with pytest.raises(ValueError, match="run has one member, whose mutual information is 0 on every input"):
+        calibrate(train(size=1), 0.1, root=tmp_path / "data")
+    assert not (tmp_path / "run" / "calibration.json").exists()
+
+
+def test_the_form_comes_from_the_run_or_else_from_the_data_set_if_that_is_there(train, tmp_path, monkeypatch):
     subject = train()
+    assert form_of(subject, tmp_path / "data") == Form((1, 28, 28), tuple("0123456789"))
+    assert form_of(subject, tmp_path / "elsewhere") == Form((1, 28, 28))  # as run.json has it
+    monkeypatch.setattr(RunFacts, "image_shape", None)  # which runs of older versions do not have
     assert form_of(subject, tmp_path / "data").shape == (1, 28, 28)
     assert form_of(subject, tmp_path / "elsewhere") == Form()
+
+
+def test_the_form_is_that_of_the_run_where_images_were_resized(train, quick, tmp_path):
+    train()  # which writes the data
+    small = ge.data.load("mnist", "train", tmp_path / "data", size=8)
+    make_model = partial(ge.models.PreResNet, 8, channels=1)  # takes any size, and would not complain
+    options = {**quick, "recipe": ge.Recipe(epochs=1), "validation": 0, "run_dir": tmp_path / "small"}
+    ge.fit(make_model, small, size=1, strength=1.0, **options)
+    subject = open_subject(tmp_path / "small")
+    assert form_of(subject, tmp_path / "data") == Form((1, 8, 8), tuple("0123456789"))
+    assert form_of(subject, tmp_path / "elsewhere") == Form((1, 8, 8))
 
 
 def test_runs_on_arrays_and_saved_ensembles_take_inputs_of_your_own(blobs, quick, make_model, tmp_path):

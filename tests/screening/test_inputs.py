@@ -100,6 +100,46 @@ def test_arrays_that_will_not_do_are_refused(tmp_path, content, form, message):
         read_inputs([tmp_path / "x.npy"], form)
 
 
+@pytest.mark.parametrize("form", [GREY, Form()])
+def test_nobody_is_told_to_unpickle_what_is_no_array(tmp_path, form):
+    (tmp_path / "x.npy").write_bytes(b"neither an array nor an archive")
+    with pytest.raises(ValueError, match=r"it was not written by numpy\.save") as refusal:
+        read_inputs([tmp_path / "x.npy"], form)
+    assert "pickle" not in str(refusal.value)
+
+
+def test_pictures_are_turned_as_the_camera_was_held(tmp_path):
+    """A phone stores what its sensor sees, and says in the file which side is up."""
+    stored = Image.new("L", (8, 8))
+    stored.paste(255, (0, 0, 8, 4))  # bright above
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
+    stored.save(tmp_path / "turned.png", exif=exif)
+    stored.save(tmp_path / "plain.png")
+    turned, plain = (read_inputs([tmp_path / f"{name}.png"], GREY).values[0, 0] for name in ("turned", "plain"))
+    np.testing.assert_array_equal(turned, np.rot90(plain, -1))
+    assert turned[:, -1].min() == 255
+    assert turned[:, 0].max() == 0
+
+
+def test_a_camera_whose_notes_are_damaged_is_named(tmp_path):
+    """Its orientation is fine; a text stands where numbers should, which Pillow finds out as it writes them anew."""
+    header = b"Exif\0\0MM\0*\0\0\0\x08\0\x02"  # a count of two entries: bits a sample, as text, and the orientation
+    bits, orientation = b"\x01\x02\0\x02\0\0\0\x06\0\0\0&", b"\x01\x12\0\x03\0\0\0\x01\0\x06\0\0"
+    exif = header + bits + orientation + b"\0\0\0\0hello\0"
+    Image.new("RGB", (16, 8)).save(tmp_path / "photo.jpg", exif=exif)
+    with pytest.raises(ValueError, match=r"photo\.jpg is not a readable picture"):
+        read_inputs([tmp_path / "photo.jpg"], COLOUR)
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("uint16", "png"), ("int32", "tif"), ("float32", "tif")])
+def test_pictures_of_more_than_8_bits_are_not_turned_to_white(tmp_path, kind, suffix):
+    path = tmp_path / f"deep.{suffix}"
+    Image.fromarray(np.full((8, 8), 300).astype(kind)).save(path)
+    with pytest.raises(ValueError, match=rf"nothing to predict: .*deep\.{suffix} has pixels of .* beyond 8 bits"):
+        read_inputs([path], GREY)
+
+
 def test_slips_of_the_hand_are_refused_before_anything_is_read(pictures, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"wdie\.png does not exist"):
@@ -108,7 +148,7 @@ def test_slips_of_the_hand_are_refused_before_anything_is_read(pictures, tmp_pat
         read_inputs([tmp_path / "empty"], GREY)
     with pytest.raises(ValueError, match=r"nothing to predict: .*broken\.jpg"):
         read_inputs([pictures / "broken.jpg"], GREY)
-    with pytest.raises(ValueError, match="neither a folder nor a readable zip or tar"):
+    with pytest.raises(ValueError, match="neither a folder nor a picture nor a readable zip or tar"):
         read_inputs([pictures / "notes.txt"], GREY)
     for side in (4, 5):
         np.save(tmp_path / f"{side}.npy", np.zeros((1, side)))

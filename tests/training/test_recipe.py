@@ -115,6 +115,7 @@ def test_the_papers_rows():
         ("augment", "flip-crop", ValueError, "augment must be one of 'flip_crop'; .* did you mean"),
         ("loss", "mse", TypeError, "loss must be a callable"),
         ("milestones", (3,), ValueError, "milestones need schedule='milestones', but schedule is 'anneal'"),
+        ("milestones", 5, TypeError, "milestones must be a list of epochs, as in"),
     ],
 )
 def test_fields_that_will_not_do_are_named(field, value, error, message):

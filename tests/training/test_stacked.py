@@ -167,6 +167,18 @@ def test_a_method_that_knows_nothing_of_stacks_trains_in_one(data, monkeypatch):
     check_same_training(posed(data, method="crowd", strength=0.5, recipe=RECIPES["momentum, milestones"]))
 
 
+class Silent(Coupling):
+    """A method may have nothing to say, in a step or ever: its term is a constant."""
+
+    def term(self, outputs, others):
+        return outputs.new_full((), 0.25)
+
+
+def test_a_term_without_gradients_trains_in_a_stack(data, monkeypatch):
+    monkeypatch.setitem(METHODS, "silent", Silent)
+    check_same_training(posed(data, method="silent", strength=0.5, recipe=RECIPES["momentum, milestones"]))
+
+
 @pytest.mark.parametrize("wrong", ["also the later ones", "none of the group", "not detached"])
 def test_other_couplings_would_be_noticed(data, monkeypatch, wrong):
     def terms(self, outputs, others):

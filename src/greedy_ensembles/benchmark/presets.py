@@ -66,7 +66,7 @@ def load_ood(name: str, in_domain: ImageSet, root: str | Path | None = None) -> 
         images = load(name, split, root, size, channels)
         return images.with_note(_other_split(name, split, images))
     if not Path(name).expanduser().exists():
-        check_choice("ood", name, [*SETS, "a path"])
+        check_choice(f"an OOD set that is not a path (there is no {name})", name, SETS)
     return read(Path(name).expanduser(), size, channels).replace(name=name)
 
 

@@ -4,16 +4,20 @@ A run is known here by what its run.json says, so that predictions packed elsewh
 """
 
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from greedy_ensembles.benchmark.paper import Setting
 
 #: What is kept of run.json when predictions travel.
 KEPT = ("size", "configuration", "model", "data", "extended_from")
+_LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
 _EXPECTED = {"method", "strength", "weighting", "distance", "size"}  # what runs are put side by side for
 
 
@@ -60,12 +64,32 @@ class RunFacts:
 
     @property
     def architecture(self) -> str:
-        """PreResNet20, VGG16BN, ...; of a model of one's own, the name of its factory."""
+        """PreResNet20, VGG16BN, MLP(2), ...; of a model of one's own, the name of its factory."""
         model = self.information["model"]
         if not isinstance(model, dict) or "partial" not in model:
             return str(model)
         name, arguments = str(model["partial"]).rpartition(".")[2], [str(argument) for argument in model["args"]]
-        return f"{name}({', '.join(arguments)})" if len(arguments) > 1 else "".join([name, *arguments])
+        if name == "PreResNet" and len(arguments) == 1:  # the one network whose depth is part of its name
+            return f"{name}{arguments[0]}"
+        return f"{name}({', '.join(arguments)})" if arguments else name
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(channels, height, width) of the square images it was trained on, None where it does not say.
+
+        A set may have been resized before training, and keeps its name. Runs of older versions tell by their p* alone.
+        """
+        p_star = self.configuration["weighting"] or {}
+        if (data := self.information["data"]) and "shape" in data:
+            p_star = {"shape": data["shape"]}
+        try:
+            described = [value["shape"] for key in ("mean", "std") if isinstance(value := p_star.get(key), dict)]
+            given = p_star["x"]["shape"][1:] if "x" in p_star else p_star.get("shape", ())
+            channels, height, width = np.broadcast_shapes(*described) if described else map(operator.index, given)
+        except (KeyError, TypeError, ValueError):  # of points or of numbers, or from people who write what they like
+            return None
+        plausible = channels in (1, 3) and 0 < height == width <= _LARGEST
+        return (channels, height, width) if plausible else None
 
     @property
     def training_note(self) -> str:

@@ -36,11 +36,20 @@ class Bench:
     missing: tuple[str, ...] = ()
 
 
-def lay_out(dataset: str, ood: Sequence[str] = (), root: str | Path | None = None) -> Bench:
-    """Return the test split of an in-domain set and the OOD sets asked for, or else those of its preset."""
+def lay_out(
+    dataset: str,
+    ood: Sequence[str] = (),
+    root: str | Path | None = None,
+    shape: tuple[int, int, int] | None = None,
+) -> Bench:
+    """Return the test split of an in-domain set and the OOD sets asked for, or else those of its preset.
+
+    `shape` is that of the images that runs were trained on, where it is known; else it is the set's own.
+    """
     if not ood and dataset not in PRESETS:
         raise ValueError(f"there is no preset of OOD sets for {dataset}, only for {', '.join(PRESETS)}; name some sets")
-    in_domain = load(dataset, "test", root)
+    channels, size = (None, None) if shape is None else shape[:2]
+    in_domain = load(dataset, "test", root, size, channels)
     if ood:
         return Bench(in_domain, load_named(ood, in_domain, root))
     return Bench(in_domain, *load_preset(dataset, in_domain, root))
@@ -152,7 +161,8 @@ def open_sources(
         listed = ", ".join(f"{source} on {dataset}" for dataset, source in datasets.items())
         raise ValueError(f"runs must share their in-domain set to be compared; got {listed}")
     group(list(facts.values()))  # refuses runs that share members
-    bench = lay_out(next(iter(datasets)), ood, root) if len(packed) < len(paths) else None
+    shape = _shape(list(facts.values()))
+    bench = lay_out(next(iter(datasets)), ood, root, shape) if len(packed) < len(paths) else None
     sources: list[Source] = []
     for path in paths:
         if bench is None or path in packed:
@@ -161,6 +171,15 @@ def open_sources(
             sources.append(FolderSource(facts[path], bench, partial(_ensemble, path, make_model, device), predict))
     _check_same_sets(sources)
     return sources
+
+
+def _shape(runs: Sequence[RunFacts]) -> tuple[int, int, int] | None:
+    """Return the shape of the images that runs were trained on, where one of them tells it."""
+    known = {run.image_shape: run.source for run in runs if run.image_shape is not None}
+    if len(known) > 1:
+        listed = ", ".join(f"{source} on {'x'.join(map(str, shape))}" for shape, source in known.items())
+        raise ValueError(f"runs must be trained on images of one shape to be compared; got {listed}")
+    return next(iter(known), None)
 
 
 def _check_same_sets(sources: Sequence[Source]) -> None:
@@ -183,7 +202,7 @@ def open_run(folder: Path, make_model: ModelFactory | None = None, device: torch
     """Return a run whose members are all there, or refuse it."""
     run = load_run(folder, make_model, device)
     if not run.finished:
-        raise ValueError(f"{folder} has {len(run.members)} of {run.size} members; finish it first, then evaluate it")
+        raise ValueError(f"{folder} has {len(run.members)} of {run.size} members; train the others first")
     return run
 
 

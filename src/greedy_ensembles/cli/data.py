@@ -48,6 +48,8 @@ def data_status(root: DataFolder = None) -> None:
     missing = [entry.name for entry in SETS.values() if entry.forms and entry.name not in there]
     console = Console()
     console.print(table)
+    if not folder.is_dir():
+        console.print(f"There is no folder {folder}", highlight=False, soft_wrap=True)
     if missing:
         console.print(f"Not there: {', '.join(missing)}", highlight=False)
 

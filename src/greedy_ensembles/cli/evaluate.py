@@ -10,6 +10,7 @@ from rich.console import Console
 
 from greedy_ensembles.cli.app import app, in_one_line
 from greedy_ensembles.cli.data import DataFolder
+from greedy_ensembles.cli.paths import check_folder, check_there
 from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def evaluate(
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--score", score, SCORES)
-    check_out(out)
+    check_there(runs)
+    check_folder(out)
     if save_predictions is not None and len(runs) != 1:
         raise ValueError(f"--save-predictions packs one run at a time, got {len(runs)}")
     with progress(not quiet) as predict:
@@ -103,12 +105,6 @@ def names(texts: list[str]) -> list[str]:
     if texts and not found:
         raise ValueError("--ood names no set; leave it out for the paper's sets")
     return found
-
-
-def check_out(folder: Path | None) -> None:
-    """Refuse, before anything is computed, a file where a folder is to be made."""
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ValueError(f"--out must be a folder, but {folder} is a file")
 
 
 @contextmanager

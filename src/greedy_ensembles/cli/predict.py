@@ -9,6 +9,7 @@ import typer
 from greedy_ensembles.cli.app import app, in_one_line
 from greedy_ensembles.cli.data import DataFolder
 from greedy_ensembles.cli.evaluate import BatchSize, Device
+from greedy_ensembles.cli.paths import check_file, check_there
 from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def predict(
     from greedy_ensembles.screening import judge, read_calibration, to_csv
     from greedy_ensembles.storage import write_bytes
 
-    if out is not None and out.is_dir():
-        raise ValueError(f"--out must be a file, but {out} is a folder")
+    check_file(out)
     subject = _open(run, model, device)
     calibration = read_calibration(subject)
     form = _form(subject, shape, calibration, root)
@@ -91,8 +91,8 @@ def calibrate(
         raise ValueError(f"{len(given.unreadable):,} of the images of --on could not be read; leave them out")
     found = find(subject, fpr, given, root)
     print(
-        f"Flags from a mutual information of {found.threshold:.4g} nats on: at most {100 * found.fpr:g} % of in-domain "
-        f"inputs, by {found.inputs:,} of them ({found.source})"
+        f"Inputs are flagged from a mutual information of {found.threshold:.4g} nats on: at most {100 * found.fpr:g} % "
+        f"of new in-domain inputs, as found from {found.inputs:,} ({found.source})"
     )
 
 
@@ -100,6 +100,7 @@ def _open(run: Path, model: str | None, device: str | None) -> "Subject":
     from greedy_ensembles.screening import open_subject
     from greedy_ensembles.training.problem import as_device
 
+    check_there([run])
     return open_subject(run, None if model is None else imported(model), as_device(device))
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from greedy_ensembles.cli.app import app, in_one_line
 from greedy_ensembles.cli.data import DataFolder
 from greedy_ensembles.cli.evaluate import BatchSize, Device, OwnModel, Quiet, names, progress
+from greedy_ensembles.cli.paths import check_file, check_there
 from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def report(
     from greedy_ensembles.training import load_run
     from greedy_ensembles.training.problem import as_device
 
-    if out.is_dir():
-        raise ValueError(f"--out must be a file, but {out} is a folder")
+    check_there(runs)
+    check_file(out)
     make_model, where = None if model is None else imported(model), as_device(device)
     if len(set(runs)) < len(runs):
         raise ValueError(f"{next(path for path in runs if runs.count(path) > 1)} is named twice")
@@ -63,7 +64,7 @@ def report(
     for found in findings.values():
         for note in found.notes:
             print(note, file=sys.stderr)
-    size = f"{out.stat().st_size / 1e6:.1f} MB"
+    size = f"{out.stat().st_size / 1e3:,.0f} kB"
     Console().print(f"Wrote {out} ({size})", soft_wrap=True, highlight=False, markup=False)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from greedy_ensembles.cli.app import app, in_one_line
 from greedy_ensembles.cli.data import DataFolder
-from greedy_ensembles.cli.evaluate import check_out
+from greedy_ensembles.cli.paths import check_folder
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,9 @@ def reproduce(
     out: Annotated[
         Path, typer.Option(help="Folder for runs and predictions, which several processes may share.")
     ] = Path("reproduction"),
-    page: Annotated[Path | None, typer.Option(help="Folder for the page; default: OUT/STUDY.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Folder for the page, whose records count as done; default: OUT/STUDY.")
+    ] = None,
     budget: Annotated[
         str, typer.Option(help="paper: its own settings; quick: tiny ones, a minute on a CPU, figures without meaning.")
     ] = "paper",
@@ -78,7 +80,8 @@ def reproduce(
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--budget", budget, BUDGETS)
-    check_out(out)
+    check_folder(out)
+    check_folder(page, "--page")  # not after days of training
     place = as_device(device)
     if study is None:
         if not listed:
@@ -109,10 +112,10 @@ def reproduce(
         asked, out = quick(asked, seeds or 2), out / "quick"
     wanted = jobs(asked, protocol) if part is None else only(jobs(asked, protocol), part)
     if listed:
-        show_jobs(asked, wanted, Shelf(out), device_found(place), root)
+        show_jobs(asked, wanted, Shelf(out, page), device_found(place), root)
         return
     if not page_only:
-        _work(asked, wanted, out, protocol, place, root, pack, not quiet)
+        _work(asked, wanted, out, page, protocol, place, root, pack, not quiet)
     _write(asked, out, page or out / study, protocol, place, root)
 
 
@@ -161,6 +164,7 @@ def _work(
     study: "Study",
     jobs: list["Job"],
     out: Path,
+    page: Path | None,
     protocol: "Protocol",
     device: "torch.device",
     root: Path | None,
@@ -184,7 +188,7 @@ def _work(
         if len(possible) < len(jobs):
             _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
         jobs = possible
-    work(study, jobs, Workshop(out, Sets(protocol, root), device, progress, pack), _say)
+    work(study, jobs, Workshop(out, Sets(protocol, root), device, progress, pack, page), _say)
 
 
 def _say(line: str) -> None:
@@ -199,7 +203,7 @@ def _write(
     from greedy_ensembles.experiments.reproduction.page import Circumstances, plural, write_page
     from greedy_ensembles.experiments.reproduction.records import Shelf
 
-    shelf = Shelf(out)
+    shelf = Shelf(out, folder)
     sections = gather(study, protocol, shelf)
     if not any(gathered.done or gathered.diverged for gathered in sections):
         others = f"; it has {', '.join(shelf.names()[:3])}, ..." if shelf.names() else ""

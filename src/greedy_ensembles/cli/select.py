@@ -8,7 +8,8 @@ import typer
 
 from greedy_ensembles.cli.app import app, in_one_line
 from greedy_ensembles.cli.data import DataFolder
-from greedy_ensembles.cli.evaluate import BatchSize, Device, OwnModel, Quiet, check_out, progress, wide_console
+from greedy_ensembles.cli.evaluate import BatchSize, Device, OwnModel, Quiet, progress, wide_console
+from greedy_ensembles.cli.paths import check_folder, check_there
 from greedy_ensembles.cli.train import imported
 
 
@@ -38,7 +39,9 @@ def select(
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--by", by, CRITERIA)
-    check_out(out)
+    check_choice("--on", on, ("validation", "test"))
+    check_there(runs)
+    check_folder(out)
     make_model = None if model is None else imported(model)
     with progress(not quiet) as predict:
         trials, measured_on, tried = try_strengths(

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.paths import check_folder
 
 
 @app.command("two-moons")
@@ -20,6 +21,7 @@ def two_moons(
     """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
     from greedy_ensembles.experiments import two_moons as study  # brings matplotlib, which --help can do without
 
+    check_folder(out)
     results = study.run(out, seed, progress=not quiet)
     table = Table("method", "lambda_M", "accuracy", "MI at the data", "MI far away")
     for result in results:
@@ -40,6 +42,7 @@ def illustrate(
     """Approximate a density on the line in three ways, and draw the paper's Figure 1."""
     from greedy_ensembles.experiments import illustrate as study
 
+    check_folder(out)
     results = study.run(out, seed)
     table = Table("divergence", *(result.approach for result in results))
     for name in study.GENERATORS:
@@ -63,6 +66,7 @@ def guarantee_study(
     """Measure how close greedy comes to the optimum on problems small enough to solve, for every f-divergence."""
     from greedy_ensembles.experiments import guarantee as study
 
+    check_folder(out)
     results = study.run(out, instances, seed, progress=not quiet)
     count = sum(len(result.measurements["best"]) for result in results)
     console = Console()

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from greedy_ensembles.cli.app import app, in_one_line
 from greedy_ensembles.cli.data import DataFolder
+from greedy_ensembles.cli.paths import check_folder
 
 if TYPE_CHECKING:
     from greedy_ensembles.data import ImageSet
@@ -52,6 +53,7 @@ def train(
     from greedy_ensembles.experiments.weightings import named_weighting
     from greedy_ensembles.training import fit
 
+    check_folder(out)
     changes = _changes(change or [])
     data = load(dataset, "train", root)
     if images is not None:
@@ -60,22 +62,27 @@ def train(
     recipe = _recipe(dataset, model, data.images.shape[1], changes)
     if data.note:
         print(f"{dataset}: {data.note}", file=sys.stderr)
-    ensemble = fit(
-        make_model,
-        data,
-        size=size,
-        method="deep" if strength is None else "greedy",
-        strength=strength,
-        weighting=None if strength is None else named_weighting(weighting, data, root),
-        recipe=recipe,
-        seed=seed,
-        validation=validation,
-        run_dir=out,
-        schedule=schedule,
-        device=device,
-        progress=not quiet,
-    )
-    Console().print(f"{len(ensemble)} members in {out}", soft_wrap=True, highlight=False)
+    try:
+        ensemble = fit(
+            make_model,
+            data,
+            size=size,
+            method="deep" if strength is None else "greedy",
+            strength=strength,
+            weighting=None if strength is None else named_weighting(weighting, data, root),
+            recipe=recipe,
+            seed=seed,
+            validation=validation,
+            run_dir=out,
+            schedule=schedule,
+            device=device,
+            progress=not quiet,
+        )
+    except KeyboardInterrupt as interruption:
+        interruption.add_note("Interrupted. The same command goes on from the last saved epoch.")
+        raise
+    count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
+    Console().print(f"{count} in {out}", soft_wrap=True, highlight=False)
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:
@@ -139,15 +146,20 @@ def imported(name: str) -> Callable[[], Any]:
     """Return a callable named package:function, found as Python finds modules, the current folder included."""
     from torch import nn
 
-    module, _, function = name.partition(":")
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise ValueError(f"--model must be package:function for a model of your own, got {name!r}")
     sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"--model {name} cannot be imported: {error}") from None
+    except Exception as error:  # of any kind: it is someone's own code
+        raise ValueError(f"--model {name} cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove("")
-    made = found() if callable(found) else found
+    try:
+        made = found() if callable(found) else found
+    except Exception as error:
+        raise ValueError(f"--model {name} cannot be called: {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"--model {name} must be a function that returns a torch.nn.Module, got {made!r}")
     return found  # type: ignore[no-any-return]

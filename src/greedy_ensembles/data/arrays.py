@@ -2,7 +2,7 @@
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -15,13 +15,22 @@ def read_arrays(path: Path) -> tuple[Bytes, Any]:
     """Return (images, labels or None) of a file; in an .npz they are called x and y, images and labels, or arr_0."""
     with path.open("rb") as file:
         try:
-            content = np.load(file, allow_pickle=False)
+            content = load_numbers(file)
             if isinstance(content, np.ndarray):
                 return channels_first(content, "it"), None
             with content as arrays:
                 return _by_name(arrays)
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{path} is not a file of uint8 images: {error}") from error
+
+
+def load_numbers(file: IO[bytes]) -> Any:
+    """Return what `numpy.load` does, without its advice to unpickle what it cannot read."""
+    begin = file.read(6)
+    file.seek(0)
+    if begin[:2] != b"PK" and begin != b"\x93NUMPY":
+        raise ValueError("it was not written by numpy.save or numpy.savez")
+    return np.load(file, allow_pickle=False)
 
 
 def _by_name(arrays: Any) -> tuple[Bytes, Any]:

@@ -7,6 +7,7 @@ is written, so a hostile name in an archive leads nowhere; links and devices in 
 import gzip
 import hashlib
 import io
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from PIL import Image, ImageChops, UnidentifiedImageError
+from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
 from greedy_ensembles.data.image_set import Bytes, fit_square, to_array
 
@@ -75,18 +76,30 @@ def assemble(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) ->
             raise ValueError(f"{source} holds pictures of several sizes: give the size to which they are to be resized")
         images[index] = picture
         seen.add(index)
+    if not count:
+        raise ValueError(f"{source} holds no pictures ({', '.join(sorted(SUFFIXES))})")
     if images is None or len(seen) != count:
-        raise ValueError(f"{source} holds {len(seen)} of {count or 'any'} pictures that were looked for")
+        raise ValueError(f"{source} holds {len(seen)} of {count} pictures that were looked for")
     return images
 
 
-def decode(content: bytes, name: str, size: int | None, channels: int, invert: bool = False) -> Bytes:
-    """Return one picture file as (channels, height, width)."""
+def decode(
+    content: bytes, name: str, size: int | None, channels: int, invert: bool = False, upright: bool = False
+) -> Bytes:
+    """Return one picture file as (channels, height, width); `upright` turns it as the camera says that it was held.
+
+    Published sets are taken as they are stored, as everyone takes them.
+    """
     try:
-        picture = Image.open(io.BytesIO(content)).convert("L" if channels == 1 else "RGB")
+        stored = Image.open(io.BytesIO(content))
+        if Image.getmodetype(stored.mode) != "L" or stored.mode.startswith("I;"):
+            raise ValueError(
+                f"{name} has pixels of {stored.mode!r}, beyond 8 bits, which would be cut off; save it with 8"
+            )
+        picture = (ImageOps.exif_transpose(stored) if upright else stored).convert("L" if channels == 1 else "RGB")
     except UnidentifiedImageError:  # whose own words name an object in memory
         raise ValueError(f"{name} is not a readable picture: it is of no format that is known here") from None
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, struct.error, Image.DecompressionBombError) as error:  # struct: from notes of cameras
         raise ValueError(f"{name} is not a readable picture: {error}") from error
     if invert:
         picture = ImageChops.invert(picture)
@@ -117,8 +130,8 @@ def digest(pictures: Iterable[str]) -> str:
 def _opened(path: Path) -> zipfile.ZipFile | tarfile.TarFile:
     try:
         return zipfile.ZipFile(path) if zipfile.is_zipfile(path) else tarfile.open(path)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is neither a folder nor a readable zip or tar: {error}") from error
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:  # tarfile says why on six lines
+        raise ValueError(f"{path} is neither a folder nor a picture nor a readable zip or tar") from error
 
 
 def _zipped(archive: zipfile.ZipFile, chosen: set[str]) -> Iterator[Named]:

@@ -56,7 +56,7 @@ def load(
     if form is None:
         raise FileNotFoundError(
             f"{name} ({split}) is not in {folder}: get it with `greedy-ensembles data download {name}`, "
-            "or name another data folder in GREEDY_ENSEMBLES_DATA"
+            "or name another data folder (root, or GREEDY_ENSEMBLES_DATA)"
         )
     images = form.read(folder, split, size).replace(name=name)
     for note in (quick_note(form, split, folder), _partial(entry, split, images)):
@@ -102,6 +102,8 @@ def check_split(entry: Entry, split: str) -> None:
     """Raise ValueError unless the set has that split."""
     corruption, slash, severity = split.partition("/")
     if entry.name != "cifar10c" or not slash:
+        if split not in entry.counts and len(entry.counts) == 1:
+            raise ValueError(f"{entry.name} has no split {split!r}, only {next(iter(entry.counts))!r}")
         check_choice("split", split, entry.counts)
         return
     check_choice("corruption", corruption, entry.counts)

@@ -104,7 +104,7 @@ class Gaussian:
         if self.overflow == "clip":
             return values.clamp_(self.low, self.high)
         if self.overflow == "wrap":
-            for part in values.split(1024):  # wrapping works in double precision: some at a time
+            for part in values.split(1024):  # wrapping takes copies, in double precision as a rule: some at a time
                 part.copy_(wrap(part, self.low, self.high, self.levels))
         return values
 
@@ -117,6 +117,10 @@ def wrap(values: Tensor, low: ArrayLike, high: ArrayLike, levels: int) -> Tensor
     """
     low, high = torch.as_tensor(low, dtype=torch.float64), torch.as_tensor(high, dtype=torch.float64)
     step = (high - low) / (levels - 1)
+    if (low == 0).all() and (step == 1).all() and levels & (levels - 1) == 0:
+        # Pixels: nothing of this rounds, in whatever precision, and it is several times faster.
+        whole = torch.trunc(values)
+        return whole.sub_(torch.floor(whole / levels).mul_(levels))
     # In double precision: in single, values that sit on a level would fall to the one below it.
     cells = torch.trunc((values.double() - low) / step)
     wrapped: Tensor = low + step * torch.remainder(cells, levels)

@@ -45,6 +45,10 @@ def calibrate(
         values, form, source = inputs.values, form_of(subject, root), "in-domain inputs of your own"
         if values.dtype == np.uint8 and values.ndim == 4:
             form = Form.of_images(values, form.classes)
+    if len(subject.ensemble) < 2:
+        raise ValueError(
+            f"{subject.folder} has one member, whose mutual information is 0 on every input; flags need two members"
+        )
     check_rate(fpr, len(values))  # before the members are put to work
     scores = judge(subject.ensemble, values).epistemic
     found = Calibration(threshold_at(scores, fpr), fpr, len(values), source, subject.weights, form)

@@ -1,7 +1,7 @@
 """The form in which an ensemble takes inputs, and the names of its classes, as far as they are known.
 
-A run folder holds neither, but the name of an image set, whose files have both. A calibration keeps them beside the
-weights, so that a calibrated run predicts on a machine that has no data set.
+A run folder holds the name of an image set, whose files have both, and of the shape no more than what its p* tells. A
+calibration keeps them beside the weights, so that a calibrated run predicts on a machine that has no data set.
 """
 
 import re
@@ -42,15 +42,16 @@ class Form:
 
 
 def form_of(subject: Subject, root: str | Path | None = None) -> Form:
-    """Return what the data set that a run was trained on tells of it, if its files are in the data folder."""
+    """Return what is known of a run's images: their shape from its p*, else from its data set if that is there."""
     name = trained_on(subject)
-    if name is None:
+    if name is None or subject.facts is None:
         return Form()
+    shape = subject.facts.image_shape
     splits = [split for split in SETS[name].counts if find(SETS[name], split, data_root(root))]
     if not splits:
-        return Form()
+        return Form(shape)
     images = load(name, min(splits), root)  # test before train: it is smaller
-    return Form.of_images(images.images, images.classes)
+    return Form.of_images(images.images, images.classes) if shape is None else Form(shape, images.classes)
 
 
 def trained_on(subject: Subject) -> str | None:

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from greedy_ensembles.data import ImageSet, pictures
-from greedy_ensembles.data.arrays import channels_first, read_arrays
+from greedy_ensembles.data.arrays import channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.screening.form import Form, Shape
 
@@ -79,7 +79,7 @@ def _picture(content: bytes, name: str, shape: Shape | None, counts: Counter[str
     if shape is None:
         raise ShapeUnknownError(name)
     channels, size, _ = shape
-    decoded = pictures.decode(content, name, size, channels)
+    decoded = pictures.decode(content, name, size, channels, upright=True)
     with Image.open(io.BytesIO(content)) as picture:  # readable, or it would not have been decoded
         grey = Image.getmodebase(picture.mode) == "L"
         _count(counts, (1 if grey else 3, picture.height, picture.width), shape)
@@ -107,7 +107,8 @@ def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:
 
 def _numbers(path: Path) -> np.ndarray:
     try:
-        values: Any = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            values: Any = load_numbers(file)
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{path} is not an array of numbers: {error}") from error
     if values.dtype == np.uint8 and values.ndim in (3, 4):

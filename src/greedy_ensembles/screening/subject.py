@@ -36,7 +36,7 @@ def open_subject(folder: Path, make_model: ModelFactory | None = None, device: t
     if not (folder / "ensemble.json").exists():
         raise FolderError(f"{folder} holds neither a run (run.json) nor a saved ensemble (ensemble.json)")
     if make_model is None:
-        raise ValueError(f"{folder} is a saved ensemble, which does not name its model; give it as package:function")
+        raise ValueError(f"{folder} is a saved ensemble, which does not name its model; give --model package:function")
     ensemble = Ensemble.load(folder, make_model, device)
     return Subject(folder, ensemble, _fingerprint(read_json(folder / "ensemble.json")["members"]), None)
 

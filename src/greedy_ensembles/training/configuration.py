@@ -75,7 +75,8 @@ def describe_data(data: Any) -> dict[str, Any] | None:
     """Return what a reader of a run must know of its image set; None for arrays, which have no name."""
     if not isinstance(data, ImageSet):
         return None
-    return {"name": data.name, "images": len(data), "source": data.source, "note": data.note}
+    shape = list(data.images.shape[1:])
+    return {"name": data.name, "images": len(data), "shape": shape, "source": data.source, "note": data.note}
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:

@@ -13,6 +13,7 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.configuration import describe, describe_data, provenance
 from greedy_ensembles.training.events import Callback, Epoch
 from greedy_ensembles.training.memory import check_memory
+from greedy_ensembles.training.notes import training_notes
 from greedy_ensembles.training.numerics import numerics
 from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.progress import ProgressBars
@@ -103,20 +104,23 @@ def fit(
             watchers.append(stack.enter_context(ProgressBars()).show)
         last: list[int] = []
 
-        def notify(event: Epoch) -> None:
-            last[:] = [event.member, event.epoch]  # not the event, whose model would be kept alive
+        def notify(events: list[Epoch]) -> None:
+            last[:] = [events[-1].member, events[-1].epoch]  # not the event, whose model would be kept alive
             if not watchers:
                 return
             with preserved_generators(problem.device):  # what watchers draw must not change what is trained
-                for watcher in watchers:
-                    watcher(event)
+                for event in events:
+                    for watcher in watchers:
+                        watcher(event)
 
         try:
             train(problem, store, notify)
         except KeyboardInterrupt as interruption:
             interruption.add_note(_how_to_go_on(last, run_dir))
             raise
-        return store.ensemble(problem.normalize)
+        ensemble = store.ensemble(problem.normalize)
+        ensemble.notes.update(training_notes(problem.configuration, describe_data(data), store.facts()))
+        return ensemble
 
 
 @contextmanager

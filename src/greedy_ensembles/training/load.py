@@ -1,5 +1,6 @@
 """Reading a run folder: what was asked, what happened, and the ensemble that came of it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from greedy_ensembles import models
 from greedy_ensembles.ensemble import Ensemble, ModelFactory, weights_file
 from greedy_ensembles.storage import FolderError, check_contained, damaged, require
+from greedy_ensembles.training.notes import training_notes
 from greedy_ensembles.training.run_folder import read_history, read_members, read_run, read_weights
 from greedy_ensembles.training.store import History
 
@@ -50,12 +52,15 @@ class Run:
         if make_model is None:
             raise ValueError(
                 f"{self.folder} was trained with a model of your own ({description}); "
-                "pass its factory, as in ge.load_run(folder, make_model)"
+                "pass its factory, as in ge.load_run(folder, make_model), or --model package:function to a command"
             )
         if self.make_model is None:
             _check_size(make_model, self.folder)
         members = read_weights(self.folder, make_model, self.device)
-        return Ensemble(members, self.configuration["recipe"].get("normalize"))
+        ensemble = Ensemble(members, self.configuration["recipe"].get("normalize"))
+        with suppress(KeyError, TypeError, ValueError):  # a folder from elsewhere may say what it likes
+            ensemble.notes.update(training_notes(self.configuration, self.information.get("data"), self.members))
+        return ensemble
 
 
 def load_run(folder: str | Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:

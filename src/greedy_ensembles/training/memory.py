@@ -1,13 +1,9 @@
 """Whether a training fits into memory, and how many members at once, known before it starts."""
 
-import contextlib
 import math
-import os
-from pathlib import Path
-
-import torch
 
 from greedy_ensembles.method import Bank
+from greedy_ensembles.training.free_memory import available_memory, gib
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.weighting_set import weighting_samples
 
@@ -27,14 +23,14 @@ def check_memory(problem: Problem) -> None:
     if bank and fixed > available:
         raise ValueError(
             f"{weighting_samples(problem)} samples of p* and the bank of {problem.size} members' outputs on them need "
-            f"{_gib(fixed)} ({_gib(bank)} for the bank), and {_gib(available)} are free on {problem.device}; "
+            f"{gib(fixed)} ({gib(bank)} for the bank), and {gib(available)} are free on {problem.device}; "
             "use a smaller p* set: Recipe(weighting_samples=...)"
         )
     if fixed + member > available:
         raise ValueError(
-            f"one member needs {_gib(member)} to train ({_gib(problem.footprint.state)} for weights, gradients and "
-            f"optimizer, the rest for a batch of {_rows(problem)} inputs) beside {_gib(fixed)} for p*, and "
-            f"{_gib(available)} are free on {problem.device}; use a smaller batch_size or weighting_batch_size"
+            f"one member needs {gib(member)} to train ({gib(problem.footprint.state)} for weights, gradients and "
+            f"optimizer, the rest for a batch of {_rows(problem)} inputs) beside {gib(fixed)} for p*, and "
+            f"{gib(available)} are free on {problem.device}; use a smaller batch_size or weighting_batch_size"
         )
 
 
@@ -78,23 +74,3 @@ def _rows(problem: Problem) -> int:
     recipe = problem.recipe
     samples = 0 if problem.weighting is None else recipe.weighting_batch_size or recipe.batch_size
     return min(recipe.batch_size, len(problem.train)) + samples
-
-
-def available_memory(device: torch.device) -> int | None:
-    """Return the bytes that can still be allocated on a device, or None where the system does not say."""
-    if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by PyTorch, for the next one
-        return int(torch.cuda.mem_get_info(device)[0]) + held
-    limits = []
-    with contextlib.suppress(OSError), Path("/proc/meminfo").open() as lines:
-        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError):  # of a container; the file says "max" where there is none
-        group = Path("/sys/fs/cgroup")
-        limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    if not limits and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(limits, default=None)
-
-
-def _gib(count: float) -> str:
-    return f"{count / 2**30:.1f} GiB"

@@ -20,6 +20,7 @@ from greedy_ensembles.method.weighting import Gaussian, Weighting, moments
 from greedy_ensembles.training.configuration import describe, describe_model, describe_weighting
 from greedy_ensembles.training.examples import Examples, as_examples
 from greedy_ensembles.training.footprint import Footprint, measure_footprint
+from greedy_ensembles.training.free_memory import check_examples
 from greedy_ensembles.training.numerics import memory_format, placed
 from greedy_ensembles.training.recipe import Augmentation, Loss, Recipe, as_augmentation
 from greedy_ensembles.training.seeds import generator, preserved_generators, seed_global_generators
@@ -145,6 +146,7 @@ def pose(
             "data": examples.digest(),
             "model": describe_model(model),
         }
+    check_examples(examples, device)
     examples = examples.to(device)
     return Problem(
         make_model=make_model,

@@ -109,6 +109,8 @@ class Recipe:
         if self.augment is not None and not callable(self.augment):
             check_choice("augment", self.augment, ["flip_crop"])
         object.__setattr__(self, "normalize", as_normalize(self.normalize))
+        if isinstance(self.milestones, str) or not isinstance(self.milestones, Iterable):
+            raise TypeError(f"milestones must be a list of epochs, as in [30, 60]; got {self.milestones!r}")
         object.__setattr__(self, "milestones", tuple(self.milestones))
         if self.milestones and self.schedule != "milestones":
             raise ValueError(f"milestones need schedule='milestones', but schedule is {self.schedule!r}")

@@ -107,6 +107,10 @@ class RunFolder:
         storage.write_json(weights.with_name("member.json"), {**member.facts, "files": files})
         self.finished = member.number
 
+    def facts(self) -> list[dict[str, Any]]:
+        """Return what became of the finished members."""
+        return read_members(self.path)
+
     def ensemble(self, normalize: Normalize | None) -> Ensemble:
         """Return all finished members; weights that were trained here stay on disk until they are used."""
         return Ensemble([*self._earlier, *self._trained_here()], normalize)

@@ -24,7 +24,7 @@ from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.store import Finished, Store
 from greedy_ensembles.training.weighting_set import WeightingSet
 
-Notify = Callable[[Epoch], None]
+Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 
 #: From a problem to the size of a group.
 SCHEDULES: dict[str, Callable[[Problem], int]] = {"sequential": lambda problem: 1, "concurrent": members_at_once}
@@ -67,8 +67,7 @@ def _train_group(
     if members[0].epoch < problem.recipe.epochs:
         engine = make_engine(members, problem, weighting)
         while members[0].epoch < problem.recipe.epochs:
-            for event in _train_one_epoch(engine, members, problem, store):
-                notify(event)
+            notify(_train_one_epoch(engine, members, problem, store))
         del engine  # and what it keeps on the device
     for member in members:
         member.select_best()

@@ -46,19 +46,25 @@ class StackedEngine(Engine):
 
     def train_epoch(self) -> list[Losses]:
         """Train every member for one epoch, each against the bank and the members before it in the group."""
-        problem, members = self._problem, self._members
+        problem, members, weighting = self._problem, self._members, self._weighting
         with torch.no_grad():
             torch._foreach_copy_(self._places, self._own)
-        batches = in_batches(torch.stack([shuffled(problem, m) for m in members]), problem.recipe.batch_size)
-        totals = torch.zeros(2, len(members), dtype=torch.float64)
+        order = torch.stack([shuffled(problem, member) for member in members])
+        batches = in_batches(order, problem.recipe.batch_size)
+        labels = in_batches(problem.examples.labels[order], problem.recipe.batch_size)
         steps, rate = len(batches), 1.0
-        for number, indices in enumerate(batches):
-            step = members[0].epoch * steps + number
+        numbers = range(members[0].epoch * steps, (members[0].epoch + 1) * steps)
+        samples = [None if weighting is None else weighting.indices(step) for step in numbers]
+        losses, terms = [], []
+        for step, indices, targets, chosen in zip(numbers, batches, labels, samples, strict=True):
             rate = learning_rate_factor(problem.recipe, step / steps)
             set_learning_rate(self._optimizer, rate)
-            self._step(step, indices, totals)
+            loss, term = self._step(indices, targets, chosen)
+            losses.append(loss * indices.shape[1])
+            terms.append(term)
         self._give_back(rate)
-        return as_losses(totals, sum(indices.shape[1] for indices in batches), steps, members, self._weighting)
+        totals = torch.stack([torch.stack(part).sum(dim=0, dtype=torch.float64) for part in (losses, terms)])
+        return as_losses(totals, sum(indices.shape[1] for indices in batches), steps, members, weighting)
 
     @torch.no_grad()
     def are_finite(self) -> list[bool]:
@@ -82,30 +88,29 @@ class StackedEngine(Engine):
             correct += (predicted == problem.examples.labels[indices]).sum(dim=1)
         return list(correct.tolist())
 
-    def _step(self, step: int, indices: Tensor, totals: Tensor) -> None:
-        """Take a step with these examples, (members, batch)."""
+    def _step(self, indices: Tensor, targets: Tensor, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Take a step with these examples, (members, batch), and samples of p*; return every member's loss and term.
+
+        Classes come before rows in what loss and coupling are computed from: a softmax of few classes is faster so.
+        """
         problem, weighting = self._problem, self._weighting
-        flat = indices.flatten()
-        inputs = problem.inputs(problem.examples.inputs(flat)).unflatten(0, indices.shape)
-        targets = problem.examples.labels[flat]
-        if weighting is None:
-            logits = self._model(inputs)
-            objective = losses = _cross_entropies(logits, targets)
+        inputs = problem.inputs(problem.examples.inputs(indices.flatten())).unflatten(0, indices.shape)
+        if weighting is None or chosen is None:
+            losses = cross_entropy(self._model(inputs).mT, targets, reduction="none").mean(dim=1)
+            terms, objective = torch.zeros_like(losses), losses
         else:
             assert problem.coupling is not None  # who has a p* has a coupling
-            chosen = weighting.indices(step)
             samples = problem.inputs(weighting.samples[chosen])
-            both = self._model(torch.cat([inputs, samples.expand(len(indices), *samples.shape)], dim=1))
-            logits, others = both.split([indices.shape[1], len(chosen)], dim=1)
-            losses = _cross_entropies(logits, targets)
-            outputs = problem.outputs(others.flatten(0, 1)).unflatten(0, others.shape[:2])
-            terms = problem.coupling.terms(outputs, weighting.bank.at(chosen))
-            totals[1] += terms.detach()
+            both = self._model(torch.cat([inputs, samples.expand(len(indices), *samples.shape)], dim=1)).mT
+            logits, others = both.split([indices.shape[1], len(chosen)], dim=2)
+            losses = cross_entropy(logits, targets, reduction="none").mean(dim=1)
+            terms = problem.coupling.terms(problem.outputs(others).mT, weighting.bank.at(chosen))
             objective = losses + terms
-        totals[0] += losses.detach() * indices.shape[1]
-        self._optimizer.zero_grad()
-        objective.sum().backward()
+        for leaf in self._leaves:  # what the optimizer's zero_grad does, without its record for profilers
+            leaf.grad = None
+        objective.backward(torch.ones_like(objective))
         self._optimizer.step()
+        return losses.detach(), terms.detach()
 
     def _give_back(self, rate: float) -> None:
         """Give weights, optimizer states and learning rate to the members."""
@@ -128,12 +133,6 @@ class StackedEngine(Engine):
                     own.append(member.optimizer.state[parameter].setdefault(name, torch.empty_like(place)))
                     places.append(place)
         return own, places
-
-
-def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean loss of every member, from logits (members, n, classes) and all targets in one row."""
-    losses: Tensor = cross_entropy(logits.flatten(0, 1), targets, reduction="none")
-    return losses.view(logits.shape[:2]).mean(dim=1)
 
 
 def _keep_freed_memory() -> None:

@@ -20,8 +20,11 @@ class StackedModel:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Send every member's inputs through it."""
+        after_linear = False
         for layer, parameters in self._layers:
-            x = _apply(layer, parameters, x)
+            # In place where that is allowed: no one else needs what a linear layer returned.
+            x = x.relu_() if after_linear and isinstance(layer, nn.ReLU) else _apply(layer, parameters, x)
+            after_linear = isinstance(layer, nn.Linear)
         return x
 
 
@@ -30,6 +33,8 @@ def _apply(layer: nn.Module, parameters: dict[str, Tensor], x: Tensor) -> Tensor
         return layer(x)  # type: ignore[no-any-return]
     if isinstance(layer, nn.Linear):
         weight, bias = parameters["weight"], parameters.get("bias")
+        if x.ndim == 3:
+            return Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
         return Linear.apply(x.flatten(1, -2), weight, bias).unflatten(1, x.shape[1:-1])  # type: ignore[no-any-return, no-untyped-call]
     return vmap(lambda own, rows: functional_call(layer, own, (rows,)))(parameters, x)  # type: ignore[no-any-return]
 

@@ -54,6 +54,10 @@ class Store(Protocol):
         """Keep a finished member."""
         ...
 
+    def facts(self) -> list[dict[str, Any]]:
+        """Return what became of the finished members."""
+        ...
+
     def ensemble(self, normalize: Normalize | None) -> Ensemble:
         """Return all finished members."""
         ...
@@ -64,6 +68,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._members: list[nn.Module] = []
+        self._facts: list[dict[str, Any]] = []
 
     @property
     def finished(self) -> int:
@@ -85,8 +90,13 @@ class MemoryStore:
         """Do nothing."""
 
     def add(self, member: Finished) -> None:
-        """Keep the model of a finished member."""
+        """Keep the model of a finished member, and what became of it."""
         self._members.append(member.model)
+        self._facts.append(member.facts)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Return what became of the finished members."""
+        return self._facts
 
     def ensemble(self, normalize: Normalize | None) -> Ensemble:
         """Return all finished members."""

@@ -6,6 +6,7 @@ import pytest
 from greedy_ensembles.experiments.reproduction.cost import Device
 from greedy_ensembles.experiments.reproduction.gather import gather
 from greedy_ensembles.experiments.reproduction.page import Circumstances, write_page
+from greedy_ensembles.experiments.reproduction.records import Shelf
 from greedy_ensembles.experiments.reproduction.study import Protocol
 from greedy_ensembles.experiments.studies import STUDIES
 
@@ -46,7 +47,7 @@ def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
         "![m-5-radar](m-5-radar.png)",
     ):
         assert part in text, part
-    assert {"mnist.md", "study.json", "m-5.csv", "m-5.json", "m-5.tex", "m-5-radar.png"} == {
+    assert {"mnist.md", "study.json", "records", "m-5.csv", "m-5.json", "m-5.tex", "m-5-radar.png"} == {
         file.name for file in path.parent.iterdir()
     }
 
@@ -83,10 +84,22 @@ def test_your_own_reading_is_kept_and_shown(page, tmp_path):
 def test_the_facts_of_every_run_are_there_and_name_no_path(page):
     path = page(mnist(1), but=[3])
     facts = json.loads((path.parent / "study.json").read_text())
-    assert [run["seed"] for run in facts["runs"]] == [0, 0, 100]
     assert facts["missing"] == ["mnist-PreResNet8-M5-greedy-0.1-seed100"]
-    assert facts["runs"][0]["seconds"] == 10.0
-    assert "somewhere" not in json.dumps(facts)
+    records = [json.loads((path.parent / "records" / f"{name}.json").read_text()) for name in facts["runs"]]
+    assert [record["information"]["configuration"]["seed"] for record in records] == [0, 0, 100]
+    assert records[0]["seconds"] == 10.0
+    assert "somewhere" not in json.dumps([facts, records])
+
+
+def test_a_page_is_made_again_from_its_own_records(page, tmp_path):
+    study = mnist(1)
+    before = page(study, but=[3])
+    text = before.read_text()
+    sections = gather(study, Protocol(), Shelf(tmp_path / "empty", before.parent))
+    assert len(sections[0].missing) == 1
+    circumstances = Circumstances(["reproduce", "it"], Protocol(), HERE)
+    again = write_page(study, sections, tmp_path / "again", circumstances).read_text()
+    assert again.partition("## How")[0] == text.partition("## How")[0]
 
 
 def test_a_cap_on_ood_images_is_told(page):

@@ -9,6 +9,7 @@ from greedy_ensembles.report.page.pictures import coloured
 from greedy_ensembles.report.page.records import (
     Cell,
     Evaluated,
+    Gallery,
     OodView,
     Page,
     Part,
@@ -69,9 +70,10 @@ def page(tmp_path_factory):
         type(curves)(**{**vars(curves), "title": t, "image": m}) for t, m in zip(("deep", "1"), maps, strict=True)
     ]
     picture = Picture(maps[0], "A black square.", ["0.10", "0.20"])
-    views = [OodView(name, "Noise.", [rates, rates], [picture]) for name in ("uniform", "gaussian")]
+    gallery = Gallery("Most certain", [picture] * 12)
+    views = [OodView(name, "Noise.", [rates, rates], [gallery]) for name in ("uniform", "gaussian")]
     wheel = radar("A triangle.", ["uniform", "gaussian", "a rather long one"], {"a": [0.9, 0.8, 0.7], "b": [0.6] * 3})
-    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], wheel, views, [picture])
+    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], wheel, views, [gallery, gallery])
     planes = Planes(slides, ["deep: 0.1", "1: 0.2"], ("#000000", "#ffff00"), "0.69")
     run = TrainedRun("greedy, seed 0 (runs/greedy)", "Selected epochs: 1.", [curves], members, '{"seed": 0}')
     part = Part("mnist", "part-1", table, [run], ["Not finished."], evaluated, planes)
@@ -171,6 +173,17 @@ def test_one_ood_set_is_shown_at_a_time(opened):
         "(s => { s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })(document.querySelector('select'))"
     )
     assert opened.run(shown) == [False, True]
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+def test_galleries_are_shown_as_large_as_they_are_meant_and_wrap_on_a_phone(browser, page, width):
+    browser.open(page, width=width)
+    assert browser.run("document.querySelector('h4').innerText") == "Most certain"
+    images = "[...document.querySelector('.pictures').querySelectorAll('img')]"
+    assert browser.run(f"{images}.map((i) => [i.offsetWidth, i.offsetHeight])") == [[64, 64]] * 12
+    rows = browser.run(f"new Set({images}.map((i) => i.getBoundingClientRect().top)).size")
+    assert rows == (3 if width == 400 else 1)
+    assert browser.run(f"Math.max(...{images}.map((i) => i.getBoundingClientRect().right)) <= innerWidth")
 
 
 def test_a_line_is_switched_off_and_on(opened):

@@ -105,8 +105,8 @@ def test_a_radar_needs_three_sets(comparison):
 def test_images_are_shown_where_they_are_known(comparison):
     images = {"mnist": np.zeros((80, 1, 4, 4), np.uint8), "dtd": np.zeros((40, 1, 4, 4), np.uint8)}
     shown = evaluated(comparison, images)
-    assert [len(view.pictures) for view in shown.sets] == [0, 0, 10]
-    assert len(shown.in_domain) == 10
+    assert [len(view.galleries) for view in shown.sets] == [0, 0, 3]
+    assert len(shown.in_domain) == 3
     assert "half of it" in shown.sets[2].summary
 
 

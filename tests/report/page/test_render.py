@@ -14,6 +14,7 @@ from greedy_ensembles.report.page.charts import line_chart, radar
 from greedy_ensembles.report.page.records import (
     Cell,
     Evaluated,
+    Gallery,
     OodView,
     Page,
     Part,
@@ -56,11 +57,11 @@ def hostile_page():
     x = np.array([1.0, 2.0])
     chart = line_chart(HOSTILE, HOSTILE, HOSTILE, HOSTILE, {HOSTILE: (x, x)})
     table = Table(HOSTILE, [HOSTILE], [[Cell(HOSTILE, HOSTILE)]])
-    picture = Picture("data:image/png;base64,", HOSTILE, [HOSTILE])
+    gallery = Gallery(HOSTILE, [Picture("data:image/png;base64,", HOSTILE, [HOSTILE])])
     run = TrainedRun(HOSTILE, HOSTILE, [chart], [HOSTILE], HOSTILE)
-    view = OodView(HOSTILE, HOSTILE, [chart], [picture])
+    view = OodView(HOSTILE, HOSTILE, [chart], [gallery])
     wheel = radar(HOSTILE, [HOSTILE] * 3, {HOSTILE: [0.5, 0.6, 0.7]})
-    evaluated = Evaluated([table], [HOSTILE], [HOSTILE], wheel, [view], [picture])
+    evaluated = Evaluated([table], [HOSTILE], [HOSTILE], wheel, [view], [gallery])
     planes = Planes([chart], [HOSTILE], ("#000000", "#ffffff"), HOSTILE)
     return Page(HOSTILE, [Part(HOSTILE, "part-1", table, [run], [HOSTILE], evaluated, planes)])
 

@@ -47,11 +47,12 @@ class Workshop:
     device: torch.device
     progress: bool = True
     pack: bool = True
+    kept: Path | None = None  #: a page's folder, whose records count as well
 
     @property
     def shelf(self) -> Shelf:
         """Where records go."""
-        return Shelf(self.out)
+        return Shelf(self.out, self.kept)
 
     def folder(self, job: Job) -> Path:
         """Return the run folder of a job."""

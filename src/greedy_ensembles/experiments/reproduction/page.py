@@ -1,7 +1,8 @@
 """The page of a study: a Markdown file with tables, pictures and a reading, and all of it as CSV, JSON and LaTeX.
 
 STUDY.md          the page
-study.json        what was run: settings, seeds, machines, dates, seconds, versions, commits
+study.json        what was asked for, which runs there are, and which are missing
+records/          every run: figures, settings, seed, machine, date, seconds, versions, commit
 SECTION.csv, ...  figures of a section, unrounded; SECTION-*.png, its pictures
 reading.md        yours: what you write there stands at the end of the page, and is never overwritten
 """
@@ -25,7 +26,7 @@ from greedy_ensembles.experiments.reproduction.extras import (
 from greedy_ensembles.experiments.reproduction.gather import Gathered
 from greedy_ensembles.experiments.reproduction.pictures import write_section_pictures
 from greedy_ensembles.experiments.reproduction.reading import read
-from greedy_ensembles.experiments.reproduction.records import Record
+from greedy_ensembles.experiments.reproduction.records import KEPT, Record, keep
 from greedy_ensembles.experiments.reproduction.study import Job, Protocol, Study
 from greedy_ensembles.experiments.reproduction.summary import summary
 from greedy_ensembles.report.evaluation import to_markdown, write_tables
@@ -70,6 +71,7 @@ def write_page(
     write_bytes(page, ["\n\n".join(part for part in parts if part).encode() + b"\n"])
     content = _facts(study, sections, circumstances)
     write_bytes(folder / "study.json", [json.dumps(content, indent=2).encode() + b"\n"])
+    keep(_records(sections).values(), folder)
     return page
 
 
@@ -151,7 +153,7 @@ def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> s
         f"- {plural(len(records))}, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
         f"- on {'; '.join(devices)}",
         f"- {'; '.join(versions)}; commit {', '.join(commits)}",
-        "- every run, with its seed, settings and machine: [study.json](study.json)",
+        f"- every run, with its seed, settings and machine: [{KEPT}]({KEPT})",
     ]
     return lines[0] + "\n\n" + "\n".join(lines[1:])
 
@@ -171,22 +173,6 @@ def _facts(study: Study, sections: Sequence[Gathered], circumstances: Circumstan
         "greedy_ensembles": __version__,
         "command": list(circumstances.command),
         "protocol": dataclasses.asdict(circumstances.protocol),
-        "runs": [_run(job, record) for job, record in _records(sections).items()],
+        "runs": [record.name for record in _records(sections).values()],
         "missing": list(missing),
-    }
-
-
-def _run(job: Job, record: Record) -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "case": dataclasses.asdict(job.case),
-        "seed": job.seed,
-        "status": record.status,
-        "message": record.message,
-        "seconds": record.seconds,
-        "epoch_seconds": record.epoch_seconds,
-        "prediction": record.prediction,
-        "recipe": record.information.get("configuration", {}).get("recipe"),
-        "data": {key: record.information.get("data", {}).get(key) for key in ("name", "images", "note")},
-        **record.machine,
     }

@@ -1,12 +1,13 @@
 """What is kept of a run when it is done: a small file with its figures, times and machine, beside its predictions.
 
 Records are enough for all tables of a page; curves and histograms need the packed predictions, too. Neither needs
-weights or data, so pages can be built elsewhere.
+weights or data, so pages can be built elsewhere. A page keeps the records that it was made from in its own folder, so a
+study can be continued from there alone.
 """
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from greedy_ensembles.experiments.reproduction.study import Job, Study
 from greedy_ensembles.training import Run
 
 DONE, DIVERGED = "done", "diverged"
+#: The folder of records beside a page.
+KEPT = "records"
 _MACHINE = ("started", "command", "device", "versions", "git_commit")
 
 
@@ -40,14 +43,19 @@ class Record:
 
 
 class Shelf:
-    """The folder of records and packed predictions, `predictions` under the folder that processes share."""
+    """The folder of records and packed predictions, `predictions` under the folder that processes share.
 
-    def __init__(self, out: Path) -> None:
-        self.folder = out / "predictions"
+    kept : a page's folder; records that it keeps count as well.
+    """
+
+    def __init__(self, out: Path, kept: Path | None = None) -> None:
+        self.folder, self._kept = out / "predictions", kept
 
     def read(self, job: Job) -> Record | None:
         """Return the record of a job, None if there is none."""
         file = self._file(job.name)
+        if not file.exists() and self._kept is not None:
+            file = self._kept / KEPT / file.name
         if not file.exists():
             return None
         content = storage.read_json(file)
@@ -71,6 +79,18 @@ class Shelf:
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.json"
+
+
+def keep(records: Iterable[Record], page: Path) -> None:
+    """Write records into a page's folder, without what is true on one machine alone: predictions and paths."""
+    folder = page / KEPT
+    folder.mkdir(parents=True, exist_ok=True)
+    for record in records:
+        information = dict(record.information)
+        if "data" in information:
+            information["data"] = {**information["data"], "source": ""}
+        moved = dataclasses.replace(record, information=information, packed=())
+        storage.write_json(folder / f"{record.name}.json", dataclasses.asdict(moved))
 
 
 def is_complete(record: Record | None, study: Study) -> bool:

@@ -12,8 +12,8 @@ from greedy_ensembles.metrics import auroc, average_precision, precision_recall_
 from greedy_ensembles.report.evaluation.lines import IN_DOMAIN, OOD, Column, footnotes, marks_of, spelled, titles
 from greedy_ensembles.report.page import charts
 from greedy_ensembles.report.page.charts import Chart, Frame, Radar, Series, line_chart
-from greedy_ensembles.report.page.pictures import examples
-from greedy_ensembles.report.page.records import Cell, Evaluated, OodView, Picture, Table
+from greedy_ensembles.report.page.pictures import galleries
+from greedy_ensembles.report.page.records import Cell, Evaluated, Gallery, OodView, Table
 from greedy_ensembles.report.scores import Averages, average_scores
 from greedy_ensembles.report.thinning import thin
 
@@ -36,11 +36,12 @@ def evaluated(comparison: Comparison, images: Mapping[str, Bytes]) -> Evaluated:
         _view(result, scores, comparison.first.score, images.get(result.name))
         for result, scores in zip(comparison.first.ood, averages, strict=True)
     ]
-    pictures: list[Picture] = []
+    known: list[Gallery] = []
     if averages and inside.name in images:
-        pictures = examples(images[inside.name], inside.name, {m: pair[0] for m, pair in averages[0].items()})
+        scores = {method: pair[0] for method, pair in averages[0].items()}
+        known = galleries(images[inside.name], inside.name, scores, _spoken(comparison.first.score))
     methods = [method.label for method in comparison.methods]
-    return Evaluated(tables, _notes(comparison, tables), methods, _radar(comparison), views, pictures)
+    return Evaluated(tables, _notes(comparison, tables), methods, _radar(comparison), views, known)
 
 
 def _notes(comparison: Comparison, tables: Sequence[Table]) -> list[str]:
@@ -103,14 +104,19 @@ def _averages(comparison: Comparison, number: int) -> Averages:
 
 
 def _view(result: OutOfDistribution, scores: Averages, score: str, images: Bytes | None) -> OodView:
-    label = score.replace("_", " ")
+    label = _spoken(score)
     inside = len(next(iter(scores.values()))[0])
     note = f" Note: {result.note}." if result.note else ""
     summary = f"{result.images:,} OOD images (the positive class) against {inside:,} in-domain ones, by {label}.{note}"
     shown = [_roc(result.name, scores), _precision_recall(result.name, scores)]
     shown += [_histogram(method, number, pair, scores, label) for number, (method, pair) in enumerate(scores.items())]
-    pictures = [] if images is None else examples(images, result.name, {m: pair[1] for m, pair in scores.items()})
-    return OodView(result.name, summary, shown, pictures)
+    outside = {method: pair[1] for method, pair in scores.items()}
+    found = [] if images is None else galleries(images, result.name, outside, label)
+    return OodView(result.name, summary, shown, found)
+
+
+def _spoken(score: str) -> str:
+    return score.replace("_", " ")
 
 
 def _roc(name: str, scores: Averages) -> Chart:

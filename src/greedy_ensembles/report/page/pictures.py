@@ -8,9 +8,9 @@ import numpy as np
 from PIL import Image
 
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.report.page.records import Picture
+from greedy_ensembles.report.page.records import Gallery, Picture
 
-EXAMPLES = 10
+_EXAMPLES = 8  # of each kind: a row on most screens
 _SEED = 0
 
 
@@ -21,16 +21,31 @@ def png_address(picture: Image.Image) -> str:
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def examples(images: Bytes, name: str, scores: Mapping[str, np.ndarray], count: int = EXAMPLES) -> list[Picture]:
-    """Return images drawn by lot, in order of the last method's score, with the scores of all methods."""
-    lot = np.random.default_rng(_SEED).permutation(len(images))[:count]
+def galleries(
+    images: Bytes, name: str, scores: Mapping[str, np.ndarray], label: str, count: int = _EXAMPLES
+) -> list[Gallery]:
+    """Return the images of the lowest and of the highest scores, and some drawn by lot, with the scores of all methods.
+
+    The last method's score decides, and puts them in order; `label` is what the score is called. Extremes say what the
+    ensemble takes for known and for strange; only those drawn by lot show what is usual.
+    """
     last = list(scores.values())[-1]
-    return [_example(images[index], name, index, scores) for index in sorted(lot, key=lambda index: float(last[index]))]
+    order = np.argsort(last, kind="stable")
+    lot = np.random.default_rng(_SEED).permutation(len(images))[:count]
+    chosen = {
+        f"Most certain: the lowest {label}": order[:count],
+        f"Least certain: the highest {label}": order[::-1][:count],
+        "Drawn by lot": lot[np.argsort(last[lot], kind="stable")],
+    }
+    return [
+        Gallery(title, [_example(images[index], name, index, scores) for index in indices.tolist()])
+        for title, indices in chosen.items()
+    ]
 
 
 def _example(image: Bytes, name: str, index: int, scores: Mapping[str, np.ndarray]) -> Picture:
     pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))
-    figures = [f"{values[index]:.2f}" for values in scores.values()]
+    figures = [f"{values[index]:.3f}" for values in scores.values()]
     said = ", ".join(f"{method} {figure}" for method, figure in zip(scores, figures, strict=True))
     return Picture(png_address(Image.fromarray(pixels)), f"Image {index} of {name}; score: {said}", figures)
 

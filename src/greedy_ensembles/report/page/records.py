@@ -48,6 +48,14 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Gallery:
+    """Images that have something in common."""
+
+    title: str
+    pictures: Sequence[Picture]
+
+
+@dataclass(frozen=True)
 class TrainedRun:
     """One run: charts over its epochs, and all that it was asked to do."""
 
@@ -65,7 +73,7 @@ class OodView:
     name: str
     summary: str
     charts: Sequence[Chart]
-    pictures: Sequence[Picture] = ()
+    galleries: Sequence[Gallery] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Evaluated:
     methods: Sequence[str]
     radar: Radar | None
     sets: Sequence[OodView]
-    in_domain: Sequence[Picture] = ()
+    in_domain: Sequence[Gallery] = ()
 
 
 @dataclass(frozen=True)
