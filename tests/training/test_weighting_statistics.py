@@ -53,6 +53,6 @@ def test_by_running_statistics_the_diversity_term_does(blobs, schedule):
 
 def test_a_model_that_mixes_rows_is_refused_with_the_way_out(blobs):
     recipe = ge.Recipe(epochs=1, weighting_statistics="batch")
-    with pytest.raises(ValueError, match="needs samples of p\\* to share a pass .* use 'running'"):
+    with pytest.raises(ValueError, match=r"needs samples of p\* to share a pass .* use 'running'"):
         ge.fit(Mixing, blobs, size=2, strength=1.0, recipe=recipe, progress=False, device="cpu")
     ge.fit(Mixing, blobs, size=2, method="deep", recipe=recipe, progress=False, device="cpu")  # which has no p*
