@@ -1,6 +1,5 @@
 """Commands about data sets: ``greedy-ensembles data list | status | download | check``."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,10 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from greedy_ensembles.cli.app import app, in_one_line
-
-DataFolder = Annotated[
-    Path | None, typer.Option("--root", help="The data folder; default: GREEDY_ENSEMBLES_DATA, else a cache folder.")
-]
+from greedy_ensembles.cli.options import DataFolder, Quiet
 
 data_app = typer.Typer(no_args_is_help=True, help="List, find, download and check the data sets.")
 app.add_typer(data_app, name="data")
@@ -59,7 +55,7 @@ def data_status(root: DataFolder = None) -> None:
 def data_download(
     names: Annotated[list[str], typer.Argument(help="Names of data sets, as `data list` shows them.")],
     root: DataFolder = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Download data sets from their publishers, check their hashes and unpack them."""
     from greedy_ensembles.data import download

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from greedy_ensembles.cli.app import app, in_one_line
-from greedy_ensembles.cli.data import DataFolder
+from greedy_ensembles.cli.options import BatchSize, DataFolder, Device, OwnModel, Quiet
 from greedy_ensembles.cli.paths import check_folder, check_there
 from greedy_ensembles.cli.train import imported
 
@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from greedy_ensembles.benchmark.sources import Predict
     from greedy_ensembles.data import ImageSet
     from greedy_ensembles.ensemble import Ensemble
-
-OwnModel = Annotated[
-    str | None, typer.Option("--model", help="package:function, for runs that were trained with such a model.")
-]
-Device = Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")]
-BatchSize = Annotated[
-    int | None, typer.Option(help="How many images a member sees at once; default: 64 on the CPU, 1024 on CUDA.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 
 
 @app.command("evaluate")

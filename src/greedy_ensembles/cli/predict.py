@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from greedy_ensembles.cli.app import app, in_one_line
-from greedy_ensembles.cli.data import DataFolder
-from greedy_ensembles.cli.evaluate import BatchSize, Device
+from greedy_ensembles.cli.options import BatchSize, DataFolder, Device
 from greedy_ensembles.cli.paths import check_file, check_there
 from greedy_ensembles.cli.train import imported
 

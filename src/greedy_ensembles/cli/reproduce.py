@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from greedy_ensembles.cli.app import app, in_one_line
-from greedy_ensembles.cli.data import DataFolder
+from greedy_ensembles.cli.options import DataFolder, Device, Quiet
 from greedy_ensembles.cli.paths import check_folder
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def reproduce(
     page_only: Annotated[
         bool, typer.Option("--page-only", help="Train nothing; write the page of what there is.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")] = None,
+    device: Device = None,
     root: DataFolder = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
     from greedy_ensembles.checks import check_choice
@@ -82,17 +82,17 @@ def reproduce(
     check_choice("--budget", budget, BUDGETS)
     check_folder(out)
     check_folder(page, "--page")  # not after days of training
-    place = as_device(device)
+    place, tiny = as_device(device), budget == "quick" and study is not None
+    protocol = _protocol(fast, schedule, precision, weighting_batch, statistics, ood_images, tiny)
     if study is None:
         if not listed:
             raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
-        protocol = _protocol(fast, schedule, precision, weighting_batch, statistics, ood_images, False)
         show_studies(list(STUDIES.values()), protocol, device_found(place), root)
         return
     check_choice("STUDY", study, STUDIES)
     asked = STUDIES[study]
     if asked.special is not None and listed:
-        show_studies([asked], _protocol(False, None, None, None, statistics, None, False), device_found(place), root)
+        show_studies([asked], protocol, device_found(place), root)
         return
     if asked.special is not None:
         asked.special(page or out / study, not quiet)
@@ -106,8 +106,6 @@ def reproduce(
         epochs=epochs,
         strengths=_strengths(strengths, asked),
     )
-    tiny = budget == "quick"
-    protocol = _protocol(fast, schedule, precision, weighting_batch, statistics, ood_images, tiny)
     if tiny:
         asked, out = quick(asked, seeds or 2), out / "quick"
     wanted = jobs(asked, protocol) if part is None else only(jobs(asked, protocol), part)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.options import Quiet
 from greedy_ensembles.cli.paths import check_folder
 
 
@@ -16,7 +17,7 @@ from greedy_ensembles.cli.paths import check_folder
 def two_moons(
     out: Annotated[Path, typer.Option(help="Folder for the picture, the figures and the runs.")],
     seed: Annotated[int, typer.Option(help="Where all random numbers come from.")] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
     from greedy_ensembles.experiments import two_moons as study  # brings matplotlib, which --help can do without
@@ -61,7 +62,7 @@ def guarantee_study(
     ],
     instances: Annotated[int, typer.Option(help="Random instances in each cell.")] = 200,
     seed: Annotated[int, typer.Option(help="Where all random numbers come from.")] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure how close greedy comes to the optimum on problems small enough to solve, for every f-divergence."""
     from greedy_ensembles.experiments import guarantee as study

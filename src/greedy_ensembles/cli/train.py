@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from greedy_ensembles.cli.app import app, in_one_line
-from greedy_ensembles.cli.data import DataFolder
+from greedy_ensembles.cli.options import DataFolder, Device, Quiet
 from greedy_ensembles.cli.paths import check_folder
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def train(
         typer.Option("--set", metavar="FIELD=VALUE", help="A field of the recipe to change, as in --set epochs=20."),
     ] = None,
     images: Annotated[int | None, typer.Option(help="Train on the first so many images alone.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")] = None,
+    device: Device = None,
     root: DataFolder = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train an ensemble on a data set."""
     from greedy_ensembles.data import load

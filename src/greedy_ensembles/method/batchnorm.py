@@ -88,15 +88,13 @@ def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
     first, others = x.split([count, len(x) - count])  # not slices, whose gradients would be padded to all of x
     weight, bias, mean, variance = layer.weight, layer.bias, layer.running_mean, layer.running_var
     momentum = _momentum(layer)
+    trained = batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps)
     if not layer.frozen:
-        others = _by_statistics_of(first, others, layer)
-        return torch.cat([batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps), others])
-    first = batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps)
+        return torch.cat([trained, _by_statistics_of(first, others, layer)])
     if torch.compiler.is_compiling() and mean is not None and variance is not None:
         mean, variance = _copied(mean), _copied(variance)
     # Without running statistics a frozen layer uses those of the batch it gets, as PyTorch's own does in eval mode.
-    others = batch_norm(others, mean, variance, weight, bias, mean is None, momentum, layer.eps)
-    return torch.cat([first, others])
+    return torch.cat([trained, batch_norm(others, mean, variance, weight, bias, mean is None, momentum, layer.eps)])
 
 
 @torch.library.custom_op("greedy_ensembles::copied", mutates_args=())
@@ -114,6 +112,7 @@ def _(x: Tensor) -> Tensor:
 
 
 def _by_statistics_of(first: Tensor, others: Tensor, layer: _BatchNorm) -> Tensor:
+    """Return the other rows, normalised by mean and variance of the first; gradients flow through those, too."""
     dims = [d for d in range(first.ndim) if d != 1]
     variance, mean = torch.var_mean(first.to(torch.promote_types(first.dtype, torch.float32)), dims, correction=0)
     scale = torch.rsqrt(variance + layer.eps)

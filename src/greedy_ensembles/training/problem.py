@@ -126,11 +126,6 @@ def pose(
         weighting = _checked_weighting(weighting, examples) if coupling is not None else None
         check_passes(model, earlier, weighting, examples, recipe, device, classes)
         one_pass = weighting is not None and can_share_a_pass(model, weighting, examples, recipe, device)
-        if weighting is not None and recipe.weighting_statistics == "batch" and not one_pass:
-            raise ValueError(
-                "weighting_statistics='batch' needs samples of p* to share a pass with the examples, and in this model "
-                "rows of a batch do not stay apart; use 'running'"
-            )
         layout = memory_format(recipe, device, model)
         footprint = measure_footprint(placed(model, device, layout), examples, recipe, device)
         configuration = {

@@ -31,7 +31,7 @@ class Recipe:
         weighting_batch_size: samples of p* a step; None: the batch size.
         weighting_statistics: what BatchNorm normalises samples of p* by: "running", the running statistics (frozen, as
             in the paper), or "batch", those of the step's examples, with their gradients. Running statistics trail the
-            weights, which the diversity term can exploit at high learning rates; see `greedy_ensembles.method`.
+            weights, which the diversity term can exploit at high learning rates: docs/gotchas.md shows it.
         weighting_samples: size of the p* set that steps choose from; None: as many as there are training examples.
         optimizer: "sgd", "adamw", or a callable from parameters to a ``torch.optim.Optimizer``, which then has its own
             learning rate, momentum and weight decay.

@@ -100,11 +100,18 @@ def check_passes(
 def can_share_a_pass(
     model: nn.Module, weighting: Weighting, examples: Examples, recipe: Recipe, device: torch.device
 ) -> bool:
-    """Return whether examples and samples of p* may go through the model in one batch, with BatchNorm split."""
+    """Return whether examples and samples of p* may go through the model in one batch, with BatchNorm split; refuse
+    a recipe that needs it where they may not."""
     few = examples.inputs(torch.arange(min(3, len(examples)), device=examples.device))
     samples = as_stored(weighting.sample(2, generator(0)), examples.dtype)
     first, others = (to_model(part.to(device), recipe.normalize, dtype_of(model)) for part in (few, samples))  # type: ignore[arg-type]
-    return rows_stay_rows(model, first, others)
+    shared = rows_stay_rows(model, first, others)
+    if recipe.weighting_statistics == "batch" and not shared:
+        raise ValueError(
+            "weighting_statistics='batch' needs samples of p* to share a pass with the examples, and in this model "
+            "rows of a batch do not stay apart; use 'running'"
+        )
+    return shared
 
 
 def check_outputs(model: nn.Module, examples: Examples, recipe: Recipe, device: torch.device) -> int:

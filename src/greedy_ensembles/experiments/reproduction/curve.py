@@ -16,6 +16,6 @@ def trials(section: Section, comparison: Comparison) -> list[Trial]:
 
 
 def can_choose(tried: Sequence[Trial]) -> bool:
-    """Say whether there is something to choose: Deep Ensembles and others, with two seeds or more each."""
+    """Say whether there is something to choose: Deep Ensembles and two others, with two seeds or more each."""
     strengths = [trial.strength for trial in tried]
-    return None in strengths and len(strengths) > 1 and all(trial.accuracy.seeds > 1 for trial in tried)
+    return None in strengths and len(strengths) > 2 and all(trial.accuracy.seeds > 1 for trial in tried)

@@ -92,7 +92,7 @@ def _train(job: Job, study: Study, workshop: Workshop) -> Ensemble:
         device=workshop.device,
         progress=workshop.progress,
     )
-    return Ensemble(list(ensemble)[: case.size], ensemble.normalize)
+    return ensemble[: case.size]
 
 
 def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:

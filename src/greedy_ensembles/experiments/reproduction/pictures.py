@@ -26,7 +26,7 @@ def write_section_pictures(
         return write_pictures(comparison, folder / section.stem, images)
     written, labels = [], {method.label for method in comparison.methods}
     if section.curve:
-        if any(case.strength for case in section.cases if section.label(case) in labels):
+        if sum(case.strength is not None for case in section.cases if section.label(case) in labels) > 1:
             written.append(folder / f"{section.stem}-curve.png")
             _write_curve(section, comparison, written[-1])
     elif len(comparison.first.ood) >= _AXES:

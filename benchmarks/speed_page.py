@@ -1,0 +1,80 @@
+"""The page of `engine.py`: what was measured, as Markdown, beside what it must reach."""
+
+from typing import Any
+
+MODELS = ("VGG16BN", "PreResNet164", "WideResNet28x10")
+PREDICTING = "predicting"
+#: (row, model) -> what it must reach.
+TARGETS = {
+    "published loop over concurrent, p* batch 128": (">=", {"VGG16BN": 10, "PreResNet164": 8, "WideResNet28x10": 2.5}),
+    "p* batch 8 over Deep Ensembles, concurrent": (
+        "<=",
+        {"VGG16BN": 1.15, "PreResNet164": 1.2, "WideResNet28x10": 1.15},
+    ),
+    "concurrent over sequential, p* batch 128": ("<=", {"VGG16BN": 0.7, "PreResNet164": 0.7, "WideResNet28x10": 1.0}),
+}
+
+
+def verdict(name: str, model: str, value: float) -> str:
+    """Return the target of a ratio, and whether it was met."""
+    sign, targets = TARGETS[name]
+    met = value >= targets[model] if sign == ">=" else value <= targets[model]
+    return f"target {sign} {targets[model]}: {'met' if met else 'missed'}"
+
+
+def page(content: dict[str, Any]) -> str:
+    """Return the measurements as Markdown."""
+    models = {model: content["parts"][model] for model in MODELS if model in content["parts"]}
+    made = dict.fromkeys(f"{p['date']}, {p['machine']}, torch {p['torch']}" for p in content["parts"].values())
+    lines = [
+        "# What a step costs",
+        "",
+        f"`{content['command']}`, {'; '.join(made)}. Batch "
+        f"{content['batch']}, CIFAR-10 shapes, M = {content['size']}; medians over epochs of {content['steps']} steps, "
+        "in milliseconds per member and step, all of a step included. Ours in bf16; the published loop's shape is "
+        "eager, in PyTorch's default precision, with its data on the GPU already.",
+        *(f"Not measured yet: {part}." for part in (*MODELS, PREDICTING) if part not in content["parts"]),
+        "",
+        *(_steps(models) if models else ()),
+        *(_predicting(content) if PREDICTING in content["parts"] else ()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _steps(models: dict[str, Any]) -> list[str]:
+    lines = [
+        f"| | {' | '.join(models)} |",
+        f"|---|{'---|' * len(models)}",
+    ]
+    names = next(iter(models.values()))["times"]
+    for name in names:
+        figures = [models[model]["times"][name]["milliseconds"] for model in models]
+        lines.append(f"| {name} | {' | '.join(f'{figure:.2f}' for figure in figures)} |")
+    lines += ["", f"| ratio | {' | '.join(models)} |", f"|---|{'---|' * len(models)}"]
+    for name in TARGETS:
+        cells = [f"{models[m]['ratios'][name]:.2f} ({verdict(name, m, models[m]['ratios'][name])})" for m in models]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "Where the time of the concurrent schedule goes at p* batch 128: sums over the kernels of a step of the",
+        "",
+    ]
+    lines[-2] += " whole group, in milliseconds (they overlap), and how many kernels that is."
+    for model in models:
+        entry = models[model]["times"]["concurrent, p* batch 128"]
+        parts = sorted(entry["profile"].items(), key=lambda item: -item[1]["milliseconds"])
+        listed = ", ".join(f"{kind} {v['milliseconds']:.1f} in {v['kernels']:.0f}" for kind, v in parts)
+        together = entry["milliseconds"] * entry["members_at_once"]
+        lines.append(f"- {model}, {entry['members_at_once']} members, {together:.1f} ms a step: {listed}.")
+    return lines
+
+
+def _predicting(content: dict[str, Any]) -> list[str]:
+    predicting = content["parts"][PREDICTING]
+    return [
+        "",
+        f"Predicting 10,000 images with {content['size']} members of PreResNet20: a plain loop over members "
+        f"{predicting['plain loop']:.0f} ms, `predict_proba` {predicting['predict_proba']:.0f} ms, "
+        f"{predicting['ratio']:.2f} times faster (target >= 3); probabilities differ by at most "
+        f"{predicting['largest difference']:.1e}.",
+    ]
