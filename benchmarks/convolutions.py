@@ -103,10 +103,12 @@ def passes(shape: Shape) -> list[Pass]:
 
     forth, back = (side, inputs, outputs), (side, outputs, inputs)
     if dtype == torch.float32:
-        return [Pass("output", "OUTPUT_WIDE", forth, partial(TritonPasses.output, x, weight, None), output, floor)]
+        return [
+            Pass("output", "OUTPUT_WIDE", forth, partial(TritonPasses.output, x, weight, None, 1, None), output, floor)
+        ]
     of_weight = partial(TritonPasses.weight_gradient, x, dy, weight), partial(backward, 1)
     found = [
-        Pass("output", "OUTPUT", forth, partial(TritonPasses.output, x, weight, None), output, floor),
+        Pass("output", "OUTPUT", forth, partial(TritonPasses.output, x, weight, None, 1, None), output, floor),
         Pass("weight gradient", "WEIGHT", forth, *of_weight, floor),
     ]
     if inputs >= 16:  # a network's first layer needs no gradient of its input

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import max_pool2d
 
 from greedy_ensembles.models import convolution_function, convolution_kernels
-from greedy_ensembles.models.norm_function import TorchPasses
+from greedy_ensembles.models.norm_function import Given, TorchPasses
 from greedy_ensembles.models.norm_kernels import TritonPasses
 from greedy_ensembles.models.pool_kernels import pool, pool_gradient
 
@@ -49,7 +49,7 @@ def check_norm_prediction(device, channels, rows, dtype, parameters=torch.float3
     x[rows // 2, channels // 2] = float("nan")
     weight, bias, mean = (torch.randn(channels, generator=draw).to(device, parameters) for _ in range(3))
     variance = (torch.rand(channels, generator=draw) + 0.5).to(device, parameters)
-    given = x, weight, bias, mean, variance, 1e-5
+    given = x, Given(weight, bias, mean, variance, 1e-5)
     close = {"rtol": 2**-7, "atol": 1e-3} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(TritonPasses.prediction(*given), TorchPasses.prediction(*given), equal_nan=True, **close)
 
@@ -83,7 +83,7 @@ def check_convolution(device, shape, outputs, side, dtype, layout, residual):
     ours, theirs = convolution_kernels.TritonPasses, convolution_function.TorchPasses
     x, weight = whole(3, shape), whole(100, (outputs, shape[1], side, side), layout)
     gradient = whole(3, (shape[0], outputs, *shape[2:]))
-    given = x, weight, whole(100, gradient.shape) if residual else None
+    given = x, weight, whole(100, gradient.shape) if residual else None, 1, None
     found = ours.output(*given)
     assert found.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(found, theirs.output(*given))
@@ -93,6 +93,32 @@ def check_convolution(device, shape, outputs, side, dtype, layout, residual):
     found = ours.weight_gradient(x, gradient, weight)
     assert found.dtype == dtype
     assert torch.equal(found, theirs.weight_gradient(x, gradient, weight))
+
+
+def check_convolution_prediction(device, shape, outputs, side, stride, dtype, residual, normalised):
+    """Hold the output at a stride, normalised and activated, against PyTorch's; one number is none, and stays none.
+
+    Sums of whole numbers are exact, statistics are powers of two: what is left is one rounding of the result.
+    """
+    draw = torch.Generator().manual_seed(0)
+
+    def whole(largest, shape):
+        values = torch.randint(-largest, largest + 1, shape, generator=draw)
+        return values.to(device, dtype).contiguous(memory_format=torch.channels_last)
+
+    ours, theirs = convolution_kernels.TritonPasses, convolution_function.TorchPasses
+    x, weight = whole(3, shape), whole(10, (outputs, shape[1], side, side))
+    x[-1, 0, 0, 0] = float("nan")
+    sides = [convolution_function.strided(length, stride) for length in shape[2:]]
+    added = whole(100, (shape[0], outputs, *sides)) if residual else None
+    powers = [2.0 ** torch.randint(-3, 4, (outputs,), generator=draw).to(device) for _ in range(3)]
+    by = Given(powers[0], whole(5, (1, outputs, 1, 1)).flatten(), powers[1], powers[2].square() - 2**-8, 2**-8)
+    given = x, weight, added, stride, by if normalised else None
+    found, expected = ours.output(*given), theirs.output(*given)
+    assert found.shape == (shape[0], outputs, *sides)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert expected.isnan().any()
+    torch.testing.assert_close(found, expected, rtol=torch.finfo(dtype).eps, atol=0.0, equal_nan=True)
 
 
 def check_same_bits(device):
@@ -122,6 +148,10 @@ def check_convolutions_interpreted():
     check_convolution("cpu", (1, 128, 5, 3), 32, 1, half, first, residual=False)
     check_convolution("cpu", (2, 5, 3, 2), 7, 3, half, last, residual=True)
     check_convolution("cpu", (1, 24, 1, 1), 40, 3, torch.float32, first, residual=False)
+    for stride, residual, normalised in ((1, False, True), (2, True, True), (2, False, False), (3, True, False)):
+        check_convolution_prediction("cpu", (2, 16, 7, 10), 24, 3, stride, torch.float32, residual, normalised)
+    check_convolution_prediction("cpu", (2, 3, 5, 6), 16, 3, 2, half, residual=False, normalised=True)
+    check_convolution_prediction("cpu", (3, 32, 8, 5), 64, 1, 2, half, residual=True, normalised=False)
     # So that the loops over chunks and over partial sums have several turns.
     convolution_kernels.PROGRAMS, convolution_kernels._ADDED = 2, convolution_kernels._NARROW
     check_convolution("cpu", (5, 16, 9, 11), 16, 3, half, last, residual=False)

@@ -11,9 +11,12 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import conv2d, cross_entropy
 
+from greedy_ensembles.cuda_graphs import record, warm_up
 from greedy_ensembles.models import PreResNet
 from greedy_ensembles.models.convolution import Convolution
-from greedy_ensembles.models.convolution_function import can_convolve, convolve
+from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
+from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.norm_function import Given
 from greedy_ensembles.models.wide_resnet import WideBlock
 from greedy_ensembles.training.working_copies import WorkingCopies
 
@@ -48,6 +51,42 @@ def test_the_gradient_by_hand_is_autograds(n, inputs, outputs, height, width, si
     ours = torch.autograd.grad((found * weights).sum(), leaves)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def settled(channels, seed):
+    """Return a layer as training leaves it: weights and statistics that are neither 0 nor 1."""
+    draw = torch.Generator().manual_seed(seed)
+    layer = NormReLU(channels, eps=0.3).eval()
+    for values in (layer.weight.data, layer.bias.data, layer.running_mean):
+        values.copy_(torch.randn(channels, generator=draw))
+    layer.running_var.copy_(torch.rand(channels, generator=draw) + 0.1)
+    return layer
+
+
+@given(
+    inputs=st.integers(1, 4),
+    outputs=st.integers(1, 4),
+    height=st.integers(1, 7),
+    width=st.integers(1, 7),
+    side=st.sampled_from([1, 3]),
+    stride=st.integers(1, 3),
+    with_residual=st.booleans(),
+    with_norm=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_predictions_in_strides_and_normalised_are_pytorchs_layers_in_turn(
+    inputs, outputs, height, width, side, stride, with_residual, with_norm, seed
+):
+    draw = torch.Generator().manual_seed(seed)
+    x, weight = torch.randn(2, inputs, height, width, generator=draw), torch.randn(outputs, inputs, side, side)
+    expected = conv2d(x, weight, stride=stride, padding=side // 2)
+    residual = torch.randn(expected.shape, generator=draw) if with_residual else None
+    norm = settled(outputs, seed) if with_norm else None
+    with torch.no_grad():
+        found = convolve_prediction(x, weight, residual, stride, None if norm is None else Given.by(norm))
+        expected = expected if residual is None else expected + residual
+        expected = expected if norm is None else nn.BatchNorm2d.forward(norm, expected).relu()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_residual_is_added_before_rounding():
@@ -91,6 +130,10 @@ def test_the_layer_is_pytorchs_where_there_is_no_gpu(side, stride):
     residual = torch.randn_like(expected)
     assert torch.equal(ours(x), expected)
     assert torch.equal(ours(x, residual), expected + residual)
+    for training in (True, False):
+        norm, again = settled(4, 0).train(training), settled(4, 0).train(training)
+        assert torch.equal(ours(x, residual, norm), again(expected + residual))
+        assert torch.equal(norm.running_mean, again.running_mean)
 
 
 class Plain(nn.Module):
@@ -206,6 +249,15 @@ class TestWhatTheKernelsTake:
             assert self.asked(dtype=self.single)
             assert self.asked()
 
+    @pytest.mark.parametrize(("height", "taken"), [(4, True), (8, False)])
+    def test_strides_in_predictions(self, height, taken):
+        residual = on_a_gpu((2, 16, height, height))
+        given = on_a_gpu((2, 16, 7, 8)), on_a_gpu((16, 16, 3, 3))
+        assert not can_convolve(*given, None, self.half, stride=2)  # gradients are on
+        with torch.no_grad():
+            assert can_convolve(*given, None, self.half, stride=2)
+            assert can_convolve(*given, residual, self.half, stride=2) == taken
+
 
 class TestOnAGpu:
     pytestmark = needs_cuda
@@ -277,25 +329,19 @@ class TestOnAGpu:
         layer = Convolution(16, 16, 3).to("cuda", torch.bfloat16, memory_format=torch.channels_last)
         x = torch.randn(4, 16, 8, 8, device="cuda", dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
 
-        def step():
+        def step(layer=layer):
             layer.weight.grad = None
             y = layer(x, x)
             y.backward(torch.ones_like(y))
-            return y, layer.weight.grad
+            return y.detach(), layer.weight.grad
 
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            step()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            recorded = step()
+        warm_up(step, torch.device("cuda"))
+        graph, recorded = record(step, torch.device("cuda"))
         with torch.no_grad():
             x.normal_()
             layer.weight.normal_()
         graph.replay()
-        replayed = [value.clone() for value in recorded]
-        for a, b in zip(replayed, step(), strict=True):
+        for a, b in zip(recorded, step(copy.deepcopy(layer)), strict=True):
             assert torch.equal(a, b)
 
     def test_predictions_in_single_precision_use_tf32_where_it_is_allowed(self, monkeypatch):
@@ -312,3 +358,21 @@ class TestOnAGpu:
             unrounded = (layer(x) - exact).abs()
         assert (rounded <= most).all()
         assert unrounded.max() < 1e-5 < rounded.max()
+
+    @pytest.mark.parametrize("precise", [False, True])
+    @pytest.mark.parametrize("depth", [8, 20, 47])
+    def test_networks_predict_as_in_pytorchs_layers(self, depth, precise, monkeypatch):
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not precise)
+        torch.manual_seed(0)
+        net = PreResNet(depth).eval()
+        for layer in net.modules():
+            if isinstance(layer, NormReLU):
+                layer.load_state_dict(settled(layer.num_features, depth).state_dict())
+                layer.weight.data.abs_().add_(0.1)
+        x = torch.rand(9, 3, 32, 32)
+        with torch.no_grad():
+            exact = plain_network(net).double()(x.double())
+            found = net.cuda()(x.cuda().contiguous(memory_format=torch.channels_last)).cpu()
+            theirs = plain_network(net)(x.cuda()).cpu()  # as far from the exact ones as PyTorch itself is
+        allowed = 1e-4 * exact.abs().max() if precise else 3 * (theirs - exact).abs().max()
+        assert (found - exact).abs().max() <= allowed

@@ -83,5 +83,18 @@ class TestOnAGpu:
         shape = 5, inputs, 13, 11
         load_checks().check_convolution("cuda", shape, outputs, 1, dtype, torch.channels_last, residual=True)
 
+    @pytest.mark.parametrize(
+        ("inputs", "outputs", "side"), [(3, 16, 3), (16, 32, 3), (32, 64, 1), (64, 64, 3), (5, 7, 3)]
+    )
+    @pytest.mark.parametrize("stride", [1, 2])
+    @pytest.mark.parametrize("normalised", [True, False])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_convolution_prediction(self, inputs, outputs, side, stride, normalised, dtype):
+        shape = 9, inputs, 15, 14
+        residual = stride == 1
+        load_checks().check_convolution_prediction(
+            "cuda", shape, outputs, side, stride, dtype, residual=residual, normalised=normalised
+        )
+
     def test_a_weights_gradient_has_the_same_bits_every_time(self):
         load_checks().check_same_bits("cuda")

@@ -7,7 +7,9 @@ kernels of its own (`convolution_function`); elsewhere it is PyTorch's.
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.models.convolution_function import can_convolve, convolve
+from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
+from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.norm_function import Given
 
 
 class Convolution(nn.Conv2d):
@@ -16,14 +18,20 @@ class Convolution(nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, side: int, stride: int = 1) -> None:
         super().__init__(inputs, outputs, side, stride, side // 2, bias=False)
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Return the convolution of x, plus the residual."""
-        if x.is_cuda and self.stride == (1, 1):
-            dtype = _type_of_products(x, self.weight)
-            if can_convolve(x, self.weight, residual, dtype):
-                return convolve(x.to(dtype), self.weight.to(dtype), residual)
-        change = super().forward(x)
-        return change if residual is None else change + residual
+    def forward(self, x: Tensor, residual: Tensor | None = None, norm: NormReLU | None = None) -> Tensor:
+        """Return the convolution of x, plus the residual, after the layer that follows where one is given."""
+        dtype, stride = _type_of_products(x, self.weight), self.stride[0]
+        if can_convolve(x, self.weight, residual, dtype, stride):
+            x, weight = x.to(dtype), self.weight.to(dtype)
+            if not torch.is_grad_enabled():
+                given = None if norm is None or norm.training else Given.by(norm)
+                y = convolve_prediction(x, weight, residual, stride, given)
+                return y if norm is None or given is not None else norm(y)
+            y = convolve(x, weight, residual)
+        else:
+            y = super().forward(x)
+            y = y if residual is None else y + residual
+        return y if norm is None else norm(y)
 
 
 def _type_of_products(x: Tensor, weight: Tensor) -> torch.dtype | None:

@@ -1,4 +1,4 @@
-"""Convolutions of stride 1 that keep the resolution, with a gradient of their own: the mathematics, on any device.
+"""Convolutions that keep the resolution, with a gradient of their own: the mathematics, on any device.
 
 A kernel of side 1 or 3 has taps t, each a shift of the image; pixels outside are 0. With x[p + t] the channels of the
 pixel that tap t sees from p, and an optional residual r,
@@ -7,6 +7,9 @@ pixel that tap t sees from p, and an optional residual r,
     dx[p] = sum over t of  w[t]^T dy[p - t],        dw[t] = sum over p of  dy[p] x[p + t]^T,        dr = dy.
 
 The gradient of the input is thus a convolution as well, its taps in reverse order, its weights transposed.
+
+Predictions need the output alone. There, p may go in strides, and what follows a convolution, BatchNorm by the running
+statistics and ReLU, happens before y is written.
 
 The passes are Triton kernels on a GPU (`convolution_kernels`) and PyTorch elsewhere; the latter is what the tests hold
 against `conv2d`, and the kernels against it.
@@ -18,20 +21,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from greedy_ensembles.models.norm_function import has_kernels
+from greedy_ensembles.models.norm_function import HAS_KERNELS, Given
+from greedy_ensembles.models.norm_function import TorchPasses as NormPasses
 
 #: Most channels, in and out, that the kernels take by the side of the convolution: beyond, cuDNN is as fast.
 MOST_CHANNELS = {1: 256, 3: 64}
 _MOST_ELEMENTS = 2**31 - 2**24  # of an activation: the kernels count them in 32 bits
 
 
-def can_convolve(x: Tensor, weight: Tensor, residual: Tensor | None, dtype: torch.dtype | None) -> bool:
+def can_convolve(
+    x: Tensor, weight: Tensor, residual: Tensor | None, dtype: torch.dtype | None, stride: int = 1
+) -> bool:
     """Return whether the kernels take these, cast to a type: channels last on a GPU, few channels, tensor cores.
 
-    Strides other than 1, and paddings that do not keep the resolution, are for the caller to sort out.
+    Only predictions may go in strides. Paddings that do not keep the resolution are for the caller to sort out.
     """
     return (
         x.is_cuda
+        and (stride == 1 or not torch.is_grad_enabled())
         and has_tensor_cores(dtype)
         and x.ndim == 4
         and x.shape[1] == weight.shape[1]
@@ -39,8 +46,8 @@ def can_convolve(x: Tensor, weight: Tensor, residual: Tensor | None, dtype: torc
         and max(weight.shape[:2]) <= MOST_CHANNELS.get(weight.shape[3], 0)
         and _is_regular(weight)
         and 0 < x.shape[0] * x.shape[2] * x.shape[3] * max(weight.shape[:2]) < _MOST_ELEMENTS
-        and (residual is None or (residual.dtype == dtype and _is_output(residual, x, weight)))
-        and has_kernels()
+        and (residual is None or (residual.dtype == dtype and _is_output(residual, x, weight, stride)))
+        and HAS_KERNELS
     )
 
 
@@ -63,9 +70,14 @@ def _is_regular(weight: Tensor) -> bool:
     return weight.shape[2] == side and (side == 1 or weight.stride(2) == side * weight.stride(3))
 
 
-def _is_output(residual: Tensor, x: Tensor, weight: Tensor) -> bool:
-    shape = (len(x), len(weight), *x.shape[2:])
+def _is_output(residual: Tensor, x: Tensor, weight: Tensor, stride: int) -> bool:
+    shape = (len(x), len(weight), *(strided(side, stride) for side in x.shape[2:]))
     return residual.shape == shape and residual.is_contiguous(memory_format=torch.channels_last)
+
+
+def strided(side: int, stride: int) -> int:
+    """Return the side of the output's image, given that of the input's."""
+    return (side - 1) // stride + 1
 
 
 def convolve(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -73,11 +85,18 @@ def convolve(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Tenso
     return _Convolution.apply(x, weight, residual)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def convolve_prediction(
+    x: Tensor, weight: Tensor, residual: Tensor | None = None, stride: int = 1, given: Given | None = None
+) -> Tensor:
+    """Return the convolution of x, plus the residual, normalised and activated if `given` says how; no gradients."""
+    return _passes(x).output(x, weight, residual, stride, given)  # type: ignore[no-any-return]
+
+
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _passes(x).output(x, weight, residual)  # type: ignore[no-any-return]
+        return _passes(x).output(x, weight, residual, 1, None)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -104,19 +123,22 @@ class TorchPasses:
     """The three passes in PyTorch, tap by tap; all activations are (n, channels, height, width)."""
 
     @staticmethod
-    def output(x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
-        """Return the convolution, plus the residual, rounded once."""
+    def output(x: Tensor, weight: Tensor, residual: Tensor | None, stride: int, given: Given | None) -> Tensor:
+        """Return the convolution, plus the residual, normalised and activated as given, rounded once."""
         y = sum(
-            torch.einsum("oc,nchw->nohw", _wide(weight[:, :, row, column]), shifted)
+            torch.einsum("oc,nchw->nohw", _wide(weight[:, :, row, column]), shifted[:, :, ::stride, ::stride])
             for row, column, shifted in _shifts(_wide(x), weight.shape[3])
         )
         assert isinstance(y, Tensor)
-        return (y if residual is None else y + _wide(residual)).to(x.dtype)
+        y = y if residual is None else y + _wide(residual)
+        if given is not None:
+            y = NormPasses.prediction(y.movedim(1, -1), given).movedim(-1, 1)
+        return y.to(x.dtype)
 
     @staticmethod
     def input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
         """Return the gradient with respect to x, given that of the output."""
-        return TorchPasses.output(gradient, weight.flip(2, 3).transpose(0, 1), None)
+        return TorchPasses.output(gradient, weight.flip(2, 3).transpose(0, 1), None, 1, None)
 
     @staticmethod
     def weight_gradient(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:

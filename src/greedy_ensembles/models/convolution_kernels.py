@@ -1,10 +1,10 @@
 """The passes of `convolution_function` as Triton kernels, for images that lie channels last.
 
 A convolution is a product of two matrices: one row a pixel, one column j a pair of (tap, channel), of which no copy is
-made. At stride 1 what tap t sees from pixel p is pixel p + t, a fixed distance away, so that a tile of that matrix is a
-load with a mask where taps leave the image. Taps that see the same pixel find it in the cache. With channels enough for
-a tile of one tap, taps come one after the other, and whether they leave the image is asked once a pixel; the few
-channels of a network's input are taken for all taps together.
+made. What tap t sees from pixel p is pixel p + t, a fixed distance away, so that a tile of that matrix is a load with
+a mask where taps leave the image. Taps that see the same pixel find it in the cache. With channels enough for a tile of
+one tap, taps come one after the other, and whether they leave the image is asked once a pixel; the few channels of a
+network's input are taken for all taps together.
 
 The gradient of a weight sums over chunks of pixels to partial sums, which a second kernel adds up in a fixed order: no
 atomics, so that the same input gives the same bits every time.
@@ -15,17 +15,34 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from greedy_ensembles.models.convolution_function import allows_tf32
+from greedy_ensembles.models.convolution_function import allows_tf32, strided
 from greedy_ensembles.models.convolution_tiles import PROGRAMS, Tile, output_tile, weight_tile
+from greedy_ensembles.models.norm_function import Given
 
 _ADDED = 4096  # elements of a tile of partial sums
 _NARROW = 16  # weights of a program that adds up partial sums
 
 
 @triton.jit
-def _patches(x, p, j, stop, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, SIDE: tl.constexpr):
-    """Return what columns j = (tap, channel) see from pixels p below `stop`: 0 outside the image."""
-    inside = (p < stop)[:, None] & (j < SIDE * SIDE * C)[None, :]
+def _source(p, H: tl.constexpr, W: tl.constexpr, STRIDE: tl.constexpr):
+    """Return which pixels of the input those of the output are taken from, their rows and columns."""
+    if STRIDE == 1:
+        row = (p // W) % H
+        column = p % W
+        at = p
+    else:
+        HO: tl.constexpr = (H - 1) // STRIDE + 1
+        WO: tl.constexpr = (W - 1) // STRIDE + 1
+        row = (p // WO) % HO * STRIDE
+        column = p % WO * STRIDE
+        at = (p // (HO * WO) * H + row) * W + column
+    return at, row, column
+
+
+@triton.jit
+def _patches(p, there, row, column, x, j, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, SIDE: tl.constexpr):
+    """Return what columns j = (tap, channel) see from pixels p that are there: 0 outside the image."""
+    inside = there[:, None] & (j < SIDE * SIDE * C)[None, :]
     if SIDE == 1:
         at = p[:, None] * C + j[None, :]
     else:
@@ -33,9 +50,9 @@ def _patches(x, p, j, stop, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, S
         down = tap // SIDE - SIDE // 2
         right = tap % SIDE - SIDE // 2
         at = p[:, None] * C + ((down * W + right) * C + j % C)[None, :]
-        row = ((p // W) % H)[:, None] + down[None, :]
-        column = (p % W)[:, None] + right[None, :]
-        inside = inside & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+        rows = row[:, None] + down[None, :]
+        columns = column[:, None] + right[None, :]
+        inside = inside & (rows >= 0) & (rows < H) & (columns >= 0) & (columns < W)
     # Copies ahead of their use would go around the cache in which neighbouring taps find what they share.
     return tl.load(x + at, mask=inside, other=0.0, cache_modifier=".ca")
 
@@ -63,11 +80,21 @@ def _seen(
 
 
 @triton.jit
+def _channels(values, o, OUT: tl.constexpr):
+    return tl.load(values + o, mask=o < OUT, other=1.0).to(tl.float32)[None, :]
+
+
+@triton.jit
 def _convolution(
     x,
     weight,
     residual,
     y,
+    norm_weight,
+    norm_bias,
+    norm_mean,
+    norm_variance,
+    norm_eps,
     pixels,
     output_stride,
     input_stride,
@@ -77,7 +104,9 @@ def _convolution(
     C: tl.constexpr,
     OUT: tl.constexpr,
     SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
     RESIDUAL: tl.constexpr,
+    NORM: tl.constexpr,
     PRECISION: tl.constexpr,
     BP: tl.constexpr,
     BO: tl.constexpr,
@@ -86,31 +115,33 @@ def _convolution(
     p = tl.program_id(0) * BP + tl.arange(0, BP)
     o = tl.program_id(1) * BO + tl.arange(0, BO)
     total = tl.zeros((BP, BO), tl.float32)
+    there = p < pixels
+    source, row, column = _source(p, H, W, STRIDE)
     if C < 16:
         for first in range(0, SIDE * SIDE * C, BJ):
             j = first + tl.arange(0, BJ)
-            values = _patches(x, p, j, pixels, H, W, C, SIDE)
+            values = _patches(source, there, row, column, x, j, H, W, C, SIDE)
             at = ((j // C) * tap_stride + (j % C) * input_stride)[:, None] + (o * output_stride)[None, :]
-            there = (j < SIDE * SIDE * C)[:, None] & (o < OUT)[None, :]
-            factors = tl.load(weight + at, mask=there, other=0.0)
+            factors = tl.load(weight + at, mask=(j < SIDE * SIDE * C)[:, None] & (o < OUT)[None, :], other=0.0)
             total = tl.dot(values, factors, total, input_precision=PRECISION)
     else:
-        within = p < pixels
-        row = (p // W) % H
-        column = p % W
         for tap in tl.static_range(SIDE * SIDE):
             for first in range(0, C, BJ):
                 c = first + tl.arange(0, BJ)
                 down: tl.constexpr = tap // SIDE - SIDE // 2
                 right: tl.constexpr = tap % SIDE - SIDE // 2
-                values = _seen(x, p, within, row, column, down, right, c, H, W, C, SIDE)
+                values = _seen(x, source, there, row, column, down, right, c, H, W, C, SIDE)
                 at = tap * tap_stride + (c * input_stride)[:, None] + (o * output_stride)[None, :]
                 factors = tl.load(weight + at, mask=(c < C)[:, None] & (o < OUT)[None, :], other=0.0)
                 total = tl.dot(values, factors, total, input_precision=PRECISION)
     at = p[:, None] * OUT + o[None, :]
-    inside = (p < pixels)[:, None] & (o < OUT)[None, :]
+    inside = there[:, None] & (o < OUT)[None, :]
     if RESIDUAL:
         total += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
+    if NORM:
+        scale = _channels(norm_weight, o, OUT) / tl.sqrt(_channels(norm_variance, o, OUT) + norm_eps)
+        total = (total - _channels(norm_mean, o, OUT)) * scale + _channels(norm_bias, o, OUT)
+        total = tl.where(total < 0, 0.0, total)  # not a maximum, which would make 0 of what is no number
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
 
 
@@ -145,8 +176,7 @@ def _convolution_sums_by_row(
     for first in range(start, stop, BP):
         p = first + tl.arange(0, BP)
         inside = p < stop
-        row = (p // W) % H
-        column = p % W
+        _, row, column = _source(p, H, W, 1)
         at = p[:, None] * OUT + o[None, :]
         g = tl.load(gradient + at, mask=inside[:, None] & (o < OUT)[None, :], other=0.0)
         values = _seen(x, p, inside, row, column, down, 0, c, H, W, C, SIDE)
@@ -191,7 +221,8 @@ def _convolution_sums(
     total = tl.zeros((BJ, BO), tl.float32)
     for first in range(start, stop, BP):
         p = first + tl.arange(0, BP)
-        values = _patches(x, p, j, stop, H, W, C, SIDE)
+        source, row, column = _source(p, H, W, 1)
+        values = _patches(source, p < stop, row, column, x, j, H, W, C, SIDE)
         inside = (p < stop)[:, None] & (o < OUT)[None, :]
         g = tl.load(gradient + p[:, None] * OUT + o[None, :], mask=inside, other=0.0)
         total = tl.dot(tl.trans(values), g, total, input_precision="tf32")
@@ -215,12 +246,12 @@ class TritonPasses:
     """The three passes on a GPU; all activations are (n, channels, height, width), channels last."""
 
     @staticmethod
-    def output(x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
-        """Return the convolution, plus the residual, rounded once."""
+    def output(x: Tensor, weight: Tensor, residual: Tensor | None, stride: int, given: Given | None) -> Tensor:
+        """Return the convolution, plus the residual, normalised and activated as given, rounded once."""
         outputs, inputs, side, _ = weight.shape
         strides = weight.stride(0), weight.stride(1), weight.stride(3)
         tile = output_tile(side, inputs, outputs, x.element_size())
-        return _run(x, weight, strides, outputs, side, residual, tile)
+        return _run(x, weight, strides, outputs, side, tile, residual, stride, given)
 
     @staticmethod
     def input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
@@ -229,7 +260,7 @@ class TritonPasses:
         # The same weights with both channels exchanged, read from the last tap to the first.
         strides = weight.stride(1), weight.stride(0), -weight.stride(3)
         tile = output_tile(side, outputs, inputs, gradient.element_size())
-        return _run(gradient, weight[:, :, -1:, -1:], strides, inputs, side, None, tile)
+        return _run(gradient, weight[:, :, -1:, -1:], strides, inputs, side, tile)
 
     @staticmethod
     def weight_gradient(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
@@ -262,13 +293,15 @@ def _run(
     strides: tuple[int, int, int],
     outputs: int,
     side: int,
-    residual: Tensor | None,
     tile: Tile,
+    residual: Tensor | None = None,
+    stride: int = 1,
+    given: Given | None = None,
 ) -> Tensor:
     """Convolve with the weights that begin where `weight` does, `strides` apart by output, input and tap."""
     n, inputs, height, width = x.shape
-    y = x.new_empty((n, height, width, outputs))
-    pixels = n * height * width
+    y = x.new_empty((n, strided(height, stride), strided(width, stride), outputs))
+    pixels = y.numel() // outputs
     grid = (triton.cdiv(pixels, tile.pixels), triton.cdiv(outputs, tile.outputs))
     sizes = (
         height,
@@ -276,14 +309,18 @@ def _run(
         inputs,
         outputs,
         side,
+        stride,
         residual is not None,
+        given is not None,
         _precision(),
         tile.pixels,
         tile.outputs,
         tile.depth,
     )
     launch = {"num_warps": tile.warps, "num_stages": tile.stages}
-    _convolution[grid](x, weight, x if residual is None else residual, y, pixels, *strides, *sizes, **launch)
+    unused = x, x, x, x, 0.0
+    tensors = x, weight, x if residual is None else residual, y, *(unused if given is None else given)
+    _convolution[grid](*tensors, pixels, *strides, *sizes, **launch)
     return y.permute(0, 3, 1, 2)
 
 

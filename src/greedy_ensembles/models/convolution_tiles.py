@@ -20,26 +20,38 @@ class Tile(NamedTuple):
 #: an input is a convolution from the outputs' channels to the inputs'.
 OUTPUT: dict[tuple[int, int, int], Tile] = {
     (3, 1, 16): Tile(256, 16, 16, 4, 1),
-    (3, 3, 16): Tile(256, 16, 32, 4, 1),
-    (3, 16, 16): Tile(256, 16, 16, 4, 1),
-    (3, 32, 32): Tile(128, 32, 32, 4, 1),
-    (3, 64, 64): Tile(128, 64, 64, 4, 1),
+    (3, 3, 16): Tile(256, 16, 32, 4, 3),
+    (3, 16, 16): Tile(256, 16, 16, 8, 1),
+    (3, 32, 32): Tile(256, 32, 16, 8, 1),
+    (3, 64, 64): Tile(64, 64, 64, 4, 3),
+    (1, 16, 64): Tile(64, 64, 16, 4, 3),
+    (1, 64, 16): Tile(128, 16, 64, 8, 1),
+    (1, 32, 128): Tile(128, 64, 32, 4, 1),
+    (1, 128, 32): Tile(256, 32, 32, 4, 3),
+    (1, 64, 256): Tile(128, 64, 64, 4, 3),
+    (1, 256, 64): Tile(128, 64, 32, 4, 3),
 }
 #: The same with factors of four bytes.
 OUTPUT_WIDE: dict[tuple[int, int, int], Tile] = {
     (3, 1, 16): Tile(256, 16, 16, 4, 1),
-    (3, 3, 16): Tile(256, 16, 32, 4, 1),
-    (3, 16, 16): Tile(128, 16, 16, 4, 1),
-    (3, 32, 32): Tile(128, 32, 32, 4, 1),
-    (3, 64, 64): Tile(64, 64, 32, 4, 1),
+    (3, 3, 16): Tile(128, 16, 32, 4, 3),
+    (3, 16, 16): Tile(128, 16, 16, 4, 3),
+    (3, 32, 32): Tile(256, 32, 32, 4, 3),
+    (3, 64, 64): Tile(256, 64, 16, 4, 3),
 }
 #: Of gradients of weights, by (side, channels that go in, channels that come out).
 WEIGHT: dict[tuple[int, int, int], Tile] = {
-    (3, 1, 16): Tile(256, 16, 16, 2, 1),
-    (3, 3, 16): Tile(128, 16, 32, 2, 1),
-    (3, 16, 16): Tile(256, 16, 16, 4, 1),
-    (3, 32, 32): Tile(64, 32, 32, 4, 1),
+    (3, 1, 16): Tile(128, 16, 16, 4, 1),
+    (3, 3, 16): Tile(128, 16, 32, 4, 3),
+    (3, 16, 16): Tile(128, 16, 16, 4, 3),
+    (3, 32, 32): Tile(32, 32, 32, 4, 3),
     (3, 64, 64): Tile(64, 64, 64, 4, 1),
+    (1, 16, 64): Tile(64, 64, 16, 4, 3),
+    (1, 64, 16): Tile(64, 16, 64, 4, 3),
+    (1, 32, 128): Tile(128, 64, 32, 4, 1),
+    (1, 128, 32): Tile(128, 32, 64, 4, 3),
+    (1, 64, 256): Tile(64, 64, 64, 4, 3),
+    (1, 256, 64): Tile(64, 64, 64, 4, 3),
 }
 #: Programs of a weight's gradient, each of which leaves a partial sum: enough to fill a GPU, few enough to add up.
 PROGRAMS = 528
@@ -49,13 +61,13 @@ def output_tile(side: int, inputs: int, outputs: int, item_bytes: int) -> Tile:
     """Return the tile of a convolution."""
     table = OUTPUT if item_bytes == 2 else OUTPUT_WIDE
     depth = _power(inputs if inputs >= 16 else side * side * inputs, 64 * 2 // item_bytes)
-    return table.get((side, inputs, outputs), Tile(128, _power(outputs, 64), depth, 4, 1))
+    return table.get((side, inputs, outputs), Tile(128, _power(outputs, 64), depth, 4, 3))
 
 
 def weight_tile(side: int, inputs: int, outputs: int) -> Tile:
     """Return the tile of the gradient of a weight."""
     depth = _power(inputs if inputs >= 16 else side * side * inputs, 64)
-    return WEIGHT.get((side, inputs, outputs), Tile(64, _power(outputs, 64), depth, 4, 1))
+    return WEIGHT.get((side, inputs, outputs), Tile(64, _power(outputs, 64), depth, 4, 3))
 
 
 def _power(value: int, most: int) -> int:

@@ -19,7 +19,6 @@ The four passes over the activations (moments, output, sums of the gradient, gra
 A fifth is all that predictions need, where every row is normalised by the running statistics.
 """
 
-import functools
 import importlib.util
 from typing import Any, NamedTuple
 
@@ -45,10 +44,25 @@ class Sums(NamedTuple):
     shift: Tensor  #: of a g over frozen rows: the gradient of the shift
 
 
-@functools.cache
-def has_kernels() -> bool:
-    """Return whether there is a compiler for the kernels."""
-    return importlib.util.find_spec("triton") is not None
+class Given(NamedTuple):
+    """What predictions normalise by; tensors are (channels,)."""
+
+    weight: Tensor
+    bias: Tensor
+    mean: Tensor
+    variance: Tensor
+    eps: float
+
+    @classmethod
+    def by(cls, layer: nn.BatchNorm2d) -> "Given":
+        """Return what a layer learned and counted."""
+        assert layer.running_mean is not None
+        assert layer.running_var is not None
+        return cls(layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
+
+
+#: Whether there is a compiler for the kernels.
+HAS_KERNELS = importlib.util.find_spec("triton") is not None
 
 
 def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
@@ -64,7 +78,7 @@ def can_predict(layer: nn.BatchNorm2d, x: Tensor) -> bool:
         and x.is_contiguous(memory_format=torch.channels_last)
         and layer.running_mean is not None
         and layer.weight is not None
-        and has_kernels()
+        and HAS_KERNELS
     )
 
 
@@ -80,8 +94,7 @@ def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows
 
 def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d) -> Tensor:
     """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients."""
-    tensors = layer.weight, layer.bias, layer.running_mean, layer.running_var
-    return _unflat(_passes(x).prediction(_flat(x), *tensors, layer.eps), x)
+    return _unflat(_passes(x).prediction(_flat(x), Given.by(layer)), x)
 
 
 class _NormReLU(torch.autograd.Function):
@@ -182,10 +195,10 @@ class TorchPasses:
         return torch.cat([first, by.scale[1] * g[count:]]).to(x.dtype)
 
     @staticmethod
-    def prediction(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
+    def prediction(x: Tensor, given: Given) -> Tensor:
         """Return rows normalised by given statistics, and activated."""
-        scale = weight.float() * torch.rsqrt(variance.float() + eps)
-        return ((x.float() - mean.float()) * scale + bias.float()).relu().to(x.dtype)
+        scale = given.weight.float() * torch.rsqrt(given.variance.float() + given.eps)
+        return ((x.float() - given.mean.float()) * scale + given.bias.float()).relu().to(x.dtype)
 
 
 def _groups(values: Tensor, rows: int, count: int) -> Tensor:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from greedy_ensembles.models.norm_function import Coefficients, Sums
+from greedy_ensembles.models.norm_function import Coefficients, Given, Sums
 
 _PROGRAMS = 512  # partial sums at most; enough to fill a GPU, few enough to add up in one go
 _TILE = 4096  # elements of a tile
@@ -182,7 +182,7 @@ def _gradient(x, dy, dx, by, bias, sums, elements, count, C: tl.constexpr, BLOCK
 
 
 @triton.jit
-def _prediction(x, y, weight, bias, mean, variance, rows, eps, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def _prediction(x, y, weight, bias, mean, variance, eps, rows, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     scale = tl.load(weight + channels).to(tl.float32) / tl.sqrt(tl.load(variance + channels).to(tl.float32) + eps)
@@ -280,13 +280,13 @@ class TritonPasses:
         return dx
 
     @staticmethod
-    def prediction(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
+    def prediction(x: Tensor, given: Given) -> Tensor:
         """Return rows normalised by given statistics, and activated."""
         y = torch.empty_like(x)
         rows, channels = x.shape
         height, width = _tile(channels)
         grid = (triton.cdiv(rows, height), channels // width)
-        _prediction[grid](x, y, weight, bias, mean, variance, rows, eps, channels, height, width, num_warps=_WARPS)
+        _prediction[grid](x, y, *given, rows, channels, height, width, num_warps=_WARPS)
         return y
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
-from greedy_ensembles.models.norm_function import has_kernels
+from greedy_ensembles.models.norm_function import HAS_KERNELS
 
 
 class MaxPool2(nn.Module):
@@ -15,13 +15,7 @@ class MaxPool2(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the largest value of each square."""
         even = x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0
-        if (
-            self.training
-            and x.is_cuda
-            and even
-            and x.is_contiguous(memory_format=torch.channels_last)
-            and has_kernels()
-        ):
+        if self.training and x.is_cuda and even and x.is_contiguous(memory_format=torch.channels_last) and HAS_KERNELS:
             return _MaxPool2.apply(x)  # type: ignore[no-any-return, no-untyped-call]
         return max_pool2d(x, 2, ceil_mode=True)
 

@@ -33,8 +33,8 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        change = self.conv1(self.norm1(x))
-        return self.conv2(self.norm2(change), self.shortcut(x))  # type: ignore[no-any-return]
+        change = self.conv1(self.norm1(x), norm=self.norm2)
+        return self.conv2(change, self.shortcut(x))  # type: ignore[no-any-return]
 
 
 class Bottleneck(nn.Module):
@@ -55,9 +55,9 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        change = self.conv1(self.norm1(x))
-        change = self.conv2(self.norm2(change))
-        return self.conv3(self.norm3(change), self.shortcut(x))  # type: ignore[no-any-return]
+        change = self.conv1(self.norm1(x), norm=self.norm2)
+        change = self.conv2(change, norm=self.norm3)
+        return self.conv3(change, self.shortcut(x))  # type: ignore[no-any-return]
 
 
 class PreResNet(ResidualNetwork):

@@ -29,7 +29,7 @@ class WideBlock(nn.Module):
         """Return the block's input plus its change."""
         active = self.norm1(x)
         residual = x if self.shortcut is None else self.shortcut(active)
-        return self.conv2(self.norm2(self.conv1(active)), residual)  # type: ignore[no-any-return]
+        return self.conv2(self.conv1(active, norm=self.norm2), residual)  # type: ignore[no-any-return]
 
 
 class WideResNet28x10(ResidualNetwork):
