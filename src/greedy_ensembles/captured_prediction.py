@@ -1,18 +1,18 @@
 """Predictions of all members as one CUDA graph, side by side: a loop over them would wait for launches, not the GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.cuda_graphs import record, warm_up
+from greedy_ensembles.cuda_graphs import Result, record, warm_up
 from greedy_ensembles.inputs import Normalize, device_of
 from greedy_ensembles.models.convolution_function import allows_tf32
 from greedy_ensembles.prediction import probabilities
 
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
 WORTH_CAPTURING = 3
-_LANES = 11  # members side by side
+_LANES = 4  # members side by side: each of them nearly fills a GPU
 
 
 class CapturedPrediction:
@@ -35,11 +35,25 @@ class CapturedPrediction:
         same = self._normalize == normalize and self._where == _addresses(members) and self._tf32 == allows_tf32()
         return same and (self._input.shape, self._input.dtype) == (batch.shape, batch.dtype)
 
-    def __call__(self, batch: Tensor) -> Tensor:
-        """Return every member's class probabilities (members, n, classes), to be used before the next call."""
-        self._input.copy_(batch, non_blocking=True)
+    def over(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[Tensor]:
+        """Yield every member's class probabilities (members, n, classes) of each batch, on the device `target`."""
+        return one_ahead(self._start(batch, target) for batch in batches)
+
+    def _start(self, batch: Tensor, target: torch.device) -> Callable[[], Tensor]:
+        """Have a batch predicted, and return what waits for the result."""
+        # From and to memory that the GPU reads and writes by itself, the host need not wait for a copy's turn.
+        self._input.copy_(batch.pin_memory() if batch.device.type == "cpu" else batch, non_blocking=True)
         self._graph.replay()
-        return self._output
+        result = torch.empty_like(self._output, device=target, pin_memory=target.type == "cpu")
+        result.copy_(self._output, non_blocking=True)
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(self._device))
+
+        def finish() -> Tensor:
+            done.synchronize()
+            return result
+
+        return finish
 
     def _predict(self) -> Tensor:
         current = torch.cuda.current_stream(self._device)
@@ -52,6 +66,17 @@ class CapturedPrediction:
         for lane in self._lanes:
             current.wait_stream(lane)
         return torch.stack(outputs)
+
+
+def one_ahead(started: Iterator[Callable[[], Result]]) -> Iterator[Result]:
+    """Yield what each piece of work gives when it is finished, always after the next one was started."""
+    waiting: Callable[[], Result] | None = None
+    for finish in started:
+        if waiting is not None:
+            yield waiting()
+        waiting = finish
+    if waiting is not None:
+        yield waiting()
 
 
 def can_capture(members: Sequence[nn.Module]) -> bool:

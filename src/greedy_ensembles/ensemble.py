@@ -1,5 +1,6 @@
 """The ensemble: what training returns. It predicts, says how sure it is, and can be saved and loaded."""
 
+import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -106,13 +107,13 @@ class Ensemble:
         with torch.no_grad():
             captured = self._capture(x, batch_size)
             # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
-            batches = [
-                self._of_members(batch, target)
-                if captured is None or len(batch) < batch_size
-                else captured(batch).to(target, copy=True)
-                for batch in _batches(x, batch_size)
-            ]
-        return torch.cat(batches, dim=1)
+            batches = _batches(x, batch_size)
+            found = []
+            if captured is not None:
+                whole = itertools.islice(batches, len(x) // batch_size)
+                found = list(captured.over(whole, target))
+            found += [self._of_members(batch, target) for batch in batches]
+        return torch.cat(found, dim=1)
 
     def _of_members(self, batch: Tensor, target: torch.device) -> Tensor:
         every = (probabilities(member, batch.to(device_of(member)), self.normalize) for member in self)

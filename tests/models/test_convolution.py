@@ -290,6 +290,7 @@ class TestOnAGpu:
             self.compare(layer, layer, inputs, with_residual)
         assert layer.weight.dtype == torch.float32
 
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of PyTorch about itself
     def test_the_layer_compiled(self):
         layer = Convolution(16, 16, 3).to("cuda", memory_format=torch.channels_last)
         compiled = torch.compile(lambda x, r: layer(x, r) * 1.0, fullgraph=True)
@@ -373,6 +374,6 @@ class TestOnAGpu:
         with torch.no_grad():
             exact = plain_network(net).double()(x.double())
             found = net.cuda()(x.cuda().contiguous(memory_format=torch.channels_last)).cpu()
-            theirs = plain_network(net)(x.cuda()).cpu()  # as far from the exact ones as PyTorch itself is
+            theirs = plain_network(net).cuda()(x.cuda()).cpu()  # as far from the exact ones as PyTorch itself is
         allowed = 1e-4 * exact.abs().max() if precise else 3 * (theirs - exact).abs().max()
         assert (found - exact).abs().max() <= allowed
