@@ -131,6 +131,7 @@ def test_a_pickle_holds_members_on_the_cpu_and_leaves_them_where_they_are():
     fitted.ensemble_ = ge.Ensemble(members, fitted.ensemble_.normalize)
     read = pickle.loads(pickle.dumps(fitted))
     assert [member.moved for member in members] == [False, False]
+    assert list(fitted.ensemble_) == members
     assert [member.moved for member in read.ensemble_] == [True, True]
     assert read.ensemble_.normalize == fitted.ensemble_.normalize
     for one, other in zip(members, read.ensemble_, strict=True):
@@ -141,7 +142,7 @@ def test_a_pickle_holds_members_on_the_cpu_and_leaves_them_where_they_are():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 def test_what_was_fitted_on_a_gpu_is_read_without_one(tmp_path):
     fitted = classifier(device="cuda").fit(X, Y)
-    fitted.ensemble_.to("cuda")
+    assert next(fitted.ensemble_[0].parameters()).is_cuda
     (tmp_path / "classifier.pickle").write_bytes(pickle.dumps(fitted))
     np.save(tmp_path / "x.npy", X)
     code = (

@@ -42,10 +42,12 @@ class CapturedPrediction:
     def _start(self, batch: Tensor, target: torch.device) -> Callable[[], Tensor]:
         """Have a batch predicted, and return what waits for the result."""
         # From and to memory that the GPU reads and writes by itself, the host need not wait for a copy's turn.
-        self._input.copy_(batch.pin_memory() if batch.device.type == "cpu" else batch, non_blocking=True)
+        # A batch that is not full is predicted together with what is left there of the one before.
+        rows = len(batch)
+        self._input[:rows].copy_(batch.pin_memory() if batch.device.type == "cpu" else batch, non_blocking=True)
         self._graph.replay()
-        result = torch.empty_like(self._output, device=target, pin_memory=target.type == "cpu")
-        result.copy_(self._output, non_blocking=True)
+        result = torch.empty_like(self._output[:, :rows], device=target, pin_memory=target.type == "cpu")
+        result.copy_(self._output[:, :rows], non_blocking=True)
         done = torch.cuda.Event()
         done.record(torch.cuda.current_stream(self._device))
 

@@ -1,6 +1,5 @@
 """The ensemble: what training returns. It predicts, says how sure it is, and can be saved and loaded."""
 
-import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -108,12 +107,9 @@ class Ensemble:
             captured = self._capture(x, batch_size)
             # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
             batches = _batches(x, batch_size)
-            found = []
             if captured is not None:
-                whole = itertools.islice(batches, len(x) // batch_size)
-                found = list(captured.over(whole, target))
-            found += [self._of_members(batch, target) for batch in batches]
-        return torch.cat(found, dim=1)
+                return torch.cat(list(captured.over(batches, target)), dim=1)
+            return torch.cat([self._of_members(batch, target) for batch in batches], dim=1)
 
     def _of_members(self, batch: Tensor, target: torch.device) -> Tensor:
         every = (probabilities(member, batch.to(device_of(member)), self.normalize) for member in self)

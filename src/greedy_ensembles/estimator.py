@@ -125,7 +125,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled or copied: members on the CPU, so that a machine without their device can read it."""
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, Any] = dict(super().__getstate__())  # what it returns is the estimator's own
         if "ensemble_" in state:
             state["ensemble_"] = _on_cpu(self.ensemble_)
         return state
