@@ -13,8 +13,7 @@ from greedy_ensembles.models.norm_function import Coefficients, Given, Sums
 
 _PROGRAMS = 512  # partial sums at most; enough to fill a GPU, few enough to add up in one go
 _TILE = 4096  # elements of a tile
-_WARPS = 8  # of a program that sums: enough loads under way to keep memory busy
-_FLAT = 2048  # elements of a program of a pointwise kernel
+_WARPS = 8  # of a program: enough loads under way to keep memory busy
 
 
 @triton.jit
@@ -96,25 +95,41 @@ def _finish_moments(
 
 
 @triton.jit
-def _output(x, y, by, bias, elements, count, C: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < elements
-    c = (i % C).to(tl.int32)
-    group = tl.where(i // C < count, 0, C) + c
-    v = tl.load(x + i, mask=inside, other=0.0).to(tl.float32)
-    z = (v - tl.load(by + 2 * C + group)) * tl.load(by + group) + tl.load(bias + c)
-    tl.store(y + i, tl.where(z <= 0, 0.0, z).to(y.dtype.element_ty), mask=inside)
+def _rows_of(program, first_programs, chunk, rows, count):
+    """Return whether a program's rows are others than the first `count`, where they begin, and where its group ends.
+
+    Programs below `first_programs` share the first rows, the rest the others: all rows of a program are of one group.
+    """
+    other = program >= first_programs
+    start = tl.where(other, count + (program - first_programs) * chunk, program * chunk)
+    return other, start, tl.where(other, rows, count)
+
+
+@triton.jit
+def _output(x, y, by, bias, rows, count, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    channels = tl.program_id(1) * BC + tl.arange(0, BC)
+    other, start, stop = _rows_of(tl.program_id(0), first_programs, BR, rows, count)
+    group = tl.where(other, C, 0) + channels
+    scale = tl.load(by + group)[None, :]
+    center = tl.load(by + 2 * C + group)[None, :]
+    b = tl.load(bias + channels)[None, :]
+    r = tl.arange(0, BR)
+    at = r[:, None] * C + channels[None, :]
+    inside = (r < stop - start)[:, None]
+    base = start.to(tl.int64) * C
+    v = tl.load(x + base + at, mask=inside, other=0.0).to(tl.float32)
+    z = (v - center) * scale + b
+    tl.store(y + base + at, tl.where(z <= 0, 0.0, z).to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _gradient_sums(
     x, dy, by, bias, partial, rows, count, chunk, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
 ):
-    """Sum g and g h over a chunk of rows that are all of one group: programs below `first_programs` do the first."""
+    """Sum g and g h over a chunk of rows."""
     program, channels = tl.program_id(0), tl.program_id(1) * BC + tl.arange(0, BC)
-    other = program >= first_programs
-    start = tl.where(other, count + (program - first_programs) * chunk, program * chunk)
-    stop = tl.minimum(start + chunk, tl.where(other, rows, count))
+    other, start, end = _rows_of(program, first_programs, chunk, rows, count)
+    stop = tl.minimum(start + chunk, end)
     group = tl.where(other, C, 0) + channels
     scale = tl.load(by + group)[None, :]
     center = tl.load(by + 2 * C + group)[None, :]
@@ -165,20 +180,27 @@ def _finish_sums(
 
 
 @triton.jit
-def _gradient(x, dy, dx, by, bias, sums, elements, count, C: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < elements
-    c = (i % C).to(tl.int32)
-    first = i // C < count
-    group = tl.where(first, 0, C) + c
-    d = tl.load(x + i, mask=inside, other=0.0).to(tl.float32) - tl.load(by + 2 * C + group)
-    scale = tl.load(by + group)
-    g = tl.load(dy + i, mask=inside, other=0.0).to(tl.float32)
-    g = tl.where(d * scale + tl.load(bias + c) > 0, g, 0.0)
-    h = d * tl.load(by + 4 * C + group)
-    mean, product = tl.load(sums + c) / count, tl.load(sums + C + c) / count
-    v = scale * tl.where(first, g - mean - h * product, g)
-    tl.store(dx + i, v.to(dx.dtype.element_ty), mask=inside)
+def _gradient(
+    x, dy, dx, by, bias, sums, rows, count, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+):
+    channels = tl.program_id(1) * BC + tl.arange(0, BC)
+    other, start, stop = _rows_of(tl.program_id(0), first_programs, BR, rows, count)
+    group = tl.where(other, C, 0) + channels
+    scale = tl.load(by + group)[None, :]
+    center = tl.load(by + 2 * C + group)[None, :]
+    b = tl.load(bias + channels)[None, :]
+    # What the mean and variance of the first rows pass on, which is nothing to the others.
+    share = tl.where(other, 0.0, 1.0) / count
+    mean = (tl.load(sums + channels) * share)[None, :]
+    slope = (tl.load(sums + C + channels) * share * tl.load(by + 4 * C + group))[None, :]
+    r = tl.arange(0, BR)
+    at = r[:, None] * C + channels[None, :]
+    inside = (r < stop - start)[:, None]
+    base = start.to(tl.int64) * C
+    d = tl.load(x + base + at, mask=inside, other=0.0).to(tl.float32) - center
+    g = tl.load(dy + base + at, mask=inside, other=0.0).to(tl.float32)
+    g = tl.where(d * scale + b > 0, g, 0.0)
+    tl.store(dx + base + at, (scale * (g - mean - d * slope)).to(dx.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -241,8 +263,8 @@ class TritonPasses:
     def output(x: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
         """Return the activated, normalised rows."""
         y = torch.empty_like(x)
-        grid = (triton.cdiv(x.numel(), _FLAT),)
-        _output[grid](x, y, by.scale, bias, x.numel(), count, x.shape[1], _FLAT)
+        grid, sizes = _pointwise(x, count)
+        _output[grid](x, y, by.scale, bias, *sizes, num_warps=_WARPS)
         return y
 
     @staticmethod
@@ -275,8 +297,8 @@ class TritonPasses:
     def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
         """Return the gradient with respect to x."""
         dx = torch.empty_like(x)
-        grid = (triton.cdiv(x.numel(), _FLAT),)
-        _gradient[grid](x, gradient, dx, by.scale, bias, sums.mean, x.numel(), count, x.shape[1], _FLAT)
+        grid, sizes = _pointwise(x, count)
+        _gradient[grid](x, gradient, dx, by.scale, bias, sums.mean, *sizes, num_warps=_WARPS)
         return dx
 
     @staticmethod
@@ -288,6 +310,14 @@ class TritonPasses:
         grid = (triton.cdiv(rows, height), channels // width)
         _prediction[grid](x, y, *given, rows, channels, height, width, num_warps=_WARPS)
         return y
+
+
+def _pointwise(x: Tensor, count: int) -> tuple[tuple[int, int], tuple[int, ...]]:
+    """Return the grid of a pass that treats every tile by itself, and the sizes that its kernel is given."""
+    rows, channels = x.shape
+    height, width = _tile(channels)
+    first, others = triton.cdiv(count, height), triton.cdiv(rows - count, height)
+    return (first + others, channels // width), (rows, count, first, channels, height, width)
 
 
 def _tile(channels: int) -> tuple[int, int]:
