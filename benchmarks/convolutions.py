@@ -20,15 +20,13 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import torch
+from gpu_time import BANDWIDTH, microseconds
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from greedy_ensembles.cuda_graphs import record, warm_up
 from greedy_ensembles.models import convolution_tiles
 from greedy_ensembles.models.convolution_tiles import Tile
 
-CALLS, REPLAYS = 20, 10
-BANDWIDTH = 4e12  # bytes a second that an H200 copies
 #: Pixels of a tile, products added up at once, and (warps, stages).
 OUTPUT_GRID = ((64, 128, 256), (16, 32, 64), ((4, 1), (4, 3), (8, 1)))
 WEIGHT_GRID = ((32, 64, 128), (32, 64, 128, 256), ((4, 1), (4, 3), (8, 1)))
@@ -115,28 +113,6 @@ def passes(shape: Shape) -> list[Pass]:
         of_input = partial(TritonPasses.input_gradient, dy, weight), partial(backward, 0)
         found.insert(1, Pass("input gradient", "OUTPUT", back, *of_input, floor))
     return found
-
-
-def microseconds(run: Callable[[], object]) -> float:
-    """Return the median time of a call."""
-    device = torch.device("cuda")
-
-    def calls() -> None:
-        for _ in range(CALLS):
-            run()
-
-    warm_up(run, device)
-    graph, _ = record(calls, device)
-    graph.replay()
-    times = []
-    for _ in range(REPLAYS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * start.elapsed_time(end) / CALLS)
-    return statistics.median(times)
 
 
 def compare() -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from floor import floor, rates
 from speed_page import MODELS, PREDICTING, TARGETS, page, verdict
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -216,7 +217,9 @@ def measure(model: str) -> dict[str, Any]:
     }
     for name, value in ratios.items():
         print(f"{model:16} {name}: {value:.2f} ({verdict(name, model, value)})", flush=True)
-    return {"times": times, "ratios": ratios}
+    rate, bandwidth = rates()
+    least = {"products a second": rate, "bytes a second": bandwidth, **floor(model, 2 * BATCH, BATCH, rate, bandwidth)}
+    return {"times": times, "ratios": ratios, "floor": least}
 
 
 def on_gpu(parts: list[str], out: Path | None) -> None:

@@ -66,6 +66,32 @@ def _steps(models: dict[str, Any]) -> list[str]:
         listed = ", ".join(f"{kind} {v['milliseconds']:.1f} in {v['kernels']:.0f}" for kind, v in parts)
         together = entry["milliseconds"] * entry["members_at_once"]
         lines.append(f"- {model}, {entry['members_at_once']} members, {together:.1f} ms a step: {listed}.")
+    return lines + _floors({model: entry for model, entry in models.items() if "floor" in entry})
+
+
+def _floors(models: dict[str, Any]) -> list[str]:
+    if not models:
+        return []
+    lines = [
+        "",
+        "What a member's step at p* batch 128 cannot take less than: products at the rate of large ones, activations "
+        "and weights through memory at the speed of copies, without launches or waiting (`benchmarks/floor.py`). The "
+        "nearer the sequential schedule comes to it, the less there is for others to fill.",
+        "",
+    ]
+    for model, entry in models.items():
+        rest = dict(entry["floor"])
+        rate, bandwidth = rest.pop("products a second"), rest.pop("bytes a second")
+        least = sum(rest.values())
+        shares = [
+            f"{name} at {least / entry['times'][f'{name}, p* batch 128']['milliseconds']:.0%} of that speed"
+            for name in ("concurrent", "sequential")
+        ]
+        listed = ", ".join(f"{kind} {value:.2f}" for kind, value in rest.items())
+        lines.append(
+            f"- {model}: {least:.2f} ms ({listed}) at {2e-12 * rate:.0f} TFLOP/s and {1e-12 * bandwidth:.1f} TB/s; "
+            f"{', '.join(shares)}."
+        )
     return lines
 
 

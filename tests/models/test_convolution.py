@@ -13,7 +13,7 @@ from torch.nn.functional import conv2d, cross_entropy
 
 from greedy_ensembles.cuda_graphs import record, warm_up
 from greedy_ensembles.models import PreResNet
-from greedy_ensembles.models.convolution import Convolution
+from greedy_ensembles.models.convolution import ConvNormReLU, Convolution
 from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
 from greedy_ensembles.models.norm import NormReLU
 from greedy_ensembles.models.norm_function import Given
@@ -359,6 +359,25 @@ class TestOnAGpu:
             unrounded = (layer(x) - exact).abs()
         assert (rounded <= most).all()
         assert unrounded.max() < 1e-5 < rounded.max()
+
+    def test_the_first_layer_of_a_network_with_biases(self):
+        torch.manual_seed(0)
+        block = ConvNormReLU(3, 64)
+        nn.init.normal_(block.conv.bias)
+        x = torch.rand(8, 3, 14, 14).bfloat16()
+        exact = copy.deepcopy(block).double()
+        exact.conv.weight.data = block.conv.weight.data.bfloat16().double()
+        theirs = exact(x.double())
+        block = block.to("cuda", memory_format=torch.channels_last)
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            between = block._without_bias(x.cuda().contiguous(memory_format=torch.channels_last))
+            assert type(between.grad_fn).__name__ == "_ConvolutionBackward"  # ours was used
+            ours = block(x.cuda().contiguous(memory_format=torch.channels_last))
+        torch.testing.assert_close(ours.double().cpu(), theirs, rtol=2**-6, atol=2**-5)
+        weights = torch.randn_like(theirs)
+        (found,) = torch.autograd.grad(ours, block.conv.weight, weights.to(ours))
+        (expected,) = torch.autograd.grad(theirs, exact.conv.weight, weights)
+        assert (found.double().cpu() - expected).abs().max() < 0.02 * expected.abs().max()
 
     @pytest.mark.parametrize("precise", [False, True])
     @pytest.mark.parametrize("depth", [8, 20, 47])

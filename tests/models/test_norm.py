@@ -9,7 +9,8 @@ from hypothesis import given
 from torch import nn
 
 from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
-from greedy_ensembles.models.norm import ConvNormReLU, NormReLU
+from greedy_ensembles.models.convolution import ConvNormReLU
+from greedy_ensembles.models.norm import NormReLU
 from greedy_ensembles.models.norm_function import can_fuse, norm_relu, norm_relu_prediction
 
 

@@ -1,7 +1,7 @@
-"""Convolutions without bias that keep the resolution, or divide it by their stride: those of residual networks.
+"""Convolutions that keep the resolution, or divide it by their stride.
 
-Networks for small images have few channels, for which cuDNN's kernels leave most of a GPU idle. There the layer runs
-kernels of its own (`convolution_function`); elsewhere it is PyTorch's.
+Networks for small images have few channels, for which cuDNN's kernels leave most of a GPU idle. There layers run
+kernels of their own (`convolution_function`); elsewhere they are PyTorch's.
 """
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
 from greedy_ensembles.models.norm import NormReLU
 from greedy_ensembles.models.norm_function import Given
+
+_FEW = 16  # channels: fewer than tensor cores multiply at once
 
 
 class Convolution(nn.Conv2d):
@@ -32,6 +34,29 @@ class Convolution(nn.Conv2d):
             y = super().forward(x)
             y = y if residual is None else y + residual
         return y if norm is None else norm(y)
+
+
+class ConvNormReLU(nn.Module):
+    """A 3x3 convolution with bias, BatchNorm and ReLU."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm = NormReLU(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activated, normalised convolution."""
+        if self.training and x.is_cuda:
+            return self.norm(self._without_bias(x), self.conv.bias)  # type: ignore[no-any-return]
+        return self.norm(self.conv(x))  # type: ignore[no-any-return]
+
+    def _without_bias(self, x: Tensor) -> Tensor:
+        weight = self.conv.weight
+        dtype = _type_of_products(x, weight)
+        # Of images alone: on more channels than a pixel has colours, this network has so many that cuDNN is as fast.
+        if weight.shape[1] < _FEW and can_convolve(x, weight, None, dtype):
+            return convolve(x.to(dtype), weight.to(dtype))
+        return self.conv._conv_forward(x, weight, None)  # type: ignore[no-any-return]
 
 
 def _type_of_products(x: Tensor, weight: Tensor) -> torch.dtype | None:

@@ -31,18 +31,3 @@ class NormReLU(nn.BatchNorm2d):
     def normalise(self, x: Tensor) -> Tensor:
         """Return the normalised input: what `split_batchnorm` takes over."""
         return super().forward(x)
-
-
-class ConvNormReLU(nn.Module):
-    """A 3x3 convolution with bias, BatchNorm and ReLU."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.norm = NormReLU(outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activated, normalised convolution."""
-        if self.training and x.is_cuda:
-            return self.norm(self.conv._conv_forward(x, self.conv.weight, None), self.conv.bias)  # type: ignore[no-any-return]
-        return self.norm(self.conv(x))  # type: ignore[no-any-return]

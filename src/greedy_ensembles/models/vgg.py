@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_count
+from greedy_ensembles.models.convolution import ConvNormReLU
 from greedy_ensembles.models.initial import initialise
-from greedy_ensembles.models.norm import ConvNormReLU
 from greedy_ensembles.models.pool import MaxPool2
 
 #: Widths of the 3x3 convolutions; each group ends in a pooling that halves the resolution.
