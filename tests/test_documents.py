@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -115,18 +114,21 @@ def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
     assert names["epistemic"].shape == (17,)
 
 
-def test_commands_in_the_documents_exist_with_their_options():
-    found = set()
-    for document in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
-        for line in re.findall(r"^greedy-ensembles ([^#\n]+)", document.read_text(), flags=re.M):
-            name, *words = line.split()
-            command = [name, words.pop(0)] if name == "data" else [name]
-            help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-            assert help_text.exit_code == 0, line
-            for word in words:
-                assert not word.startswith("--") or re.search(rf"{word}\b", help_text.output), (line, word)
-            found.add(" ".join(command))
-    assert found >= {"train", "evaluate", "select", "calibrate", "predict", "report", "reproduce", "data download"}
+def test_the_page_on_gotchas_runs_and_says_the_truth():
+    names = {}
+    for block in blocks("docs/gotchas.md"):
+        exec(compile(block, "docs/gotchas.md", "exec"), names)
+    first, *rest = names["model"]
+    hidden = first(torch.cat([names["examples"], names["samples"]]))
+    of_examples = hidden[:32].mean(0), hidden[:32].var(0, correction=0)
+    expected = torch.relu((hidden - of_examples[0]) / (of_examples[1] + 1e-5).sqrt())
+    torch.testing.assert_close(torch.cat([names["logits"], names["others"]]), rest[-1](expected))
+
+
+def test_no_document_with_python_is_left_out():
+    documents = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    run_above = re.findall(r'blocks\("(.*?)"\)', Path(__file__).read_text())
+    assert {document for document in documents if blocks(document)} == set(run_above)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

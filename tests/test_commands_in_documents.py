@@ -1,0 +1,118 @@
+"""Every shell block of the documents runs, top to bottom, as a reader would type it.
+
+Three things are smaller than in the documents: downloads bring a few made-up images, training is cut short, and studies
+have the quick budget. What stays as written is what a reader relies on: names, options, paths, and their order.
+"""
+
+import dataclasses
+import functools
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import greedy_ensembles as ge
+from greedy_ensembles.cli.commands import app
+from greedy_ensembles.data import download, noise
+from greedy_ensembles.experiments import two_moons
+from greedy_ensembles.experiments.reproduction import sets
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHORTER = {
+    "train": "--images 200 --set epochs=1 --device cpu",
+    "train cifar10": "--size 2 --images 8 --validation 0 --set epochs=1 --set warmup_epochs=0 --device cpu",
+    "reproduce": "--budget quick --device cpu",
+}
+
+
+def lines(document):
+    """Return the commands of a document's shell blocks, without comments."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(), flags=re.M | re.S)
+    commands = [
+        line.partition("#")[0].strip() for language, block in blocks if not language for line in block.splitlines()
+    ]
+    return [line for line in commands if line.startswith(("greedy-ensembles ", "make "))]
+
+
+@pytest.fixture
+def a_readers_folder(tmp_path, monkeypatch, write_mnist):
+    """An empty folder with an empty data folder, a few pictures, and publishers that have few images."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GREEDY_ENSEMBLES_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(noise, "make_noise", functools.partial(noise.make_noise, count=12))
+    for name, count in {"TRAIN": 40, "TEST": 20, "OOD": 10}.items():
+        monkeypatch.setattr(sets, name, count)
+
+    def fetch(name, root=None, progress=None):
+        folder = ge.data.data_root(root)
+        if name == "cifar10":
+            folder = folder / "cifar-10-batches-bin"
+            folder.mkdir(parents=True)
+            for batch in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+                records = np.random.default_rng(0).integers(0, 256, (20, 3073), dtype=np.uint8)
+                records[:, 0] = np.arange(20) % 10
+                (folder / f"{batch}.bin").write_bytes(records.tobytes())
+            return
+        if name == "mnist":
+            write_mnist(folder / name, "train", 220, 0)
+        write_mnist(folder / name, "t10k", 30, 1)
+
+    monkeypatch.setattr(download, "download", fetch)
+    (tmp_path / "photos").mkdir()
+    for path in (tmp_path / "photos" / "first.png", tmp_path / "one.png"):
+        Image.fromarray(np.full((40, 30), 200, np.uint8)).save(path)
+    np.save(tmp_path / "more.npy", np.zeros((2, 1, 28, 28), np.uint8))
+    return tmp_path
+
+
+def run(line):
+    """Run a command as a shell would, which puts the paths for patterns."""
+    _, command, *words = shlex.split(line)
+    paths = [path for word in words for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+    shorter = "" if "--list" in words else SHORTER.get(f"{command} {words[0]}", SHORTER.get(command, ""))
+    done = CliRunner().invoke(app, [command, *paths, *shorter.split()])
+    assert done.exit_code == 0, f"{line}\n{done.output}"
+
+
+def test_the_readme_and_the_page_on_reports(a_readers_folder, monkeypatch):
+    for line in lines(ROOT / "README.md"):
+        if not line.startswith("make "):
+            run(line)
+    for path in ("evaluation", "scores.csv", "page.html"):
+        assert (a_readers_folder / path).exists(), path
+    # What docs/report.md does with these runs, and with those of `make demo`, whose training is cut short here.
+    monkeypatch.setattr(two_moons, "RECIPE", dataclasses.replace(two_moons.RECIPE, epochs=2))
+    for strength in two_moons.STRENGTHS:
+        folder = Path("demo", "runs", two_moons._name(strength))
+        two_moons._Training(strength, *two_moons._moons(0), folder, 0)(lambda _: None)
+    for line in lines(ROOT / "docs" / "report.md"):
+        run(line)
+    assert (a_readers_folder / "moons.html").exists()
+
+
+@pytest.mark.parametrize("name", ["evaluation.md", "reproduce.md", "start.md"])
+def test_a_document(a_readers_folder, name):
+    if name == "evaluation.md":
+        run("greedy-ensembles data download mnist fashion_mnist")
+    if name == "reproduce.md":
+        shutil.copytree(ROOT / "results" / "mnist", "results/mnist")
+    for line in lines(ROOT / "docs" / name):
+        run(line)
+
+
+def test_no_document_with_commands_is_left_out():
+    with_commands = {document.name for document in DOCUMENTS if lines(document)}
+    assert with_commands == {"README.md", "CONTRIBUTING.md", "evaluation.md", "report.md", "reproduce.md", "start.md"}
+
+
+def test_targets_of_make_exist():
+    targets = {line.split()[1] for document in DOCUMENTS for line in lines(document) if line.startswith("make ")}
+    assert targets == {"demo", "test", "lint", "bench"}
+    rules = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.M)
+    assert targets <= set(rules)
