@@ -33,6 +33,18 @@ def test_all_of_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
+def test_scikit_learns_check_that_wants_another_scipy():
+    """SciPy decides at its import whether it takes arrays of other libraries, so this check needs a new process."""
+    code = (
+        "from sklearn.utils.estimator_checks import check_array_api_input as check; import greedy_ensembles as ge; "
+        "quick = ge.Recipe(epochs=2); classifier = ge.GreedyEnsembleClassifier(size=2, recipe=quick, device='cpu'); "
+        "check('GreedyEnsembleClassifier', classifier, 'numpy', expect_only_array_outputs=False); print('checked')"
+    )
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "checked\n", done.stderr
+
+
 def test_it_is_ge_fit_on_the_standardised_table():
     fitted = classifier(random_state=3, strength=2.0).fit(X, Y)
     # By hand, with p* about the table as it was given: at five standard deviations, whatever the units.
