@@ -75,8 +75,8 @@ def page(content: dict[str, Any]) -> str:
         "",
         f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}. MNIST "
         f"({content['examples']:,} training images), {MODEL}, M = {SIZE}, {content['epochs']} epochs, seed 0; greedy "
-        f"with lambda_M = {STRENGTH}. AUC of mutual information, {COUNT:,} images of noise against {content['test']:,} test "
-        "images. Numbers are on the scale from black, 0, to white, 1, unless they say otherwise.",
+        f"with lambda_M = {STRENGTH}. AUC of mutual information, {COUNT:,} images of noise against {content['test']:,} "
+        "test images. Numbers are on the scale from black, 0, to white, 1, unless they say otherwise.",
         "",
         "| drawn with | Deep Ensembles | greedy |",
         "|---|---|---|",
