@@ -10,6 +10,7 @@ from greedy_ensembles.models import convolution_function, convolution_kernels
 from greedy_ensembles.models.norm_function import Given, TorchPasses
 from greedy_ensembles.models.norm_kernels import TritonPasses
 from greedy_ensembles.models.pool_kernels import pool, pool_gradient
+from greedy_ensembles.training.sgd_kernel import launch
 
 
 def check_norm(device, channels, rows, count, frozen, shifted, dtype):
@@ -158,7 +159,33 @@ def check_convolutions_interpreted():
     check_convolution("cpu", (3, 64, 11, 9), 16, 1, half, last, residual=False)
 
 
+def check_sgd(device, elements, nesterov, dtype):
+    """Hold three steps of SGD against PyTorch's, on a gradient and a copy of a type; and nothing beyond is touched."""
+    draw = torch.Generator().manual_seed(0)
+    start = torch.randn(elements + 7, generator=draw).to(device)
+    weight, momentum = start.clone(), torch.zeros_like(start)
+    copy = torch.zeros_like(start, dtype=dtype)
+    theirs = torch.nn.Parameter(start[:elements].clone())
+    options = {"momentum": 0.9, "weight_decay": 0.1, "nesterov": nesterov}
+    optimizer = torch.optim.SGD([theirs], lr=0.3, **options)
+    for _ in range(3):
+        gradient = torch.randn(elements, generator=draw).to(device, dtype)
+        given = weight[:elements], momentum[:elements], gradient, copy[:elements]
+        launch(*given, torch.tensor(0.3, device=device), 0.9, 0.1, nesterov)
+        theirs.grad = gradient.float()
+        optimizer.step()
+    expected = optimizer.state[theirs]["momentum_buffer"]
+    torch.testing.assert_close(weight[:elements], theirs.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(momentum[:elements], expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(copy[:elements], weight[:elements].to(dtype))
+    assert torch.equal(weight[elements:], start[elements:])
+    assert not momentum[elements:].any()
+    assert not copy[elements:].any()
+
+
 if __name__ == "__main__":
+    for nesterov in (False, True):
+        check_sgd("cpu", 5000, nesterov, torch.float16)
     check_convolutions_interpreted()
     for frozen in (True, False):
         check_norm("cpu", 16, 96, 64, frozen, True, torch.float32)

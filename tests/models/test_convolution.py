@@ -310,7 +310,7 @@ class TestOnAGpu:
             torch.manual_seed(0)
             net = PreResNet(8, channels=1).to("cuda", memory_format=torch.channels_last)
             x, y = torch.randn(8, 1, 28, 28, device="cuda"), torch.arange(8, device="cuda")
-            copies = WorkingCopies(net)
+            copies = WorkingCopies(net, torch.optim.SGD(net.parameters()))
             copies.refresh()
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
                 logits = (copies.call if copied else net)(x.contiguous(memory_format=torch.channels_last))

@@ -96,5 +96,10 @@ class TestOnAGpu:
             "cuda", shape, outputs, side, stride, dtype, residual=residual, normalised=normalised
         )
 
+    @pytest.mark.parametrize("elements", [7, 5000, 1_000_000])
+    @pytest.mark.parametrize("nesterov", [False, True])
+    def test_sgd(self, elements, nesterov):
+        load_checks().check_sgd("cuda", elements, nesterov, torch.bfloat16)
+
     def test_a_weights_gradient_has_the_same_bits_every_time(self):
         load_checks().check_same_bits("cuda")

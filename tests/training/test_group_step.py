@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.training import working_copies
 from greedy_ensembles.training.compilation import _regions, compiled, worth_compiling
 from greedy_ensembles.training.eager import EagerEngine, epoch_batches
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
@@ -14,6 +15,7 @@ from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import pose
 from greedy_ensembles.training.recipe import learning_rate_factor
 from greedy_ensembles.training.weighting_set import WeightingSet
+from greedy_ensembles.training.working_copies import WorkingCopies
 
 
 def network():  # no bias in front of BatchNorm: its gradient is rounding alone, which AdamW would blow up
@@ -62,6 +64,37 @@ def train_by_group_step(problem, members, weighting):
         for _ in rates[part]:
             step.run()
     return totals
+
+
+def test_on_working_copies_it_trains_as_the_eager_engine_does_in_half_precision(problem, monkeypatch):
+    """As the captured engine has it: two steps with copies of their own, of full batches and of the rest, in turn."""
+    monkeypatch.setattr(working_copies, "LARGE", 100)  # the linear layer's weight is, the convolution's is not
+    posed = problem(precision="bf16")
+    groups = [[Member(posed, number) for number in (1, 2, 3)] for _ in range(2)]
+    weighting = WeightingSet(posed, posed.weighting)
+    make_capturable(groups[1], posed.device)
+    totals = torch.zeros(2, 3, dtype=torch.float64)
+    recorded = []
+    for rows, batch_size in ((3, 16), (1, 2)):
+        copies = [WorkingCopies(member.model, member.optimizer) for member in groups[1]]
+        recorded.append(GroupStep(groups[1], posed, weighting, totals, rows, batch_size, copies=copies))
+    for epoch in range(3):
+        EagerEngine(groups[0], posed, weighting).train_epoch()
+        batches = [epoch_batches(posed, member) for member in groups[1]]
+        for step, part in zip(recorded, (slice(3), slice(3, 4)), strict=True):
+            numbers = range(4 * epoch, 4 * epoch + 4)[part]
+            samples = [weighting.indices(number) for number in numbers]
+            rates = [learning_rate_factor(posed.recipe, number / 4) for number in numbers]
+            step.load([b[part] for b in batches], samples, rates)
+            for _ in rates:
+                step.run()
+        for theirs, ours in zip(*groups, strict=True):
+            for (name, value), other in zip(
+                theirs.model.state_dict().items(), ours.model.state_dict().values(), strict=True
+            ):
+                torch.testing.assert_close(other, value, rtol=1e-3, atol=1e-4, msg=f"{name} in epoch {epoch}")
+            theirs.epoch += 1
+            ours.epoch += 1
 
 
 @pytest.mark.parametrize("strength", [None, 3.0])

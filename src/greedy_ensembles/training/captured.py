@@ -77,15 +77,16 @@ class CapturedEngine(Engine):
             return as_losses(self._totals, sum(map(len, batches[0])), steps, members, self._weighting)
 
     def _record(self, rows: int, batch_size: int, compile_models: bool) -> "Recorded":
-        models = [member.model for member in self._members]
+        members = self._members
+        models = [member.model for member in members]
         # Where a weight is used twice in a step, its gradients are to be added in single precision, as autocast does.
         once = self._weighting is None or self._problem.one_pass
         in_half = self._problem.recipe.precision == "bf16" and once and not compile_models
 
         def step() -> GroupStep:
-            copies = [WorkingCopies(model) for model in models] if in_half else None
+            copies = [WorkingCopies(member.model, member.optimizer) for member in members] if in_half else None
             tables = self._totals, rows, batch_size
-            return GroupStep(self._members, self._problem, self._weighting, *tables, self._branches, copies)
+            return GroupStep(members, self._problem, self._weighting, *tables, self._branches, copies)
 
         if compile_models:
             try:

@@ -91,6 +91,8 @@ class GroupStep:
             self._samples.copy_(torch.stack(list(samples)))
         self._rates.copy_(torch.tensor(rates))
         self._counter.zero_()
+        for copies in self._copies or ():
+            copies.refresh_all()
 
     def run_first_row(self) -> None:
         """Take the step of the first row, whatever the tables hold."""
@@ -114,11 +116,9 @@ class GroupStep:
                 loss, term = objective(passed, problem, others)
                 member.optimizer.zero_grad()
                 loss.backward()
-                if self._copies is not None:
-                    self._copies[position].hand_back()
                 for group in member.optimizer.param_groups:
                     group["lr"].copy_(rate * group["initial_lr"])
-                member.optimizer.step()
+                (member.optimizer if self._copies is None else self._copies[position]).step()
                 self._totals[0, position] += passed.loss.detach() * examples.shape[1]
                 if term is not None:
                     self._totals[1, position] += term.detach()
