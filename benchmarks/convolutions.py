@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from greedy_ensembles.models import convolution_tiles
-from greedy_ensembles.models.convolution_tiles import Tile
+from greedy_ensembles.models.convolution_tiles import FEW, Tile, power
 
 #: Pixels of a tile, products added up at once, and (warps, stages).
 OUTPUT_GRID = ((64, 128, 256), (16, 32, 64), ((4, 1), (4, 3), (8, 1)))
@@ -109,7 +109,7 @@ def passes(shape: Shape) -> list[Pass]:
         Pass("output", "OUTPUT", forth, partial(TritonPasses.output, x, weight, None, 1, None), output, floor),
         Pass("weight gradient", "WEIGHT", forth, *of_weight, floor),
     ]
-    if inputs >= 16:  # a network's first layer needs no gradient of its input
+    if inputs >= FEW:  # a network's first layer needs no gradient of its input
         of_input = partial(TritonPasses.input_gradient, dy, weight), partial(backward, 0)
         found.insert(1, Pass("input gradient", "OUTPUT", back, *of_input, floor))
     return found
@@ -138,8 +138,8 @@ def compare() -> None:
 def candidates(one: Pass) -> list[Tile]:
     """Return the tiles to try: those that are not larger than what there is to do."""
     side, inputs, outputs = one.key
-    width = min(max(16, 1 << (outputs - 1).bit_length()), MOST_OUTPUTS)
-    deepest = max(16, 1 << ((inputs if inputs >= 16 else side * side * inputs) - 1).bit_length())
+    width = power(outputs, MOST_OUTPUTS)
+    deepest = power(inputs if inputs >= FEW else side * side * inputs, 1024)
     pixels, depths, launches = WEIGHT_GRID if one.table == "WEIGHT" else OUTPUT_GRID
     kept = sorted({min(depth, deepest) for depth in depths})
     grid = itertools.product(pixels, kept, launches)

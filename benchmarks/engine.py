@@ -38,9 +38,9 @@ BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
 #: Kinds of kernels by parts of their names.
 KERNELS = {
     "convolutions": ("xmma", "cutlass", "nvjet", "gemm", "splitK", "conv"),
-    "BatchNorm with ReLU": ("_moments", "_output", "_gradient", "_finish"),
     "pooling": ("_pool",),
-    "optimizer and casts of weights": ("multi_tensor",),
+    "BatchNorm with ReLU": ("_moments", "_output", "_gradient", "_finish"),
+    "optimizer and casts of weights": ("multi_tensor", "_sgd"),
     "additions": ("CUDAFunctor_add<c10::BFloat16>",),
 }
 

@@ -1,7 +1,7 @@
 """The passes of BatchNorm with ReLU on a GPU, beside what reading and writing each activation once would take.
 
 Microseconds a call, in bf16 as in training, of 128 examples and as many samples of p*; the floor is at the speed at
-which the GPU copies. Small layers lie in its cache, and may be faster than that.
+which an H200 copies. Small layers lie in its cache, and may be faster than that.
 
     python benchmarks/norms.py
 """

@@ -2,13 +2,14 @@
 
 import copy
 import pickle
+from contextlib import contextmanager
 
 import pytest
 import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.captured_prediction import can_capture, one_ahead
+from greedy_ensembles.captured_prediction import _switches, can_capture, one_ahead
 
 needs_cuda = [
     pytest.mark.cuda,
@@ -54,6 +55,29 @@ def test_work_is_started_one_ahead_of_what_is_waited_for(order):
     assert seen == order
 
 
+def test_switches_of_precision_are_noticed(monkeypatch):
+    before = _switches()
+    assert before == _switches()
+    with torch.autocast("cuda", torch.bfloat16) if torch.cuda.is_available() else autocast_for_cuda():
+        assert _switches() != before
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32)
+    assert _switches() != before
+    monkeypatch.undo()
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    assert _switches() != before
+    torch.set_float32_matmul_precision(precision)
+    assert _switches() == before
+
+
+@contextmanager
+def autocast_for_cuda():
+    """Turn on autocast for a GPU that is not there."""
+    torch.set_autocast_enabled("cuda", True)
+    yield
+    torch.set_autocast_enabled("cuda", False)
+
+
 class TestOnAGpu:
     pytestmark = needs_cuda
 
@@ -66,6 +90,31 @@ class TestOnAGpu:
         found = ensemble.predict_proba(given, batch_size=16)  # four whole batches, and a rest
         assert ensemble._captured is not None
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+    def test_inputs_that_share_memory(self, ensemble, x):
+        ensemble.to("cuda")
+        same = x[:1].expand(70, -1, -1, -1)
+        found = ensemble.predict_proba(same, batch_size=16)
+        assert ensemble._captured is not None
+        torch.testing.assert_close(found, found[:, :1].expand_as(found))
+
+    def test_inside_and_outside_of_inference_mode(self, ensemble, x):
+        ensemble.to("cuda")
+        with torch.inference_mode():
+            inside = ensemble.predict_proba(x, batch_size=16)
+        recording = ensemble._captured
+        outside = ensemble.predict_proba(x, batch_size=16)
+        assert ensemble._captured is recording is not None
+        assert torch.equal(inside, outside)
+
+    def test_autocast_is_recorded_anew(self, ensemble, x):
+        ensemble.to("cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            rounded = ensemble.predict_proba(x, batch_size=16)
+        expected = torch.cat([ensemble.predict_proba(x[i : i + 16]) for i in range(0, 70, 16)], dim=1)
+        found = ensemble.predict_proba(x, batch_size=16)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        assert not torch.equal(rounded, found)
 
     def test_a_recording_is_used_again_and_reads_the_weights_as_they_are(self, ensemble, x):
         ensemble.to("cuda")

@@ -24,6 +24,7 @@ from greedy_ensembles.experiments.reproduction import sets
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHELL = ("", "sh", "bash", "shell", "console")
 SHORTER = {
     "train": "--images 200 --set epochs=1 --device cpu",
     "train cifar10": "--size 2 --images 8 --validation 0 --set epochs=1 --set warmup_epochs=0 --device cpu",
@@ -35,7 +36,7 @@ def lines(document):
     """Return the commands of a document's shell blocks, without comments."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(), flags=re.M | re.S)
     commands = [
-        line.partition("#")[0].strip() for language, block in blocks if not language for line in block.splitlines()
+        line.partition("#")[0].strip() for language, block in blocks if language in SHELL for line in block.splitlines()
     ]
     return [line for line in commands if line.startswith(("greedy-ensembles ", "make "))]
 
@@ -109,6 +110,7 @@ def test_a_document(a_readers_folder, name):
 def test_no_document_with_commands_is_left_out():
     with_commands = {document.name for document in DOCUMENTS if lines(document)}
     assert with_commands == {"README.md", "CONTRIBUTING.md", "evaluation.md", "report.md", "reproduce.md", "start.md"}
+    assert all(line.startswith("make ") for line in lines(ROOT / "CONTRIBUTING.md"))
 
 
 def test_targets_of_make_exist():

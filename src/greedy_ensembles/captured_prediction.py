@@ -21,18 +21,19 @@ class CapturedPrediction:
     def __init__(self, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> None:
         self._members, self._normalize = list(members), normalize
         self._device = device_of(members[0])
-        self._where, self._tf32 = _addresses(members), allows_tf32()
-        self._input = batch.to(self._device, copy=True)
+        self._where, self._switches = _addresses(members), _switches()
         self._lanes = [torch.cuda.Stream(self._device) for _ in range(min(_LANES, len(self._members)))]
-        warm_up(self._predict, self._device)
-        self._graph, self._output = record(self._predict, self._device)
+        with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode could not be written to outside
+            self._input = batch.to(self._device, copy=True)
+            warm_up(self._predict, self._device)
+            self._graph, self._output = record(self._predict, self._device)
 
     def fits(self, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
         """Return whether this is a recording of these members, where their weights lie now, for such a batch.
 
-        Kernels are chosen when they are recorded: whether they may round factors to TF32 must not have changed since.
+        Kernels are chosen when they are recorded: what chose them must not have changed since.
         """
-        same = self._normalize == normalize and self._where == _addresses(members) and self._tf32 == allows_tf32()
+        same = self._normalize == normalize and self._where == _addresses(members) and self._switches == _switches()
         return same and (self._input.shape, self._input.dtype) == (batch.shape, batch.dtype)
 
     def over(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[Tensor]:
@@ -44,7 +45,8 @@ class CapturedPrediction:
         # From and to memory that the GPU reads and writes by itself, the host need not wait for a copy's turn.
         # A batch that is not full is predicted together with what is left there of the one before.
         rows = len(batch)
-        self._input[:rows].copy_(batch.pin_memory() if batch.device.type == "cpu" else batch, non_blocking=True)
+        given = batch.contiguous().pin_memory() if batch.device.type == "cpu" else batch
+        self._input[:rows].copy_(given, non_blocking=True)
         self._graph.replay()
         result = torch.empty_like(self._output[:, :rows], device=target, pin_memory=target.type == "cpu")
         result.copy_(self._output[:, :rows], non_blocking=True)
@@ -85,6 +87,12 @@ def can_capture(members: Sequence[nn.Module]) -> bool:
     """Return whether all members lie on one GPU."""
     devices = {device_of(member) for member in members}
     return len(devices) == 1 and devices.pop().type == "cuda"
+
+
+def _switches() -> tuple[object, ...]:
+    """Return PyTorch's switches that decide in what precision members run."""
+    autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    return allows_tf32(), torch.get_float32_matmul_precision(), autocast
 
 
 def _addresses(members: Sequence[nn.Module]) -> tuple[int, ...]:

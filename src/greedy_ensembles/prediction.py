@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from greedy_ensembles.inputs import Normalize, dtype_of, to_model
 from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.models.convolution_function import has_tensor_cores
-from greedy_ensembles.models.norm_function import HAS_KERNELS
+from greedy_ensembles.models.kernels import can_launch
 
 
 def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Tensor:
@@ -26,5 +26,5 @@ def wants_channels_last(member: nn.Module, x: Tensor) -> bool:
 
     Networks from elsewhere get images as they are: some take them apart in ways that their layout forbids.
     """
-    tensor_cores = x.is_cuda and x.ndim == 4 and has_tensor_cores(x.dtype) and HAS_KERNELS
+    tensor_cores = x.ndim == 4 and has_tensor_cores(x.dtype) and can_launch(x)
     return tensor_cores and any(isinstance(layer, Convolution) for layer in member.modules())

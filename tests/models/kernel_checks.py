@@ -43,6 +43,21 @@ def check_norm(device, channels, rows, count, frozen, shifted, dtype):
     assert all(torch.equal(a, b) for a, b in zip(sums, again, strict=True))  # the same bits every time
 
 
+def check_norm_of_infinite_gradients(device):
+    """Hold what the first rows pass on to be theirs alone: where it is infinite, others are as they would be."""
+    x, weight, bias = (torch.randn(n, 16, generator=torch.Generator().manual_seed(0)).to(device) for n in (96, 1, 1))
+    gradient = torch.ones_like(x)
+    gradient[0] = float("inf")
+    buffers = torch.zeros(16, device=device), torch.ones(16, device=device), torch.tensor(0, device=device)
+    by = TritonPasses.moments(x, 64, True, weight[0], None, buffers, 0.1, 1e-5)
+    sums = TritonPasses.gradient_sums(x, gradient, 64, True, by, bias[0])
+    assert not sums.mean.isfinite().all()
+    given = x, gradient, 64, by, bias[0], sums
+    found, expected = TritonPasses.gradient(*given)[64:], TorchPasses.gradient(*given)[64:]
+    assert expected.isfinite().all()
+    torch.testing.assert_close(found, expected)
+
+
 def check_norm_prediction(device, channels, rows, dtype, parameters=torch.float32):
     """Hold normalisation by given statistics against PyTorch's; one number of x is none, and must stay none."""
     draw = torch.Generator().manual_seed(0)
@@ -191,6 +206,7 @@ if __name__ == "__main__":
         check_norm("cpu", 16, 96, 64, frozen, True, torch.float32)
         check_norm("cpu", 64, 192, 128, frozen, True, torch.bfloat16)
     check_norm("cpu", 160, 20, 20, True, False, torch.float32)
+    check_norm_of_infinite_gradients("cpu")
     check_norm_prediction("cpu", 16, 300, torch.float32)
     check_norm_prediction("cpu", 160, 130, torch.bfloat16)
     check_norm_prediction("cpu", 5, 40, torch.bfloat16, torch.bfloat16)

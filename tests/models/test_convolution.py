@@ -1,7 +1,6 @@
 """Convolutions with a gradient by hand, against PyTorch's own, and the networks that use them."""
 
 import copy
-import importlib.util
 
 import hypothesis.strategies as st
 import pytest
@@ -12,11 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import conv2d, cross_entropy
 
 from greedy_ensembles.cuda_graphs import record, warm_up
-from greedy_ensembles.models import PreResNet
+from greedy_ensembles.models import PreResNet, convolution, convolution_function, kernels
 from greedy_ensembles.models.convolution import ConvNormReLU, Convolution
 from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
 from greedy_ensembles.models.norm import NormReLU
-from greedy_ensembles.models.norm_function import Given
+from greedy_ensembles.models.norm_function import Given, can_predict
 from greedy_ensembles.models.wide_resnet import WideBlock
 from greedy_ensembles.training.working_copies import WorkingCopies
 
@@ -24,7 +23,6 @@ needs_cuda = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
 ]
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
 @given(
@@ -78,7 +76,7 @@ def test_predictions_in_strides_and_normalised_are_pytorchs_layers_in_turn(
     inputs, outputs, height, width, side, stride, with_residual, with_norm, seed
 ):
     draw = torch.Generator().manual_seed(seed)
-    x, weight = torch.randn(2, inputs, height, width, generator=draw), torch.randn(outputs, inputs, side, side)
+    x, weight = (torch.randn(s, generator=draw) for s in ((2, inputs, height, width), (outputs, inputs, side, side)))
     expected = conv2d(x, weight, stride=stride, padding=side // 2)
     residual = torch.randn(expected.shape, generator=draw) if with_residual else None
     norm = settled(outputs, seed) if with_norm else None
@@ -97,7 +95,8 @@ def test_the_residual_is_added_before_rounding():
     assert (conv2d(x, weight) + residual).item() == 256
 
 
-def test_gradients_that_nobody_asked_for_are_not_computed():
+def test_gradients_that_nobody_asked_for_are_not_computed(monkeypatch):
+    monkeypatch.delattr(convolution_function.TorchPasses, "input_gradient")
     x, weight = torch.randn(1, 3, 4, 4), torch.randn(2, 3, 3, 3, requires_grad=True)
     (of_weight,) = torch.autograd.grad(convolve(x, weight).sum(), weight)
     torch.testing.assert_close(
@@ -134,6 +133,52 @@ def test_the_layer_is_pytorchs_where_there_is_no_gpu(side, stride):
         norm, again = settled(4, 0).train(training), settled(4, 0).train(training)
         assert torch.equal(ours(x, residual, norm), again(expected + residual))
         assert torch.equal(norm.running_mean, again.running_mean)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("with_residual", [True, False])
+@pytest.mark.parametrize("kind", ["none", "plain", "hooked", "derived", "other"])
+@pytest.mark.parametrize("training", [True, False])
+def test_where_kernels_predict_the_layer_is_what_pytorchs_are(monkeypatch, stride, with_residual, kind, training):
+    """What a GPU does, with the kernels' mathematics in PyTorch: nothing that follows a convolution is left out."""
+    monkeypatch.setattr(convolution, "can_convolve", lambda *_: True)
+    torch.manual_seed(0)
+    layer = Convolution(3, 4, 3, stride)
+    x = torch.randn(2, 3, 6, 5)
+    seen = []
+    norm = {"none": None, "other": nn.BatchNorm2d(4), "derived": Doubled(4)}.get(kind, settled(4, 0))
+    if norm is not None:
+        norm.train(training)
+    if kind == "hooked":
+        norm.register_forward_hook(lambda *_: seen.append(True))
+    theirs = copy.deepcopy(norm)
+    with torch.no_grad():
+        expected = conv2d(x, layer.weight, stride=stride, padding=1)
+        residual = torch.randn_like(expected) if with_residual else None
+        expected = expected if residual is None else expected + residual
+        expected = expected if theirs is None else theirs(expected)
+        seen.clear()
+        torch.testing.assert_close(layer(x, residual, norm), expected, rtol=1e-4, atol=1e-5)
+    assert seen == [True] * (kind == "hooked")
+    if norm is not None:
+        torch.testing.assert_close(norm.running_mean, theirs.running_mean)
+        assert norm.num_batches_tracked == theirs.num_batches_tracked
+
+
+class Doubled(NormReLU):
+    def forward(self, x, shift=None):
+        return 2 * super().forward(x, shift)
+
+
+def test_what_a_prediction_is_normalised_by():
+    layer = settled(4, 0)
+    assert layer.given() == Given(layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
+    assert NormReLU(4).given() is None  # in training
+    assert NormReLU(4, track_running_stats=False).eval().given() is None
+    assert NormReLU(4, affine=False).eval().given() is None
+    assert Doubled(4).eval().given() is None
+    layer.register_forward_pre_hook(lambda *_: None)
+    assert layer.given() is None
 
 
 class Plain(nn.Module):
@@ -208,9 +253,21 @@ def on_a_gpu(shape, dtype=torch.bfloat16, layout=torch.channels_last):
         return torch.empty(shape, dtype=dtype, device="cuda", memory_format=layout)
 
 
-@needs_triton
 class TestWhatTheKernelsTake:
     half, single = torch.bfloat16, torch.float32
+
+    @pytest.fixture(autouse=True)
+    def _as_where_there_is_a_compiler(self, monkeypatch):
+        monkeypatch.setattr(kernels, "has_kernels", lambda: True)
+
+    def test_nothing_without_a_compiler(self, monkeypatch):
+        monkeypatch.setattr(kernels, "has_kernels", lambda: False)
+        assert not self.asked()
+
+    def test_norms_of_as_many_channels(self):
+        with torch.no_grad():
+            assert can_predict(NormReLU(16), on_a_gpu((2, 16, 8, 8)))
+            assert not can_predict(NormReLU(16), on_a_gpu((2, 32, 8, 8)))  # an error, which is PyTorch's to report
 
     def asked(self, x=(2, 16, 8, 8), weight=(16, 16, 3, 3), residual=None, dtype=half, layout=torch.channels_last):
         given = on_a_gpu(x, dtype, layout), on_a_gpu(weight, dtype)

@@ -55,6 +55,9 @@ class TestOnAGpu:
     def test_norm(self, channels, rows, count, frozen, shifted, dtype):
         load_checks().check_norm("cuda", channels, rows, count, frozen, shifted, dtype)
 
+    def test_norm_of_infinite_gradients(self):
+        load_checks().check_norm_of_infinite_gradients("cuda")
+
     @pytest.mark.parametrize(("channels", "rows"), [(16, 100_000), (64, 4097), (160, 33), (5, 40)])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_norm_prediction(self, channels, rows, dtype):

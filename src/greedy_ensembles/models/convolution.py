@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
+from greedy_ensembles.models.convolution_tiles import FEW
 from greedy_ensembles.models.norm import NormReLU
-from greedy_ensembles.models.norm_function import Given
-
-_FEW = 16  # channels: fewer than tensor cores multiply at once
 
 
 class Convolution(nn.Conv2d):
@@ -20,13 +18,13 @@ class Convolution(nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, side: int, stride: int = 1) -> None:
         super().__init__(inputs, outputs, side, stride, side // 2, bias=False)
 
-    def forward(self, x: Tensor, residual: Tensor | None = None, norm: NormReLU | None = None) -> Tensor:
+    def forward(self, x: Tensor, residual: Tensor | None = None, norm: nn.Module | None = None) -> Tensor:
         """Return the convolution of x, plus the residual, after the layer that follows where one is given."""
         dtype, stride = _type_of_products(x, self.weight), self.stride[0]
         if can_convolve(x, self.weight, residual, dtype, stride):
             x, weight = x.to(dtype), self.weight.to(dtype)
             if not torch.is_grad_enabled():
-                given = None if norm is None or norm.training else Given.by(norm)
+                given = norm.given() if isinstance(norm, NormReLU) else None
                 y = convolve_prediction(x, weight, residual, stride, given)
                 return y if norm is None or given is not None else norm(y)
             y = convolve(x, weight, residual)
@@ -54,7 +52,7 @@ class ConvNormReLU(nn.Module):
         weight = self.conv.weight
         dtype = _type_of_products(x, weight)
         # Of images alone: on more channels than a pixel has colours, this network has so many that cuDNN is as fast.
-        if weight.shape[1] < _FEW and can_convolve(x, weight, None, dtype):
+        if weight.shape[1] < FEW and can_convolve(x, weight, None, dtype):
             return convolve(x.to(dtype), weight.to(dtype))
         return self.conv._conv_forward(x, weight, None)  # type: ignore[no-any-return]
 

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from greedy_ensembles.models.norm_function import HAS_KERNELS, Given
+from greedy_ensembles.models.kernels import can_launch, on_device_of, refuse_second_derivatives
+from greedy_ensembles.models.norm_function import Given
 from greedy_ensembles.models.norm_function import TorchPasses as NormPasses
 
 #: Most channels, in and out, that the kernels take by the side of the convolution: beyond, cuDNN is as fast.
@@ -37,7 +38,7 @@ def can_convolve(
     Only predictions may go in strides. Paddings that do not keep the resolution are for the caller to sort out.
     """
     return (
-        x.is_cuda
+        can_launch(x)
         and (stride == 1 or not torch.is_grad_enabled())
         and has_tensor_cores(dtype)
         and x.ndim == 4
@@ -47,7 +48,6 @@ def can_convolve(
         and _is_regular(weight)
         and 0 < x.shape[0] * x.shape[2] * x.shape[3] * max(weight.shape[:2]) < _MOST_ELEMENTS
         and (residual is None or (residual.dtype == dtype and _is_output(residual, x, weight, stride)))
-        and HAS_KERNELS
     )
 
 
@@ -89,26 +89,30 @@ def convolve_prediction(
     x: Tensor, weight: Tensor, residual: Tensor | None = None, stride: int = 1, given: Given | None = None
 ) -> Tensor:
     """Return the convolution of x, plus the residual, normalised and activated if `given` says how; no gradients."""
-    return _passes(x).output(x, weight, residual, stride, given)  # type: ignore[no-any-return]
+    with on_device_of(x):
+        return _passes(x).output(x, weight, residual, stride, given)  # type: ignore[no-any-return]
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _passes(x).output(x, weight, residual, 1, None)  # type: ignore[no-any-return]
+        with on_device_of(x):
+            return _passes(x).output(x, weight, residual, 1, None)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight = ctx.saved_tensors
+        refuse_second_derivatives(x)
         passes = _passes(x)
         gradient = gradients[0].to(x.dtype).contiguous(memory_format=torch.channels_last)
         of_x, of_weight, of_residual = ctx.needs_input_grad
-        return (
-            passes.input_gradient(gradient, weight) if of_x else None,
-            passes.weight_gradient(x, gradient, weight) if of_weight else None,
-            gradient if of_residual else None,
-        )
+        with on_device_of(x):
+            return (
+                passes.input_gradient(gradient, weight) if of_x else None,
+                passes.weight_gradient(x, gradient, weight) if of_weight else None,
+                gradient if of_residual else None,
+            )
 
 
 def _passes(x: Tensor) -> Any:

@@ -16,11 +16,12 @@ import triton.language as tl
 from torch import Tensor
 
 from greedy_ensembles.models.convolution_function import allows_tf32, strided
-from greedy_ensembles.models.convolution_tiles import PROGRAMS, Tile, output_tile, weight_tile
+from greedy_ensembles.models.convolution_tiles import FEW, PROGRAMS, Tile, output_tile, weight_tile
 from greedy_ensembles.models.norm_function import Given
 
 _ADDED = 4096  # elements of a tile of partial sums
 _NARROW = 16  # weights of a program that adds up partial sums
+_FEW = tl.constexpr(FEW)
 
 
 @triton.jit
@@ -117,7 +118,7 @@ def _convolution(
     total = tl.zeros((BP, BO), tl.float32)
     there = p < pixels
     source, row, column = _source(p, H, W, STRIDE)
-    if C < 16:
+    if C < _FEW:
         for first in range(0, SIDE * SIDE * C, BJ):
             j = first + tl.arange(0, BJ)
             values = _patches(source, there, row, column, x, j, H, W, C, SIDE)
@@ -269,7 +270,7 @@ class TritonPasses:
         n, _, height, width = x.shape
         tile = weight_tile(side, inputs, outputs)
         columns, pixels = side * side * inputs, n * height * width
-        by_row = inputs >= 16
+        by_row = inputs >= FEW
         blocks = (
             side * triton.cdiv(inputs, tile.depth) if by_row else triton.cdiv(columns, tile.depth),
             triton.cdiv(outputs, tile.outputs),

@@ -5,13 +5,16 @@
 
 from typing import NamedTuple
 
+#: Channels that tensor cores multiply at once: of fewer, the kernels take all taps together.
+FEW = 16
+
 
 class Tile(NamedTuple):
     """What a program holds at once: pixels x outputs of its result, or of the gradient of a weight depth x outputs."""
 
     pixels: int
     outputs: int
-    depth: int  #: channels of a tap at once; of images with fewer than 16, pairs of (tap, channel)
+    depth: int  #: channels of a tap at once; of images with fewer than FEW, pairs of (tap, channel)
     warps: int
     stages: int  #: tiles on their way from memory at a time; 1: none ahead of its use
 
@@ -60,16 +63,16 @@ PROGRAMS = 528
 def output_tile(side: int, inputs: int, outputs: int, item_bytes: int) -> Tile:
     """Return the tile of a convolution."""
     table = OUTPUT if item_bytes == 2 else OUTPUT_WIDE
-    depth = _power(inputs if inputs >= 16 else side * side * inputs, 64 * 2 // item_bytes)
-    return table.get((side, inputs, outputs), Tile(128, _power(outputs, 64), depth, 4, 3))
+    depth = power(inputs if inputs >= FEW else side * side * inputs, 64 * 2 // item_bytes)
+    return table.get((side, inputs, outputs), Tile(128, power(outputs, 64), depth, 4, 3))
 
 
 def weight_tile(side: int, inputs: int, outputs: int) -> Tile:
     """Return the tile of the gradient of a weight."""
-    depth = _power(inputs if inputs >= 16 else side * side * inputs, 64)
-    return WEIGHT.get((side, inputs, outputs), Tile(64, _power(outputs, 64), depth, 4, 3))
+    depth = power(inputs if inputs >= FEW else side * side * inputs, 64)
+    return WEIGHT.get((side, inputs, outputs), Tile(64, power(outputs, 64), depth, 4, 3))
 
 
-def _power(value: int, most: int) -> int:
+def power(value: int, most: int) -> int:
     """Return the next power of two, at least what tensor cores multiply and at most as asked."""
-    return min(max(16, 1 << (value - 1).bit_length()), most)
+    return min(max(FEW, 1 << (value - 1).bit_length()), most)

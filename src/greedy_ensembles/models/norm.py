@@ -7,7 +7,7 @@ Between convolutions, small networks spend most of their time on moving activati
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.models.norm_function import can_fuse, can_predict, norm_relu, norm_relu_prediction
+from greedy_ensembles.models.norm_function import Given, can_fuse, can_predict, norm_relu, norm_relu_prediction
 
 
 class NormReLU(nn.BatchNorm2d):
@@ -27,6 +27,15 @@ class NormReLU(nn.BatchNorm2d):
         if shift is not None:
             x = x + shift.to(x.dtype)[:, None, None]
         return self.normalise(x).relu()
+
+    def given(self) -> Given | None:
+        """Return what a prediction is normalised by, for an operation in front that does it on the way.
+
+        None where something would be left out: batch statistics, hooks, or what a class derived from this one does.
+        """
+        plain = type(self) is NormReLU and not self.training and self.running_mean is not None
+        hooks = self._forward_hooks or self._forward_pre_hooks
+        return Given.by(self) if plain and self.weight is not None and not hooks else None
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return the normalised input: what `split_batchnorm` takes over."""

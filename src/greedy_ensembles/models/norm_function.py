@@ -19,11 +19,12 @@ The four passes over the activations (moments, output, sums of the gradient, gra
 A fifth is all that predictions need, where every row is normalised by the running statistics.
 """
 
-import importlib.util
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from greedy_ensembles.models.kernels import can_launch, on_device_of, refuse_second_derivatives
 
 
 class Coefficients(NamedTuple):
@@ -61,10 +62,6 @@ class Given(NamedTuple):
         return cls(layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
 
 
-#: Whether there is a compiler for the kernels.
-HAS_KERNELS = importlib.util.find_spec("triton") is not None
-
-
 def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
     """Return whether the kernels train this layer on this input."""
     return can_predict(layer, x) and layer.momentum is not None and layer.weight.dtype == torch.float32
@@ -73,12 +70,13 @@ def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
 def can_predict(layer: nn.BatchNorm2d, x: Tensor) -> bool:
     """Return whether the kernels take this layer and input: channels last on a GPU, as tensor cores have them."""
     return (
-        x.is_cuda
+        can_launch(x)
         and x.dtype in (torch.bfloat16, torch.float32)
+        and x.ndim == 4
+        and x.shape[1] == layer.num_features
         and x.is_contiguous(memory_format=torch.channels_last)
         and layer.running_mean is not None
         and layer.weight is not None
-        and HAS_KERNELS
     )
 
 
@@ -94,7 +92,8 @@ def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows
 
 def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d) -> Tensor:
     """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients."""
-    return _unflat(_passes(x).prediction(_flat(x), Given.by(layer)), x)
+    with on_device_of(x):
+        return _unflat(_passes(x).prediction(_flat(x), Given.by(layer)), x)
 
 
 class _NormReLU(torch.autograd.Function):
@@ -114,8 +113,9 @@ class _NormReLU(torch.autograd.Function):
         passes = _passes(x)
         flat = _flat(x)
         count = first_rows * x.shape[2] * x.shape[3]
-        coefficients = passes.moments(flat, count, frozen, weight, shift, buffers, momentum, eps)
-        y = passes.output(flat, count, coefficients, bias)
+        with on_device_of(x):
+            coefficients = passes.moments(flat, count, frozen, weight, shift, buffers, momentum, eps)
+            y = passes.output(flat, count, coefficients, bias)
         ctx.save_for_backward(x, bias, *coefficients)
         ctx.count, ctx.frozen, ctx.has_shift = count, frozen, shift is not None
         return _unflat(y, x)
@@ -123,10 +123,12 @@ class _NormReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, bias, *rest = ctx.saved_tensors
+        refuse_second_derivatives(x)
         coefficients, passes = Coefficients(*rest), _passes(x)
         flat, gradient = _flat(x), _flat(gradients[0].to(x.dtype))
-        sums = passes.gradient_sums(flat, gradient, ctx.count, ctx.frozen, coefficients, bias)
-        dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
+        with on_device_of(x):
+            sums = passes.gradient_sums(flat, gradient, ctx.count, ctx.frozen, coefficients, bias)
+            dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
         shift = sums.shift if ctx.has_shift else None
         return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None, None
 

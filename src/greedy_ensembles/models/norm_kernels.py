@@ -190,9 +190,8 @@ def _gradient(
     center = tl.load(by + 2 * C + group)[None, :]
     b = tl.load(bias + channels)[None, :]
     # What the mean and variance of the first rows pass on, which is nothing to the others.
-    share = tl.where(other, 0.0, 1.0) / count
-    mean = (tl.load(sums + channels) * share)[None, :]
-    slope = (tl.load(sums + C + channels) * share * tl.load(by + 4 * C + group))[None, :]
+    mean = tl.where(other, 0.0, tl.load(sums + channels) / count)[None, :]
+    slope = tl.where(other, 0.0, tl.load(sums + C + channels) / count * tl.load(by + 4 * C + group))[None, :]
     r = tl.arange(0, BR)
     at = r[:, None] * C + channels[None, :]
     inside = (r < stop - start)[:, None]

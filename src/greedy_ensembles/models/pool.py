@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
-from greedy_ensembles.models.norm_function import HAS_KERNELS
+from greedy_ensembles.models.kernels import can_launch, on_device_of, refuse_second_derivatives
 
 
 class MaxPool2(nn.Module):
@@ -15,7 +15,7 @@ class MaxPool2(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the largest value of each square."""
         even = x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0
-        if self.training and x.is_cuda and even and x.is_contiguous(memory_format=torch.channels_last) and HAS_KERNELS:
+        if self.training and even and can_launch(x) and x.is_contiguous(memory_format=torch.channels_last):
             return _MaxPool2.apply(x)  # type: ignore[no-any-return, no-untyped-call]
         return max_pool2d(x, 2, ceil_mode=True)
 
@@ -26,11 +26,14 @@ class _MaxPool2(torch.autograd.Function):
         from greedy_ensembles.models.pool_kernels import pool
 
         ctx.save_for_backward(x)
-        return pool(x)
+        with on_device_of(x):
+            return pool(x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         from greedy_ensembles.models.pool_kernels import pool_gradient
 
         (x,) = ctx.saved_tensors
-        return pool_gradient(x, gradients[0].to(x.dtype).contiguous(memory_format=torch.channels_last))
+        refuse_second_derivatives(x)
+        with on_device_of(x):
+            return pool_gradient(x, gradients[0].to(x.dtype).contiguous(memory_format=torch.channels_last))

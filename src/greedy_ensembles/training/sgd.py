@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from greedy_ensembles.models.norm_function import HAS_KERNELS
+from greedy_ensembles.models.kernels import has_kernels, on_device_of
 
 
 def can_update(optimizer: torch.optim.Optimizer | None) -> bool:
@@ -24,7 +24,7 @@ def can_update(optimizer: torch.optim.Optimizer | None) -> bool:
         group["momentum"] and not group["dampening"] and not group["maximize"] for group in optimizer.param_groups
     )
     on_gpu = any(p.is_cuda for group in optimizer.param_groups for p in group["params"])
-    return plain and (HAS_KERNELS or not on_gpu)
+    return plain and (not on_gpu or has_kernels())
 
 
 @torch.no_grad()
@@ -33,9 +33,9 @@ def update(weight: Tensor, momentum: Tensor, gradient: Tensor, copy: Tensor, gro
     if weight.is_cuda:
         from greedy_ensembles.training.sgd_kernel import launch  # where there is a GPU, there is Triton
 
-        launch(
-            weight, momentum, gradient, copy, group["lr"], group["momentum"], group["weight_decay"], group["nesterov"]
-        )
+        settings = group["lr"], group["momentum"], group["weight_decay"], group["nesterov"]
+        with on_device_of(weight):
+            launch(weight, momentum, gradient, copy, *settings)
         return
     d = gradient.to(weight.dtype) + group["weight_decay"] * weight
     momentum.mul_(group["momentum"]).add_(d)
