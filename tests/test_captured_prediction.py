@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles import tf32
 from greedy_ensembles.captured_prediction import _switches, can_capture, one_ahead
 
 needs_cuda = [
@@ -55,18 +56,16 @@ def test_work_is_started_one_ahead_of_what_is_waited_for(order):
     assert seen == order
 
 
-def test_switches_of_precision_are_noticed(monkeypatch):
+def test_switches_of_precision_are_noticed():
     before = _switches()
     assert before == _switches()
     with torch.autocast("cuda", torch.bfloat16) if torch.cuda.is_available() else autocast_for_cuda():
         assert _switches() != before
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32)
-    assert _switches() != before
-    monkeypatch.undo()
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    assert _switches() != before
-    torch.set_float32_matmul_precision(precision)
+    of_convolutions, of_products = tf32.convolutions(), tf32.products()
+    with tf32.set_inside(not of_convolutions):
+        assert _switches()[0] != before[0]
+    with tf32.set_inside(not of_products):
+        assert _switches()[1] != before[1]
     assert _switches() == before
 
 

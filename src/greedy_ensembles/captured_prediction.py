@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles import tf32
 from greedy_ensembles.cuda_graphs import Result, record, warm_up
 from greedy_ensembles.inputs import Normalize, device_of
-from greedy_ensembles.models.convolution_function import allows_tf32
 from greedy_ensembles.prediction import probabilities
 
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
@@ -92,7 +92,7 @@ def can_capture(members: Sequence[nn.Module]) -> bool:
 def _switches() -> tuple[object, ...]:
     """Return PyTorch's switches that decide in what precision members run."""
     autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return allows_tf32(), torch.get_float32_matmul_precision(), autocast
+    return tf32.convolutions(), tf32.products(), autocast
 
 
 def _addresses(members: Sequence[nn.Module]) -> tuple[int, ...]:

@@ -56,14 +56,6 @@ def has_tensor_cores(dtype: torch.dtype | None) -> bool:
     return dtype == torch.bfloat16 or (dtype == torch.float32 and not torch.is_grad_enabled())
 
 
-def allows_tf32() -> bool:
-    """Return whether convolutions in single precision may round factors to TF32, as PyTorch lets them by default."""
-    try:
-        return torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # set for convolutions apart from other operations, by newer switches than this one
-        return False
-
-
 def _is_regular(weight: Tensor) -> bool:
     """Return whether one stride leads from tap to tap."""
     side = weight.shape[3]

@@ -15,9 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from greedy_ensembles.models.convolution_function import allows_tf32, strided
+from greedy_ensembles.models.convolution_function import strided
 from greedy_ensembles.models.convolution_tiles import FEW, PROGRAMS, Tile, output_tile, weight_tile
 from greedy_ensembles.models.norm_function import Given
+from greedy_ensembles.tf32 import allowed_in_convolutions
 
 _ADDED = 4096  # elements of a tile of partial sums
 _NARROW = 16  # weights of a program that adds up partial sums
@@ -328,7 +329,7 @@ def _run(
 def _precision() -> str:
     """Return how factors of single precision are multiplied: cut to TF32 where that is allowed, or else split in two,
     whose three products are as good as single precision."""
-    return "tf32" if allows_tf32() else "tf32x3"
+    return "tf32" if allowed_in_convolutions() else "tf32x3"
 
 
 def _chunks(pixels: int, height: int, blocks: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import nn
 
+from greedy_ensembles import tf32
 from greedy_ensembles.training.recipe import Recipe
 
 
@@ -18,20 +19,19 @@ def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    backends = torch.backends
-    before = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark
-    tf32 = recipe.precision == "tf32"
+    benchmark = torch.backends.cudnn.benchmark
+    on_gpu = device.type == "cuda"
     try:
         if recipe.deterministic:
             torch.use_deterministic_algorithms(True)
-        if device.type == "cuda":
-            backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = tf32
+        if on_gpu:
             # Shapes stay the same for thousands of steps, so a search for the fastest convolutions pays.
-            backends.cudnn.benchmark = not recipe.deterministic
-        yield
+            torch.backends.cudnn.benchmark = not recipe.deterministic
+        with tf32.set_inside(recipe.precision == "tf32") if on_gpu else nullcontext():
+            yield
     finally:
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark = before
+        torch.backends.cudnn.benchmark = benchmark
 
 
 def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[object]:
