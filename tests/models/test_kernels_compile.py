@@ -1,0 +1,85 @@
+"""Kernels compile for a GPU that is not here: what the interpreter takes, the compiler may not."""
+
+import pytest
+
+triton = pytest.importorskip("triton", reason="Triton is not installed")
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from greedy_ensembles.models import convolution_kernels, norm_kernels, pool_kernels  # noqa: E402
+from greedy_ensembles.models.convolution_tiles import output_tile, weight_tile  # noqa: E402
+from greedy_ensembles.training import sgd_kernel  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
+HOPPER = GPUTarget("cuda", 90, 32)
+MOST_SHARED = 227 * 1024  # bytes of a program's own memory
+HALF = dict.fromkeys(("x", "y", "dy", "dx", "gradient", "residual", "weight", "copy"), "*bf16")
+SINGLE = dict.fromkeys(("by", "bias", "sums", "partial", "out", "mean", "variance", "shift", "buffer", "rate"), "*fp32")
+STATISTICS = {"running_mean": "*fp32", "running_var": "*fp32", "tracked": "*i64", "weight": "*fp32"}
+NUMBERS = dict.fromkeys(("eps", "norm_eps", "momentum", "decay"), "fp32")
+NORM = {f"norm_{name}": "*fp32" for name in ("weight", "bias", "mean", "variance")}
+
+
+def compile_kernel(kernel, constants, types=None, warps=4, stages=3):
+    """Compile for an H200, with pointers and sizes that are multiples of 16, as they are in networks."""
+    kinds = HALF | SINGLE | NUMBERS | NORM | (types or {})
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in constants else kinds.get(name, "i32") for name in names}
+    aligned = [name for name in names if signature[name].startswith("*") or signature[name] == "i32"]
+    source = ASTSource(
+        kernel,
+        signature,
+        {(names.index(name),): value for name, value in constants.items()},
+        {(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
+    )
+    compiled = triton.compile(source, target=HOPPER, options={"num_warps": warps, "num_stages": stages})
+    assert compiled.metadata.shared <= MOST_SHARED
+    return compiled.asm["ptx"]
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "side", "stride"), [(3, 16, 3, 1), (16, 16, 3, 1), (32, 64, 1, 2)])
+@pytest.mark.parametrize("precision", ["bf16", "tf32", "tf32x3"])
+def test_convolution(inputs, outputs, side, stride, precision):
+    wide = precision != "bf16"
+    tile = output_tile(side, inputs, outputs, 4 if wide else 2)
+    sizes = {"H": 32, "W": 32, "C": inputs, "OUT": outputs, "SIDE": side, "STRIDE": stride}
+    constants = {"RESIDUAL": True, "NORM": wide, "PRECISION": precision if wide else "tf32"}
+    tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
+    types = dict.fromkeys(("x", "y", "weight", "residual"), "*fp32") if wide else None
+    launch = {"warps": tile.warps, "stages": tile.stages}
+    ptx = compile_kernel(convolution_kernels._convolution, sizes | constants | tiled, types, **launch)
+    assert "mma" in ptx  # tensor cores are used
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(3, 64), (16, 16)])
+def test_gradient_of_a_convolutions_weight(inputs, outputs):
+    tile = weight_tile(3, inputs, outputs)
+    sizes = {"H": 32, "W": 32, "C": inputs, "OUT": outputs, "SIDE": 3}
+    tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
+    kernels = convolution_kernels
+    kernel = kernels._convolution_sums if inputs < 16 else kernels._convolution_sums_by_row
+    assert "mma" in compile_kernel(kernel, sizes | tiled, warps=tile.warps, stages=tile.stages)
+    compile_kernel(kernels._convolution_add_up, {"BR": 256, "BLOCK": 16}, {"out": "*bf16"})
+
+
+@pytest.mark.parametrize("channels", [16, 160])
+def test_norms(channels):
+    height, width = norm_kernels._tile(channels)
+    tile = {"C": channels, "BR": height, "BC": width}
+    for name in ("_moments", "_output", "_gradient_sums", "_gradient"):
+        ptx = compile_kernel(getattr(norm_kernels, name), tile, warps=8)
+        assert "ld.global.v4" in ptx, name  # activations are loaded 16 bytes at a time
+        assert "ld.global.b16" not in ptx, name
+    compile_kernel(norm_kernels._prediction, tile, {"weight": "*fp32"}, warps=8)
+    partial = {"C": channels, "P": 512, "BC": 8}
+    compile_kernel(norm_kernels._finish_moments, partial | {"FROZEN": True, "HAS_SHIFT": True}, STATISTICS)
+    compile_kernel(norm_kernels._finish_sums, partial)
+
+
+def test_pooling_and_sgd():
+    for kernel in (pool_kernels._pool, pool_kernels._pool_gradient):
+        compile_kernel(kernel, {"C": 64, "W": 16, "BLOCK": 1024})
+    for nesterov in (True, False):
+        ptx = compile_kernel(sgd_kernel._sgd, {"NESTEROV": nesterov, "BLOCK": 2048}, {"weight": "*fp32"})
+        assert "ld.global.b16" not in ptx
