@@ -37,8 +37,9 @@ def check_norm(device, channels, rows, count, frozen, shifted, dtype):
     sums = TritonPasses.gradient_sums(*summed)
     for a, b in zip(sums, TorchPasses.gradient_sums(*summed), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-2)
-    given = (x, gradient, count, ours, bias)
-    torch.testing.assert_close(TritonPasses.gradient(*given, sums), TorchPasses.gradient(*given, sums), **loose)
+    for added in (None, normal(rows, channels).to(device, dtype)):
+        given = (x, gradient, count, ours, bias, sums, added)
+        torch.testing.assert_close(TritonPasses.gradient(*given), TorchPasses.gradient(*given), **loose)
     again = TritonPasses.gradient_sums(*summed)
     assert all(torch.equal(a, b) for a, b in zip(sums, again, strict=True))  # the same bits every time
 

@@ -14,7 +14,7 @@ from greedy_ensembles.training import sgd_kernel  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 HOPPER = GPUTarget("cuda", 90, 32)
 MOST_SHARED = 227 * 1024  # bytes of a program's own memory
-HALF = dict.fromkeys(("x", "y", "dy", "dx", "gradient", "residual", "weight", "copy"), "*bf16")
+HALF = dict.fromkeys(("x", "y", "dy", "dx", "gradient", "added", "residual", "weight", "copy"), "*bf16")
 SINGLE = dict.fromkeys(("by", "bias", "sums", "partial", "out", "mean", "variance", "shift", "buffer", "rate"), "*fp32")
 STATISTICS = {"running_mean": "*fp32", "running_var": "*fp32", "tracked": "*i64", "weight": "*fp32"}
 NUMBERS = dict.fromkeys(("eps", "norm_eps", "momentum", "decay"), "fp32")
@@ -68,7 +68,8 @@ def test_norms(channels):
     height, width = norm_kernels._tile(channels)
     tile = {"C": channels, "BR": height, "BC": width}
     for name in ("_moments", "_output", "_gradient_sums", "_gradient"):
-        ptx = compile_kernel(getattr(norm_kernels, name), tile, warps=8)
+        more = {"ADDED": True} if name == "_gradient" else {}
+        ptx = compile_kernel(getattr(norm_kernels, name), tile | more, warps=8)
         assert "ld.global.v4" in ptx, name  # activations are loaded 16 bytes at a time
         assert "ld.global.b16" not in ptx, name
     compile_kernel(norm_kernels._prediction, tile, {"weight": "*fp32"}, warps=8)

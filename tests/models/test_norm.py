@@ -9,9 +9,10 @@ from hypothesis import given
 from torch import nn
 
 from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
+from greedy_ensembles.models import norm
 from greedy_ensembles.models.convolution import ConvNormReLU
 from greedy_ensembles.models.norm import NormReLU
-from greedy_ensembles.models.norm_function import can_fuse, norm_relu, norm_relu_prediction
+from greedy_ensembles.models.norm_function import can_fuse, norm_relu, norm_relu_fork, norm_relu_prediction
 
 
 def two_layers(layer, x, shift, first_rows, frozen):
@@ -61,6 +62,37 @@ def test_the_gradient_by_hand_is_autograds(n, others, channels, side, frozen, sh
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(layer.state_dict()[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("used", ["both", "output", "input"])
+def test_gradients_of_both_uses_of_an_input_are_added(used):
+    torch.manual_seed(0)
+    layer, x = NormReLU(3), (2 * torch.randn(5, 3, 4, 4) + 1).requires_grad_()
+    weights = [torch.randn_like(x) for _ in range(2)]
+    kept = [used != "input", used != "output"]
+
+    def loss(uses):
+        return sum((w * use).sum() for w, use, keep in zip(weights, uses, kept, strict=True) if keep)
+
+    leaves = [x] if used == "input" else [x, layer.weight, layer.bias]
+    twin = copy.deepcopy(layer)
+    theirs = torch.autograd.grad(loss((two_layers(twin, x, None, 5, True)[0], x)), x)
+    found = norm_relu_fork(x, layer, None, 5)
+    assert torch.equal(found[1], x)
+    ours = torch.autograd.grad(loss(found), leaves)
+    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_fork_calls_the_layer_where_it_is_watched(monkeypatch):
+    """With the kernels' way open, as on a GPU: hooks see the layer's input and output."""
+    monkeypatch.setattr(norm, "can_fuse", lambda *_: True)
+    layer, x, seen = NormReLU(3), torch.randn(5, 3, 4, 4, requires_grad=True), []
+    active, same = layer.fork(x)
+    assert type(same.grad_fn).__name__ == "_NormReLUBackward"
+    torch.testing.assert_close(active, copy.deepcopy(layer).normalise(x).relu())
+    layer.register_forward_hook(lambda *_: seen.append(True))
+    assert layer.fork(x)[1] is x
+    assert seen == [True]
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", "frozen", "running", "batch"])
@@ -135,6 +167,26 @@ def test_the_fused_layer_on_a_gpu(first_rows, statistics):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(layer.state_dict()[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_fork_on_a_gpu(dtype):
+    torch.manual_seed(0)
+    layer = NormReLU(32).cuda()
+    x = torch.randn(6, 32, 8, 8, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last)
+    x.requires_grad_()
+    weights = [torch.randn_like(x) for _ in range(2)]
+    with split_batchnorm(layer, 4):
+        active, same = copy.deepcopy(layer).fork(x)
+        expected = copy.deepcopy(layer)(x)
+    assert type(same.grad_fn).__name__ == "_NormReLUBackward"
+    assert torch.equal(active, expected)
+    (ours,) = torch.autograd.grad((active * weights[0] + same * weights[1]).sum(), x)
+    (theirs,) = torch.autograd.grad((expected * weights[0] + x * weights[1]).sum(), x)
+    close = {"rtol": 2**-6, "atol": 2**-6} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(ours, theirs, **close)
 
 
 @pytest.mark.cuda

@@ -7,7 +7,14 @@ Between convolutions, small networks spend most of their time on moving activati
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.models.norm_function import Given, can_fuse, can_predict, norm_relu, norm_relu_prediction
+from greedy_ensembles.models.norm_function import (
+    Given,
+    can_fuse,
+    can_predict,
+    norm_relu,
+    norm_relu_fork,
+    norm_relu_prediction,
+)
 
 
 class NormReLU(nn.BatchNorm2d):
@@ -28,14 +35,25 @@ class NormReLU(nn.BatchNorm2d):
             x = x + shift.to(x.dtype)[:, None, None]
         return self.normalise(x).relu()
 
+    def fork(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the activated, normalised input, and the input, for a shortcut.
+
+        Where this layer runs kernels of our own, one of them adds the gradients of both.
+        """
+        if self.training and not self._has_hooks() and can_fuse(self, x):
+            return norm_relu_fork(x, self, None, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
+        return self(x), x
+
+    def _has_hooks(self) -> bool:
+        return bool(self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks)
+
     def given(self) -> Given | None:
         """Return what a prediction is normalised by, for an operation in front that does it on the way.
 
         None where something would be left out: batch statistics, hooks, or what a class derived from this one does.
         """
         plain = type(self) is NormReLU and not self.training and self.running_mean is not None
-        hooks = self._forward_hooks or self._forward_pre_hooks
-        return Given.by(self) if plain and self.weight is not None and not hooks else None
+        return Given.by(self) if plain and self.weight is not None and not self._has_hooks() else None
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return the normalised input: what `split_batchnorm` takes over."""

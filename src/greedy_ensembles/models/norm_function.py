@@ -12,7 +12,7 @@ and, for the gradient g of what ReLU let through and h = (x - center)/std,
     dx = a (g - G/n - h H/n)  for the first rows,    a g  for the others,
 
 where G and H are the sums of g and of g h over all rows that are not frozen: those that the mean and variance of the
-first rows act on.
+first rows act on. Where x is used a second time, by a shortcut, the gradient of that use is added to dx on the way.
 
 The four passes over the activations (moments, output, sums of the gradient, gradient) are Triton kernels on a GPU
 (`norm_kernels`) and PyTorch elsewhere; the latter is what the tests hold against autograd, and the kernels against it.
@@ -85,6 +85,13 @@ def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows
 
     Rows after the first are normalised by the running statistics if `frozen`, otherwise by those of the first rows.
     """
+    return norm_relu_fork(x, layer, shift, first_rows, frozen)[0]
+
+
+def norm_relu_fork(
+    x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int, frozen: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Do what `norm_relu` does, and return x as well, for a second use whose gradient is added in the same pass."""
     buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
     settings = first_rows, frozen, layer.momentum, layer.eps
     return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
@@ -109,7 +116,7 @@ class _NormReLU(torch.autograd.Function):
         frozen: bool,
         momentum: float,
         eps: float,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         passes = _passes(x)
         flat = _flat(x)
         count = first_rows * x.shape[2] * x.shape[3]
@@ -118,17 +125,22 @@ class _NormReLU(torch.autograd.Function):
             y = passes.output(flat, count, coefficients, bias)
         ctx.save_for_backward(x, bias, *coefficients)
         ctx.count, ctx.frozen, ctx.has_shift = count, frozen, shift is not None
-        return _unflat(y, x)
+        ctx.set_materialize_grads(False)
+        return _unflat(y, x), x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         x, bias, *rest = ctx.saved_tensors
         refuse_second_derivatives(x)
+        of_output, of_input = gradients
+        if of_output is None:
+            return of_input, *[None] * 8
         coefficients, passes = Coefficients(*rest), _passes(x)
-        flat, gradient = _flat(x), _flat(gradients[0].to(x.dtype))
+        flat, gradient = _flat(x), _flat(of_output.to(x.dtype))
+        added = None if of_input is None else _flat(of_input.to(x.dtype))
         with on_device_of(x):
             sums = passes.gradient_sums(flat, gradient, ctx.count, ctx.frozen, coefficients, bias)
-            dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
+            dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums, added)
         shift = sums.shift if ctx.has_shift else None
         return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None, None
 
@@ -190,11 +202,20 @@ class TorchPasses:
         return Sums(g[:free].sum(0), products[:free].sum(0), products.sum(0), g.sum(0), g[free:].sum(0) * by.scale[1])
 
     @staticmethod
-    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
-        """Return the gradient with respect to x."""
+    def gradient(
+        x: Tensor,
+        gradient: Tensor,
+        count: int,
+        by: Coefficients,
+        bias: Tensor,
+        sums: Sums,
+        added: Tensor | None = None,
+    ) -> Tensor:
+        """Return the gradient with respect to x, plus that of a second use of x."""
         g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
         first = by.scale[0] * (g[:count] - sums.mean / count - h[:count] * (sums.variance / count))
-        return torch.cat([first, by.scale[1] * g[count:]]).to(x.dtype)
+        dx = torch.cat([first, by.scale[1] * g[count:]])
+        return (dx if added is None else dx + added).to(x.dtype)
 
     @staticmethod
     def prediction(x: Tensor, given: Given) -> Tensor:

@@ -181,7 +181,20 @@ def _finish_sums(
 
 @triton.jit
 def _gradient(
-    x, dy, dx, by, bias, sums, rows, count, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+    x,
+    dy,
+    added,
+    dx,
+    by,
+    bias,
+    sums,
+    rows,
+    count,
+    first_programs,
+    C: tl.constexpr,
+    BR: tl.constexpr,
+    BC: tl.constexpr,
+    ADDED: tl.constexpr,
 ):
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     other, start, stop = _rows_of(tl.program_id(0), first_programs, BR, rows, count)
@@ -199,7 +212,10 @@ def _gradient(
     d = tl.load(x + base + at, mask=inside, other=0.0).to(tl.float32) - center
     g = tl.load(dy + base + at, mask=inside, other=0.0).to(tl.float32)
     g = tl.where(d * scale + b > 0, g, 0.0)
-    tl.store(dx + base + at, (scale * (g - mean - d * slope)).to(dx.dtype.element_ty), mask=inside)
+    total = scale * (g - mean - d * slope)
+    if ADDED:
+        total += tl.load(added + base + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(dx + base + at, total.to(dx.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -293,11 +309,20 @@ class TritonPasses:
         return Sums(*sums.unbind())
 
     @staticmethod
-    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
-        """Return the gradient with respect to x."""
+    def gradient(
+        x: Tensor,
+        gradient: Tensor,
+        count: int,
+        by: Coefficients,
+        bias: Tensor,
+        sums: Sums,
+        added: Tensor | None = None,
+    ) -> Tensor:
+        """Return the gradient with respect to x, plus that of a second use of x."""
         dx = torch.empty_like(x)
         grid, sizes = _pointwise(x, count)
-        _gradient[grid](x, gradient, dx, by.scale, bias, sums.mean, *sizes, num_warps=_WARPS)
+        second = x if added is None else added
+        _gradient[grid](x, gradient, second, dx, by.scale, bias, sums.mean, *sizes, added is not None, num_warps=_WARPS)
         return dx
 
     @staticmethod

@@ -33,7 +33,8 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        change = self.conv1(self.norm1(x), norm=self.norm2)
+        active, x = self.norm1.fork(x)
+        change = self.conv1(active, norm=self.norm2)
         return self.conv2(change, self.shortcut(x))  # type: ignore[no-any-return]
 
 
@@ -55,7 +56,8 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        change = self.conv1(self.norm1(x), norm=self.norm2)
+        active, x = self.norm1.fork(x)
+        change = self.conv1(active, norm=self.norm2)
         change = self.conv2(change, norm=self.norm3)
         return self.conv3(change, self.shortcut(x))  # type: ignore[no-any-return]
 

@@ -27,7 +27,7 @@ class WideBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active = self.norm1(x)
+        active, x = self.norm1.fork(x)
         residual = x if self.shortcut is None else self.shortcut(active)
         return self.conv2(self.conv1(active, norm=self.norm2), residual)  # type: ignore[no-any-return]
 
