@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from greedy_ensembles.benchmark import paper
 from greedy_ensembles.benchmark.estimate import Estimate, estimate
 from greedy_ensembles.data.cifar import SEVERITIES
+from greedy_ensembles.experiments.reproduction.corruptions import is_generated, note
 from greedy_ensembles.experiments.reproduction.gather import Gathered, training_note
 from greedy_ensembles.experiments.reproduction.records import Record
 from greedy_ensembles.experiments.reproduction.study import Case
@@ -45,7 +46,9 @@ def corruption_table(gathered: Gathered) -> str:
     ]
     heading = ["severity", "method", "seeds", "accuracy (%)", "NLL x 100"]
     text = f"Means over {corruption_names(gathered)}, ± standard error over seeds."
-    return "\n\n".join([table(heading, rows), text, _notes(gathered)])
+    made = any(is_generated(name) for record in gathered.done.values() for name in record.corruptions or {})
+    notes = [f"- the corruptions are {note()}", _notes(gathered)] if made else [_notes(gathered)]
+    return "\n\n".join([table(heading, rows), text, "\n".join(notes)])
 
 
 def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:

@@ -170,7 +170,7 @@ def _timed(ensemble: Ensemble, images: ImageSet) -> tuple[Predictions, dict[str,
 
 def _corrupted(ensemble: Ensemble, sets: Sets) -> dict[str, dict[str, float]]:
     found = {}
-    for name, images in sets.corruptions().items():
+    for name, images in sets.corruptions():
         inside = judge(predict(ensemble, images), []).in_domain
         found[name] = {"accuracy": inside.accuracy, "nll": inside.nll, "images": inside.images}
     return found

@@ -4,6 +4,7 @@ Each is read once and kept, for many jobs share them. Under the quick protocol a
 that is missing gets a stand-in, which says what it is in its name, so that no table can pass for the real one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from greedy_ensembles.data.cifar import SEVERITIES
 from greedy_ensembles.data.noise import COUNT
 from greedy_ensembles.data.noise import KINDS as NOISE
 from greedy_ensembles.data.registry import find
+from greedy_ensembles.experiments.reproduction.corruptions import can_generate, generated
 from greedy_ensembles.experiments.reproduction.study import Case, Protocol, Study
 from greedy_ensembles.experiments.weightings import WEIGHTINGS, named_weighting, split_of
 from greedy_ensembles.method.weighting import FromData, Weighting
@@ -62,14 +64,19 @@ class Sets:
             self._benches[dataset] = Bench(in_domain, ood, missing)
         return self._benches[dataset]
 
-    def corruptions(self) -> dict[str, ImageSet]:
-        """Return the corrupted sets that are there, by corruption/severity."""
+    def corruptions(self) -> Iterator[tuple[str, ImageSet]]:
+        """Yield the corrupted sets, one after the other, with their names: corruption/severity.
+
+        They are those of CIFAR-10-C that are there. Without any, others are made, whose names say so.
+        """
         found = [name for name in SETS[CORRUPTED].counts if find(SETS[CORRUPTED], name, data_root(self.root))]
-        if self.protocol.quick and not found:
-            clean = self.test("cifar10")
-            return {f"stand-in noise/{severity}": _noisy(clean, severity) for severity in SEVERITIES}
-        names = [f"{name}/{severity}" for name in found for severity in SEVERITIES]
-        return {name: self._cut(load(CORRUPTED, name, self.root), OOD) for name in names}
+        for name in (f"{name}/{severity}" for name in found for severity in SEVERITIES):
+            yield name, self._cut(load(CORRUPTED, name, self.root), OOD)
+        if not found and self.protocol.quick:
+            for severity in SEVERITIES:
+                yield f"stand-in noise/{severity}", _noisy(self.test("cifar10"), severity)
+        elif not found:
+            yield from generated(self.test("cifar10"), self.root)
 
     def _ood(self, name: str, in_domain: ImageSet) -> ImageSet:
         limit = OOD if self.protocol.quick else self.protocol.ood_images
@@ -128,7 +135,7 @@ def needs(case: Case, study: Study) -> list[tuple[str, str]]:
     pairs = [(case.dataset, "train"), (case.dataset, "test")]
     if case.strength is not None and case.weighting not in WEIGHTINGS:
         pairs.append(split_of(case.weighting))
-    return pairs + [(CORRUPTED, "fog")] * study.corruptions
+    return pairs + [(CORRUPTED, "fog")] * (study.corruptions and not can_generate())
 
 
 def missing(case: Case, study: Study, root: Path | None = None) -> list[str]:
