@@ -3,10 +3,13 @@
 Triton decides at its import whether it interprets, so the CPU needs a new process: TRITON_INTERPRET=1 and this file.
 """
 
-import torch
-from torch.nn.functional import max_pool2d
+import copy
 
-from greedy_ensembles.models import convolution_function, convolution_kernels
+import torch
+from torch.nn.functional import cross_entropy, max_pool2d
+
+from greedy_ensembles.method import split_batchnorm
+from greedy_ensembles.models import PreResNet, convolution_function, convolution_kernels, norm_function
 from greedy_ensembles.models.norm_function import Given, TorchPasses
 from greedy_ensembles.models.norm_kernels import TritonPasses
 from greedy_ensembles.models.pool_kernels import pool, pool_gradient
@@ -199,6 +202,32 @@ def check_sgd(device, elements, nesterov, dtype):
     assert not copy[elements:].any()
 
 
+def check_network_interpreted():
+    """Hold a whole network, as a GPU runs it in training and in predictions, against PyTorch's layers."""
+    torch.manual_seed(0)
+    ours = PreResNet(8)
+    theirs = copy.deepcopy(ours)
+    x, y = torch.randn(4, 3, 6, 6).contiguous(memory_format=torch.channels_last), torch.arange(4)
+
+    def train_and_predict(net):
+        with split_batchnorm(net, 3):
+            logits = net(x)
+        cross_entropy(logits, y).backward()
+        with torch.no_grad():
+            return logits.detach(), net.eval()(x)
+
+    expected = train_and_predict(theirs)
+    for module, passes in ((norm_function, TritonPasses), (convolution_function, convolution_kernels.TritonPasses)):
+        module.can_launch, module._passes = lambda _: True, lambda _, passes=passes: passes
+    convolution_function.has_tensor_cores = lambda _: True
+    for found, other in zip(train_and_predict(ours), expected, strict=True):
+        torch.testing.assert_close(found, other, rtol=1e-4, atol=1e-5)
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5, msg=name)
+    for (name, a), b in zip(ours.named_buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=name)
+
+
 if __name__ == "__main__":
     for nesterov in (False, True):
         check_sgd("cpu", 5000, nesterov, torch.float16)
@@ -214,3 +243,4 @@ if __name__ == "__main__":
     for dtype in (torch.float32, torch.bfloat16):
         for shape in ((2, 16, 4, 6), (3, 5, 2, 2), (1, 64, 8, 8)):
             check_pool("cpu", shape, dtype)
+    check_network_interpreted()
