@@ -103,28 +103,30 @@ class GroupStep:
         """Take the step of the current row, and advance to the next."""
         branches, problem = self._branches, self._problem
         examples = self._examples.index_select(0, self._counter)[0]
-        rate = self._rates.index_select(0, self._counter)[0]
+        # What needs no member in particular is done once for all of them.
+        inputs = problem.inputs(problem.examples.inputs(examples.flatten())).unflatten(0, examples.shape)
+        targets = problem.examples.labels[examples]
         samples, bank = self._draw_samples()
+        self._set_learning_rates()
         live: list[Tensor] = []  # outputs of the members so far, kept until all branches are through
+        losses, terms = [], []
         branches.start()
         for position, member in enumerate(self._members):
             with branches.of(position):
                 with branches.drawing(position):
-                    passed = self._forward(position, examples[position], samples)
+                    passed = self._forward(position, Batch(inputs[position], targets[position], samples))
                 branches.wait_for_earlier(position)
                 others = None if bank is None else torch.cat([bank, *live])
                 loss, term = objective(passed, problem, others)
                 member.optimizer.zero_grad()
                 loss.backward()
-                for group in member.optimizer.param_groups:
-                    group["lr"].copy_(rate * group["initial_lr"])
                 (member.optimizer if self._copies is None else self._copies[position]).step()
-                self._totals[0, position] += passed.loss.detach() * examples.shape[1]
-                if term is not None:
-                    self._totals[1, position] += term.detach()
+                losses.append(passed.loss.detach())
+                terms.append(torch.zeros_like(losses[-1]) if term is None else term.detach())
                 if passed.outputs is not None:
                     live.append(passed.outputs.detach()[None])
         branches.join()
+        self._totals += torch.stack([torch.stack(losses) * examples.shape[1], torch.stack(terms)])
         self._counter += 1
 
     def _draw_samples(self) -> tuple[Tensor | None, Tensor | None]:
@@ -133,19 +135,30 @@ class GroupStep:
         indices = self._samples.index_select(0, self._counter)[0]
         return self._problem.inputs(self._weighting.samples[indices]), self._weighting.bank.at(indices)
 
-    def _forward(self, position: int, indices: Tensor, samples: Tensor | None) -> Pass:
-        problem, model, call = self._problem, self._members[position].model, None
+    def _set_learning_rates(self) -> None:
+        rate = self._rates.index_select(0, self._counter)[0]
+        groups = [group for member in self._members for group in member.optimizer.param_groups]
+        for initial, tensor in {id(group["lr"]): (group["initial_lr"], group["lr"]) for group in groups}.values():
+            tensor.copy_(rate * initial)
+
+    def _forward(self, position: int, batch: Batch) -> Pass:
+        model, call = self._members[position].model, None
         if self._copies is not None:
             self._copies[position].refresh()
             call = self._copies[position].call
-        inputs = problem.inputs(problem.examples.inputs(indices))
-        return forward(model, problem, Batch(inputs, problem.examples.labels[indices], samples), call)
+        return forward(model, self._problem, batch, call)
 
 
 def make_capturable(members: Sequence[Member], device: torch.device) -> None:
-    """Let optimizers keep their learning rates, and AdamW its count of steps, in tensors that a step can change."""
+    """Let optimizers keep their learning rates, and AdamW its count of steps, in tensors that a step can change.
+
+    What starts from the same learning rate shares one tensor.
+    """
+    rates: dict[float, Tensor] = {}
     for member in members:
         for group in member.optimizer.param_groups:
-            group["lr"] = torch.tensor(float(group["lr"]), device=device)
+            if group["initial_lr"] not in rates:
+                rates[group["initial_lr"]] = torch.tensor(float(group["lr"]), device=device)
+            group["lr"] = rates[group["initial_lr"]]
             if "capturable" in group:
                 group["capturable"] = device.type == "cuda"
