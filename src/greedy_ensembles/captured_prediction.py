@@ -92,7 +92,7 @@ def can_capture(members: Sequence[nn.Module]) -> bool:
 def _switches() -> tuple[object, ...]:
     """Return PyTorch's switches that decide in what precision members run."""
     autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return tf32.convolutions(), tf32.products(), autocast
+    return *tf32.settings(), autocast
 
 
 def _addresses(members: Sequence[nn.Module]) -> tuple[int, ...]:

@@ -18,15 +18,16 @@ def library(monkeypatch):
     """A library whose corruptions are noise of its severity's strength, from numpy's global generator."""
     calls = []
 
-    def corrupt(image, severity, corruption_name):
+    def corrupt(image, severity, corruption_name, **seed):
         assert image.shape == (32, 32, 3)
+        assert bool(seed) == (corruption_name in ("glass_blur", "impulse_noise"))
         calls.append((corruption_name, severity))
         noise = np.random.randint(0, 10 * severity, image.shape)  # noqa: NPY002
         return np.clip(image.astype(float) + noise, 0, 255)
 
     module = types.ModuleType("imagecorruptions")
     module.corrupt = corrupt
-    module.__spec__ = types.SimpleNamespace()
+    monkeypatch.setattr(corruptions, "_version", lambda: "1.2.3")
     monkeypatch.setitem(sys.modules, "imagecorruptions", module)
     return calls
 
@@ -63,6 +64,7 @@ def test_the_same_bytes_every_time(library, tmp_path):
     for folder in (tmp_path / "a", tmp_path / "b"):
         next(generated(CLEAN, folder))
         files.append((folder / FOLDER / "brightness.npy").read_bytes())
+        assert (folder / FOLDER / "made-by.txt").read_text().startswith("imagecorruptions-imaug 1.2.3, numpy ")
     assert files[0] == files[1]
 
 
@@ -89,18 +91,19 @@ def test_studies_take_them_where_the_set_is_missing(library, tmp_path, monkeypat
 
 
 def test_without_the_library_there_is_none(monkeypatch):
-    monkeypatch.setattr(corruptions, "_MODULE", "no_such_module")
+    monkeypatch.setattr(corruptions, "_PACKAGE", "no-such-package")
     assert not can_generate()
 
 
 @pytest.mark.skipif(not can_generate(), reason="an extra is not installed: greedy-ensembles[corruptions]")
 @pytest.mark.filterwarnings("ignore")  # of the library and what it brings
 def test_the_library_itself(tmp_path):
-    found = dict(generated(stand_in("cifar10", "test", 2), tmp_path))
+    found, again = (dict(generated(stand_in("cifar10", "test", 2), tmp_path / part)) for part in "ab")
     assert len(found) == 19 * 5
-    for images in found.values():
+    for name, images in found.items():
         assert images.images.shape == (2, 3, 32, 32)
         assert images.images.dtype == np.uint8
+        assert np.array_equal(images.images, again[name].images), name
     mild, severe = (found[f"imagecorruptions gaussian_noise/{severity}"].images for severity in (1, 5))
     clean = stand_in("cifar10", "test", 2).images.astype(int)
     assert np.abs(mild - clean).mean() < np.abs(severe - clean).mean()

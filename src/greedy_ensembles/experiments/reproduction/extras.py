@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from greedy_ensembles.benchmark import paper
 from greedy_ensembles.benchmark.estimate import Estimate, estimate
 from greedy_ensembles.data.cifar import SEVERITIES
-from greedy_ensembles.experiments.reproduction.corruptions import is_generated, note
+from greedy_ensembles.experiments.reproduction.corruptions import NOTE, is_generated
 from greedy_ensembles.experiments.reproduction.gather import Gathered, training_note
 from greedy_ensembles.experiments.reproduction.records import Record
 from greedy_ensembles.experiments.reproduction.study import Case
@@ -46,8 +46,8 @@ def corruption_table(gathered: Gathered) -> str:
     ]
     heading = ["severity", "method", "seeds", "accuracy (%)", "NLL x 100"]
     text = f"Means over {corruption_names(gathered)}, ± standard error over seeds."
-    made = any(is_generated(name) for record in gathered.done.values() for name in record.corruptions or {})
-    notes = [f"- the corruptions are {note()}", _notes(gathered)] if made else [_notes(gathered)]
+    made = any(map(is_generated, _names(gathered)))
+    notes = [f"- the corruptions are {NOTE}", _notes(gathered)] if made else [_notes(gathered)]
     return "\n\n".join([table(heading, rows), text, "\n".join(notes)])
 
 
@@ -64,9 +64,20 @@ def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:
 
 def corruption_names(gathered: Gathered) -> str:
     """Return how many corruptions there are, and which."""
-    found = next(iter(gathered.done.values())).corruptions or {}
-    names = dict.fromkeys(name.partition("/")[0] for name in found)
+    names = dict.fromkeys(name.partition("/")[0] for name in _names(gathered))
     return f"{len(names)} corruptions ({', '.join(names)})"
+
+
+def _names(gathered: Gathered) -> list[str]:
+    """Return the corruptions by name and severity, which must be the same in all runs."""
+    (first, found), *rest = ((job.name, list(record.corruptions or {})) for job, record in gathered.done.items())
+    for name, other in rest:
+        if set(other) != set(found):
+            raise ValueError(
+                f"{gathered.section.title}: {name} was judged on other corruptions than {first}. Delete the records of "
+                "the former, and run again: runs whose folders are there are judged anew, and not trained"
+            )
+    return found
 
 
 def _notes(gathered: Gathered) -> str:

@@ -6,7 +6,7 @@ from greedy_ensembles.experiments.studies.common import SIZE, chosen, pair
 STUDY = Study(
     "robustness",
     "Corrupted images",
-    "Figure of robustness, CIFAR-10-C",
+    "Figure of robustness",
     tuple(
         Section(f"{model}, M = {SIZE}", pair("cifar10", model, SIZE, chosen(model, "cifar10")))
         for model in ("PreResNet164", "VGG16BN")
