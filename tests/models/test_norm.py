@@ -11,7 +11,7 @@ from torch import nn
 from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
 from greedy_ensembles.models import norm
 from greedy_ensembles.models.convolution import ConvNormReLU
-from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.norm import NormReLU, fork
 from greedy_ensembles.models.norm_function import can_fuse, norm_relu, norm_relu_fork, norm_relu_prediction
 
 
@@ -83,16 +83,25 @@ def test_gradients_of_both_uses_of_an_input_are_added(used):
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_fork_calls_the_layer_where_it_is_watched(monkeypatch):
-    """With the kernels' way open, as on a GPU: hooks see the layer's input and output."""
+class Zeros(NormReLU):
+    def forward(self, x, shift=None):
+        return 0 * super().forward(x, shift)
+
+
+def test_a_fork_calls_the_layer_where_something_would_be_left_out(monkeypatch):
+    """With the kernels' way open, as on a GPU: for layers that are watched, derived from ours, or others."""
     monkeypatch.setattr(norm, "can_fuse", lambda *_: True)
     layer, x, seen = NormReLU(3), torch.randn(5, 3, 4, 4, requires_grad=True), []
-    active, same = layer.fork(x)
+    with split_batchnorm(layer, 5):
+        active, same = fork(layer, x)
     assert type(same.grad_fn).__name__ == "_NormReLUBackward"
     torch.testing.assert_close(active, copy.deepcopy(layer).normalise(x).relu())
     layer.register_forward_hook(lambda *_: seen.append(True))
-    assert layer.fork(x)[1] is x
+    assert fork(layer, x)[1] is x
     assert seen == [True]
+    assert not fork(Zeros(3), x)[0].any()
+    other = nn.Sequential(nn.GroupNorm(3, 3), nn.ReLU())
+    assert torch.equal(fork(other, x)[0], other(x))
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", "frozen", "running", "batch"])
@@ -179,7 +188,7 @@ def test_a_fork_on_a_gpu(dtype):
     x.requires_grad_()
     weights = [torch.randn_like(x) for _ in range(2)]
     with split_batchnorm(layer, 4):
-        active, same = copy.deepcopy(layer).fork(x)
+        active, same = fork(copy.deepcopy(layer), x)
         expected = copy.deepcopy(layer)(x)
     assert type(same.grad_fn).__name__ == "_NormReLUBackward"
     assert torch.equal(active, expected)

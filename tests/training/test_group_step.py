@@ -1,6 +1,8 @@
 """The step that a GPU records, run here one operation after another, against the eager engine."""
 
 import copy
+from contextlib import nullcontext
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.training import working_copies
+from greedy_ensembles.training.captured import _kept
 from greedy_ensembles.training.compilation import _regions, compiled, worth_compiling
 from greedy_ensembles.training.eager import EagerEngine, epoch_batches
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
@@ -95,6 +98,32 @@ def test_on_working_copies_it_trains_as_the_eager_engine_does_in_half_precision(
                 torch.testing.assert_close(other, value, rtol=1e-3, atol=1e-4, msg=f"{name} in epoch {epoch}")
             theirs.epoch += 1
             ours.epoch += 1
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_members_are_left_as_they_were_found_by_a_recording_and_by_one_that_broke_off(problem, monkeypatch, broken):
+    """A step that broke off has made some of the optimizer's moments, which the eager engine could not go on from."""
+    monkeypatch.setattr(working_copies, "LARGE", 10)
+    posed = problem(precision="bf16")
+    groups = [[Member(posed, number) for number in (1, 2)] for _ in range(2)]
+    weighting = WeightingSet(posed, posed.weighting)
+    make_capturable(groups[1], posed.device)
+    copies = [WorkingCopies(member.model, member.optimizer) for member in groups[1]]
+    step = GroupStep(groups[1], posed, weighting, torch.zeros(2, 2, dtype=torch.float64), 1, 16, copies=copies)
+    if broken:
+        monkeypatch.setattr(working_copies, "update", Mock(side_effect=[None, MemoryError]))
+    with pytest.raises(MemoryError) if broken else nullcontext(), _kept(groups[1], posed.device):
+        step.run_first_row()
+    for theirs, ours in zip(*groups, strict=True):
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(theirs.model.state_dict().values(), ours.model.state_dict().values(), strict=True)
+        )
+        found = [value["momentum_buffer"] for value in ours.optimizer.state.values()]
+        assert len(found) == (0 if broken else len(list(ours.model.parameters())))
+        assert not any(value.any() for value in found)
+    losses = [EagerEngine(group, posed, weighting).train_epoch() for group in groups]
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("strength", [None, 3.0])

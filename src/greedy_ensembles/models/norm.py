@@ -35,16 +35,8 @@ class NormReLU(nn.BatchNorm2d):
             x = x + shift.to(x.dtype)[:, None, None]
         return self.normalise(x).relu()
 
-    def fork(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the activated, normalised input, and the input, for a shortcut.
-
-        Where this layer runs kernels of our own, one of them adds the gradients of both.
-        """
-        if self.training and not self._has_hooks() and can_fuse(self, x):
-            return norm_relu_fork(x, self, None, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
-        return self(x), x
-
-    def _has_hooks(self) -> bool:
+    def has_hooks(self) -> bool:
+        """Return whether somebody watches this layer, and so wants it called."""
         return bool(self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks)
 
     def given(self) -> Given | None:
@@ -53,8 +45,20 @@ class NormReLU(nn.BatchNorm2d):
         None where something would be left out: batch statistics, hooks, or what a class derived from this one does.
         """
         plain = type(self) is NormReLU and not self.training and self.running_mean is not None
-        return Given.by(self) if plain and self.weight is not None and not self._has_hooks() else None
+        return Given.by(self) if plain and self.weight is not None and not self.has_hooks() else None
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return the normalised input: what `split_batchnorm` takes over."""
         return super().forward(x)
+
+
+def fork(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what a layer makes of its input, and the input, for a shortcut.
+
+    Where the layer is one of ours and runs kernels of our own, one of them adds the gradients of both.
+    """
+    if not isinstance(norm, NormReLU) or type(norm).forward is not NormReLU.forward:
+        return norm(x), x
+    if norm.training and not norm.has_hooks() and can_fuse(norm, x):
+        return norm_relu_fork(x, norm, None, getattr(norm, "first_rows", len(x)), getattr(norm, "frozen", True))
+    return norm(x), x

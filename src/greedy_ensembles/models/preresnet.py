@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.models.convolution import Convolution
-from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.norm import NormReLU, fork
 from greedy_ensembles.models.residual import ResidualNetwork
 
 Block = Literal["basic", "bottleneck"]
@@ -33,7 +33,7 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = self.norm1.fork(x)
+        active, x = fork(self.norm1, x)
         change = self.conv1(active, norm=self.norm2)
         return self.conv2(change, self.shortcut(x))  # type: ignore[no-any-return]
 
@@ -56,7 +56,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = self.norm1.fork(x)
+        active, x = fork(self.norm1, x)
         change = self.conv1(active, norm=self.norm2)
         change = self.conv2(change, norm=self.norm3)
         return self.conv3(change, self.shortcut(x))  # type: ignore[no-any-return]

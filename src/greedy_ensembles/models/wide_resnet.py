@@ -7,7 +7,7 @@ starts from the activated input, as in their code.
 from torch import Tensor, nn
 
 from greedy_ensembles.models.convolution import Convolution
-from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.norm import NormReLU, fork
 from greedy_ensembles.models.residual import ResidualNetwork
 
 _BLOCKS_PER_STAGE = 4  # (28 - 4) / 6
@@ -27,7 +27,7 @@ class WideBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = self.norm1.fork(x)
+        active, x = fork(self.norm1, x)
         residual = x if self.shortcut is None else self.shortcut(active)
         return self.conv2(self.conv1(active, norm=self.norm2), residual)  # type: ignore[no-any-return]
 

@@ -185,19 +185,33 @@ class Streams:
 def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
     """Leave members as they were found, in the same memory: recording takes steps that are not part of training."""
     states = [(_copied(m.model.state_dict()), _copied(_tensors(m.optimizer)), m.generators) for m in members]
-    default = torch.cuda.get_rng_state(device)
+    default = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    recorded = False
     try:
         yield
+        recorded = True
     finally:
         for member, (weights, moments, generators) in zip(members, states, strict=True):
             member.model.load_state_dict(weights)
-            for name, value in _tensors(member.optimizer).items():
-                if name in moments:
-                    value.copy_(moments[name])
-                else:
-                    value.zero_()  # made by the first step, which starts from nothing
+            _restore(member.optimizer, moments, recorded)
             member.generators = generators
-        torch.cuda.set_rng_state(default, device)
+        if default is not None:
+            torch.cuda.set_rng_state(default, device)
+
+
+def _restore(optimizer: torch.optim.Optimizer, moments: dict[str, Tensor], recorded: bool) -> None:
+    """Give an optimizer its moments back.
+
+    What the first step made, a recording needs where it lies; it starts from nothing. Where none came about, it goes:
+    a step that broke off may have made a part of it, which no optimizer takes.
+    """
+    for name, value in _tensors(optimizer).items():
+        if name in moments:
+            value.copy_(moments[name])
+        elif recorded:
+            value.zero_()
+    if not recorded and not moments:
+        optimizer.state.clear()
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
