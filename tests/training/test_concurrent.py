@@ -164,15 +164,19 @@ def test_a_finished_run_is_extended_against_its_bank(blobs, tmp_path):
     assert len(four) == 4
 
 
-@pytest.mark.parametrize(("more", "groups"), [(0, [1, 1, 1, 1, 1]), (1.5, [2, 2, 1]), (100, [5])])
-def test_as_many_members_at_once_as_memory_holds(blobs, monkeypatch, more, groups):
+@pytest.mark.parametrize(
+    ("count", "less", "groups"),
+    [(1, 0, [1, 1, 1, 1, 1]), (2, 1, [1, 1, 1, 1, 1]), (2, 0, [2, 2, 1]), (5, 1, [4, 1]), (5, 0, [5])],
+)
+def test_as_many_members_at_once_as_memory_holds(blobs, monkeypatch, count, less, groups):
     recipe = ge.Recipe(epochs=1, batch_size=16)
     # Weights, statistics (one a whole number of 8 bytes) and their copy of the best epoch; gradients and momentum.
     learning = 4 * (2 * 8 + 8 + 2 * 8 + 8 * 2 + 2)
     state = 2 * (learning + 4 * 2 * 8 + 8) + 2 * learning
     kept = 4 * (2 + 8 + 8)  # an input, BatchNorm's input, and ReLU's output, which is the last layer's input
-    # Each has its state; a pass of one at a time, as on a CPU, has its activations.
-    monkeypatch.setattr(memory, "available_memory", lambda device: int(state + 1.25 * kept * 16 + more * state))
+    # Each has its state and its examples, twice; a pass of one at a time, as on a CPU, has its activations.
+    each, once = state + 2 * 4 * 2 * 16, 1.25 * kept * 16
+    monkeypatch.setattr(memory, "available_memory", lambda device: int(count * each + once) - less)
     found = []
 
     def listen(members, *others):

@@ -44,7 +44,7 @@ def members_at_once(problem: Problem) -> int:
     fitting = (
         count
         for count in range(problem.size, 1, -1)
-        if count * problem.footprint.state + min(count, lanes) * _activations(problem) <= free
+        if count * (problem.footprint.state + _inputs(problem)) + min(count, lanes) * _activations(problem) <= free
     )
     return next(fitting, 1)
 
@@ -64,6 +64,11 @@ def _fixed(problem: Problem) -> int:
 
 def _member(problem: Problem) -> int:
     return int(problem.footprint.state + _activations(problem))
+
+
+def _inputs(problem: Problem) -> int:
+    """Return the bytes of a member's examples: those of a whole group are made at once, in a few operations."""
+    return 2 * 4 * math.prod(problem.examples.shape) * min(problem.recipe.batch_size, len(problem.train))
 
 
 def _activations(problem: Problem) -> float:
