@@ -44,12 +44,14 @@ def test_convolution(inputs, outputs, side, stride, precision):
     wide = precision != "bf16"
     tile = output_tile(side, inputs, outputs, 4 if wide else 2)
     sizes = {"H": 32, "W": 32, "C": inputs, "OUT": outputs, "SIDE": side, "STRIDE": stride}
-    constants = {"RESIDUAL": True, "NORM": wide, "PRECISION": precision if wide else "tf32"}
+    constants = {"RESIDUAL": True, "NORM": wide, "PRECISION": precision if wide else "tf32x3"}
     tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
     types = dict.fromkeys(("x", "y", "weight", "residual"), "*fp32") if wide else None
     launch = {"warps": tile.warps, "stages": tile.stages}
     ptx = compile_kernel(convolution_kernels._convolution, sizes | constants | tiled, types, **launch)
     assert "mma" in ptx  # tensor cores are used
+    # Factors of single precision are rounded to the nearest, which tensor cores would not do.
+    assert ("cvt.rna.tf32.f32" in ptx) == wide
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(3, 64), (16, 16)])
@@ -72,7 +74,10 @@ def test_norms(channels):
         ptx = compile_kernel(getattr(norm_kernels, name), tile | more, warps=8)
         assert "ld.global.v4" in ptx, name  # activations are loaded 16 bytes at a time
         assert "ld.global.b16" not in ptx, name
-    compile_kernel(norm_kernels._prediction, tile, {"weight": "*fp32"}, warps=8)
+    for precision in ("tf32", "tf32x3"):
+        types = dict.fromkeys(("x", "y", "weight"), "*fp32")
+        ptx = compile_kernel(norm_kernels._prediction, tile | {"PRECISION": precision}, types, warps=8)
+        assert ("cvt.rna.tf32.f32" in ptx) == (precision == "tf32")
     partial = {"C": channels, "P": 512, "BC": 8}
     compile_kernel(norm_kernels._finish_moments, partial | {"FROZEN": True, "HAS_SHIFT": True}, STATISTICS)
     compile_kernel(norm_kernels._finish_sums, partial)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from torch import nn
 
+from greedy_ensembles import tf32
 from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
 from greedy_ensembles.models import norm
 from greedy_ensembles.models.convolution import ConvNormReLU
@@ -209,7 +210,7 @@ def test_the_fused_layer_in_predictions_on_a_gpu(dtype):
     x = torch.randn(6, 32, 8, 8, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last)
     with_gradients = layer(x)
     assert with_gradients.requires_grad  # of weight and bias: not the fused one
-    with torch.no_grad():
+    with torch.no_grad(), tf32.set_inside(False):
         found = layer(x)
     assert found.is_contiguous(memory_format=torch.channels_last)
     close = {"rtol": 2**-7, "atol": 1e-3} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}

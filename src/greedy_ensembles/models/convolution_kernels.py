@@ -18,7 +18,7 @@ from torch import Tensor
 from greedy_ensembles.models.convolution_function import strided
 from greedy_ensembles.models.convolution_tiles import FEW, PROGRAMS, Tile, output_tile, weight_tile
 from greedy_ensembles.models.norm_function import Given
-from greedy_ensembles.tf32 import allowed_in_convolutions
+from greedy_ensembles.models.tf32_kernel import precision, rounded
 
 _ADDED = 4096  # elements of a tile of partial sums
 _NARROW = 16  # weights of a program that adds up partial sums
@@ -125,6 +125,7 @@ def _convolution(
             values = _patches(source, there, row, column, x, j, H, W, C, SIDE)
             at = ((j // C) * tap_stride + (j % C) * input_stride)[:, None] + (o * output_stride)[None, :]
             factors = tl.load(weight + at, mask=(j < SIDE * SIDE * C)[:, None] & (o < OUT)[None, :], other=0.0)
+            values, factors = rounded(values, PRECISION), rounded(factors, PRECISION)
             total = tl.dot(values, factors, total, input_precision=PRECISION)
     else:
         for tap in tl.static_range(SIDE * SIDE):
@@ -135,7 +136,9 @@ def _convolution(
                 values = _seen(x, source, there, row, column, down, right, c, H, W, C, SIDE)
                 at = tap * tap_stride + (c * input_stride)[:, None] + (o * output_stride)[None, :]
                 factors = tl.load(weight + at, mask=(c < C)[:, None] & (o < OUT)[None, :], other=0.0)
-                total = tl.dot(values, factors, total, input_precision=PRECISION)
+                if SIDE == 1:  # larger ones follow a norm, which has rounded what nine taps load
+                    values = rounded(values, PRECISION)
+                total = tl.dot(values, rounded(factors, PRECISION), total, input_precision=PRECISION)
     at = p[:, None] * OUT + o[None, :]
     inside = there[:, None] & (o < OUT)[None, :]
     if RESIDUAL:
@@ -144,6 +147,7 @@ def _convolution(
         scale = _channels(norm_weight, o, OUT) / tl.sqrt(_channels(norm_variance, o, OUT) + norm_eps)
         total = (total - _channels(norm_mean, o, OUT)) * scale + _channels(norm_bias, o, OUT)
         total = tl.where(total < 0, 0.0, total)  # not a maximum, which would make 0 of what is no number
+        total = rounded(total, PRECISION)
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
 
 
@@ -314,7 +318,7 @@ def _run(
         stride,
         residual is not None,
         given is not None,
-        _precision(),
+        precision(x),
         tile.pixels,
         tile.outputs,
         tile.depth,
@@ -324,12 +328,6 @@ def _run(
     tensors = x, weight, x if residual is None else residual, y, *(unused if given is None else given)
     _convolution[grid](*tensors, pixels, *strides, *sizes, **launch)
     return y.permute(0, 3, 1, 2)
-
-
-def _precision() -> str:
-    """Return how factors of single precision are multiplied: cut to TF32 where that is allowed, or else split in two,
-    whose three products are as good as single precision."""
-    return "tf32" if allowed_in_convolutions() else "tf32x3"
 
 
 def _chunks(pixels: int, height: int, blocks: int) -> tuple[int, int]:

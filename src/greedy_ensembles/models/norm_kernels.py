@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from greedy_ensembles.models.norm_function import Coefficients, Given, Sums
+from greedy_ensembles.models.tf32_kernel import precision, rounded
 
 _PROGRAMS = 512  # partial sums at most; enough to fill a GPU, few enough to add up in one go
 _TILE = 4096  # elements of a tile
@@ -219,7 +220,21 @@ def _gradient(
 
 
 @triton.jit
-def _prediction(x, y, weight, bias, mean, variance, eps, rows, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def _prediction(
+    x,
+    y,
+    weight,
+    bias,
+    mean,
+    variance,
+    eps,
+    rows,
+    C: tl.constexpr,
+    BR: tl.constexpr,
+    BC: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Normalise and activate; the result is rounded as the convolution that follows would have to, tap by tap."""
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     scale = tl.load(weight + channels).to(tl.float32) / tl.sqrt(tl.load(variance + channels).to(tl.float32) + eps)
@@ -229,8 +244,8 @@ def _prediction(x, y, weight, bias, mean, variance, eps, rows, C: tl.constexpr, 
     inside = (r < rows)[:, None]
     v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     z = (v - center[None, :]) * scale[None, :] + b[None, :]
-    # Not a maximum, which would make 0 of what is no number.
-    tl.store(y + at, tl.where(z < 0, 0.0, z).to(y.dtype.element_ty), mask=inside)
+    z = tl.where(z < 0, 0.0, z)  # not a maximum, which would make 0 of what is no number
+    tl.store(y + at, rounded(z, PRECISION).to(y.dtype.element_ty), mask=inside)
 
 
 class TritonPasses:
@@ -332,7 +347,7 @@ class TritonPasses:
         rows, channels = x.shape
         height, width = _tile(channels)
         grid = (triton.cdiv(rows, height), channels // width)
-        _prediction[grid](x, y, *given, rows, channels, height, width, num_warps=_WARPS)
+        _prediction[grid](x, y, *given, rows, channels, height, width, precision(x), num_warps=_WARPS)
         return y
 
 
