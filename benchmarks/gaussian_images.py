@@ -6,15 +6,12 @@ The paper says that its Gaussian images were generated once, not how. Deep Ensem
 ways to draw them: AUC of mutual information against MNIST's test images. Needs the data (GREEDY_ENSEMBLES_DATA).
 """
 
-import argparse
-import datetime
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from mnist_trial import facts, load, parser
 
 import greedy_ensembles as ge
 from greedy_ensembles.models import named
@@ -87,29 +84,13 @@ def page(content: dict[str, Any]) -> str:
 
 def main() -> None:
     """Train, judge, print, and write where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--images", type=int)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    arguments = parser.parse_args()
-    try:
-        train, test = (ge.data.load("mnist", split) for split in ("train", "test"))
-    except FileNotFoundError as error:
-        print(f"not measured: {error}")
+    arguments = parser(__doc__).parse_args()
+    loaded = load(arguments)
+    if loaded is None:
         return
-    if arguments.images is None and arguments.device == "cpu":
-        print("not measured: without a GPU this takes hours; --images 2000 --epochs 1 tries it out")
-        return
-    if arguments.images is not None:
-        train = train.replace(images=train.images[: arguments.images], labels=train.labels[: arguments.images])  # type: ignore[index]
+    train, test = loaded
     content: dict[str, Any] = {
-        "command": "python benchmarks/gaussian_images.py --out results/gaussian",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU",
-        "torch": torch.__version__,
-        "epochs": arguments.epochs,
-        "examples": len(train),
+        **facts("python benchmarks/gaussian_images.py --out results/gaussian", arguments, train),
         "test": len(test),
         "auc": judged(train, test, arguments.epochs, arguments.device),
     }

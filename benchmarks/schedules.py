@@ -8,13 +8,11 @@ of p* normalised by the statistics of the step's examples, and by running ones a
 already are not done again. Needs the data (GREEDY_ENSEMBLES_DATA); without, it says so and ends.
 """
 
-import argparse
-import datetime
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
+from mnist_trial import facts, load, parser
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import estimate, evaluate
@@ -128,31 +126,14 @@ def spelled(values: list[float], digits: int) -> str:
 
 def main() -> None:
     """Train, evaluate, print, and write where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--statistics", nargs="+", choices=STATISTICS, default=list(STATISTICS))
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--images", type=int)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    arguments = parser.parse_args()
-    try:
-        train, test = (ge.data.load("mnist", split) for split in ("train", "test"))
-    except FileNotFoundError as error:
-        print(f"not measured: {error}")
+    options = parser(__doc__)
+    options.add_argument("--statistics", nargs="+", choices=STATISTICS, default=list(STATISTICS))
+    arguments = options.parse_args()
+    loaded = load(arguments)
+    if loaded is None:
         return
-    if arguments.images is None and arguments.device == "cpu":
-        print("not measured: without a GPU this takes hours; --images 2000 --epochs 1 tries it out")
-        return
-    if arguments.images is not None:
-        train = train.replace(images=train.images[: arguments.images], labels=train.labels[: arguments.images])  # type: ignore[index]
-    facts = {
-        "command": "python benchmarks/schedules.py --out results/engine",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU",
-        "torch": torch.__version__,
-        "examples": len(train),
-        "epochs": arguments.epochs,
-    }
+    train, test = loaded
+    made = facts("python benchmarks/schedules.py --out results/engine", arguments, train)
     file = None if arguments.out is None else arguments.out / "schedules.json"
     rows = json.loads(file.read_text())["runs"] if file is not None and file.exists() else []
     for statistics in arguments.statistics:
@@ -165,9 +146,9 @@ def main() -> None:
                 print({name: value for name, value in rows[-1].items() if name not in ("notes", "images")}, flush=True)
                 if file is not None:
                     file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_text(json.dumps({**facts, "runs": rows}, indent=2) + "\n")
-                    file.with_suffix(".md").write_text(page(rows, facts))
-    print(page(rows, facts))
+                    file.write_text(json.dumps({**made, "runs": rows}, indent=2) + "\n")
+                    file.with_suffix(".md").write_text(page(rows, made))
+    print(page(rows, made))
 
 
 if __name__ == "__main__":
