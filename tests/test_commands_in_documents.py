@@ -97,14 +97,23 @@ def test_the_readme_and_the_page_on_reports(a_readers_folder, monkeypatch):
     assert (a_readers_folder / "moons.html").exists()
 
 
-@pytest.mark.parametrize("name", ["evaluation.md", "reproduce.md", "start.md"])
-def test_a_document(a_readers_folder, name):
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("evaluation.md", ["evaluation/evaluation.json", "selection/selection.json"]),
+        ("reproduce.md", ["reproduction/quick/mnist/mnist.md", "results/mnist/mnist.md"]),
+        ("start.md", ["runs/taste/run.json", "runs/greedy/members/02/weights.safetensors"]),
+    ],
+)
+def test_a_document(a_readers_folder, name, written):
     if name == "evaluation.md":
         run("greedy-ensembles data download mnist fashion_mnist")
     if name == "reproduce.md":
         shutil.copytree(ROOT / "results" / "mnist", "results/mnist")
     for line in lines(ROOT / "docs" / name):
         run(line)
+    for path in written:
+        assert (a_readers_folder / path).exists(), path
 
 
 def test_no_document_with_commands_is_left_out():

@@ -42,9 +42,8 @@ class CapturedPrediction:
 
     def _start(self, batch: Tensor, target: torch.device) -> Callable[[], Tensor]:
         """Have a batch predicted, and return what waits for the result."""
+        rows = len(batch)  # where it is not full, what is left there of the one before is predicted once more
         # From and to memory that the GPU reads and writes by itself, the host need not wait for a copy's turn.
-        # A batch that is not full is predicted together with what is left there of the one before.
-        rows = len(batch)
         given = batch.contiguous().pin_memory() if batch.device.type == "cpu" else batch
         self._input[:rows].copy_(given, non_blocking=True)
         self._graph.replay()

@@ -51,7 +51,7 @@ class ConvNormReLU(nn.Module):
     def _without_bias(self, x: Tensor) -> Tensor:
         weight = self.conv.weight
         dtype = _type_of_products(x, weight)
-        # Of images alone: on more channels than a pixel has colours, this network has so many that cuDNN is as fast.
+        # Of images alone: all other layers of such networks have channels enough for cuDNN.
         if weight.shape[1] < FEW and can_convolve(x, weight, None, dtype):
             return convolve(x.to(dtype), weight.to(dtype))
         return self.conv._conv_forward(x, weight, None)  # type: ignore[no-any-return]

@@ -107,13 +107,18 @@ def _rows_of(program, first_programs, chunk, rows, count):
 
 
 @triton.jit
+def _coefficients(by, bias, other, channels, C: tl.constexpr):
+    """Return scale, center, rstd and bias of a group's channels, each a row."""
+    at = by + tl.where(other, C, 0) + channels
+    b = tl.load(bias + channels)
+    return tl.load(at)[None, :], tl.load(at + 2 * C)[None, :], tl.load(at + 4 * C)[None, :], b[None, :]
+
+
+@triton.jit
 def _output(x, y, by, bias, rows, count, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     other, start, stop = _rows_of(tl.program_id(0), first_programs, BR, rows, count)
-    group = tl.where(other, C, 0) + channels
-    scale = tl.load(by + group)[None, :]
-    center = tl.load(by + 2 * C + group)[None, :]
-    b = tl.load(bias + channels)[None, :]
+    scale, center, _, b = _coefficients(by, bias, other, channels, C)
     r = tl.arange(0, BR)
     at = r[:, None] * C + channels[None, :]
     inside = (r < stop - start)[:, None]
@@ -131,11 +136,7 @@ def _gradient_sums(
     program, channels = tl.program_id(0), tl.program_id(1) * BC + tl.arange(0, BC)
     other, start, end = _rows_of(program, first_programs, chunk, rows, count)
     stop = tl.minimum(start + chunk, end)
-    group = tl.where(other, C, 0) + channels
-    scale = tl.load(by + group)[None, :]
-    center = tl.load(by + 2 * C + group)[None, :]
-    rstd = tl.load(by + 4 * C + group)[None, :]
-    b = tl.load(bias + channels)[None, :]
+    scale, center, rstd, b = _coefficients(by, bias, other, channels, C)
     total = tl.zeros((BR, BC), tl.float32)
     products = tl.zeros((BR, BC), tl.float32)
     for first in range(start, stop, BR):
@@ -199,13 +200,10 @@ def _gradient(
 ):
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     other, start, stop = _rows_of(tl.program_id(0), first_programs, BR, rows, count)
-    group = tl.where(other, C, 0) + channels
-    scale = tl.load(by + group)[None, :]
-    center = tl.load(by + 2 * C + group)[None, :]
-    b = tl.load(bias + channels)[None, :]
+    scale, center, rstd, b = _coefficients(by, bias, other, channels, C)
     # What the mean and variance of the first rows pass on, which is nothing to the others.
     mean = tl.where(other, 0.0, tl.load(sums + channels) / count)[None, :]
-    slope = tl.where(other, 0.0, tl.load(sums + C + channels) / count * tl.load(by + 4 * C + group))[None, :]
+    slope = tl.where(other, 0.0, tl.load(sums + C + channels) / count)[None, :] * rstd
     r = tl.arange(0, BR)
     at = r[:, None] * C + channels[None, :]
     inside = (r < stop - start)[:, None]

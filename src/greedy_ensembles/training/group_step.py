@@ -92,7 +92,7 @@ class GroupStep:
         self._rates.copy_(torch.tensor(rates))
         self._counter.zero_()
         for copies in self._copies or ():
-            copies.refresh_all()
+            copies.refresh_all()  # steps of other lengths, or a checkpoint, may have changed the weights since
 
     def run_first_row(self) -> None:
         """Take the step of the first row, whatever the tables hold."""
