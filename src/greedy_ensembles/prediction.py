@@ -16,7 +16,7 @@ def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None)
     """
     x = to_model(batch, normalize, dtype_of(member))
     if wants_channels_last(member, x):
-        x = x.contiguous(memory_format=torch.channels_last)  # which weights need not be: kernels read them as they lie
+        x = x.contiguous(memory_format=torch.channels_last)  # which weights need not be
     logits: Tensor = member(x)
     return logits.softmax(dim=1) if logits.dtype == torch.float64 else logits.float().softmax(dim=1)
 

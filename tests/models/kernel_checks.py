@@ -63,23 +63,24 @@ def check_norm_of_infinite_gradients(device):
     torch.testing.assert_close(found, expected)
 
 
-def check_norm_prediction(device, channels, rows, dtype, parameters=torch.float32):
-    """Hold normalisation by given statistics against PyTorch's; one number of x is none, and must stay none."""
+def check_norm_prediction(device, channels, rows, dtype, parameters=torch.float32, result=None):
+    """Hold normalisation by given statistics against PyTorch's.
+
+    One number of x is none, and must stay none; one is larger than half precision has them, and must stay a number.
+    """
     draw = torch.Generator().manual_seed(0)
     x = (2 * torch.randn(rows, channels, generator=draw) + 3).to(device, dtype)
     x[rows // 2, channels // 2] = float("nan")
+    x[0, 1] = 1e8
     weight, bias, mean = (torch.randn(channels, generator=draw).to(device, parameters) for _ in range(3))
+    weight[1] = 1.0
     variance = (torch.rand(channels, generator=draw) + 0.5).to(device, parameters)
-    given = x, Given(weight, bias, mean, variance, 1e-5)
-    close = {"rtol": 2**-7, "atol": 1e-3} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
-    expected = TorchPasses.prediction(*given)
-    with tf32.set_inside(False):
-        torch.testing.assert_close(TritonPasses.prediction(*given), expected, equal_nan=True, **close)
-    if device == "cuda" and dtype == torch.float32:  # interpreted, nothing is rounded
-        with tf32.set_inside(True):
-            found = TritonPasses.prediction(*given)
-        torch.testing.assert_close(found, expected, equal_nan=True, rtol=2**-11 + 1e-5, atol=1e-5)
-        assert not (found[found.isfinite()].view(torch.int32) & 0x1FFF).any()
+    given = x, Given(weight, bias, mean, variance, 1e-5), result
+    expected, found = TorchPasses.prediction(*given), TritonPasses.prediction(*given)
+    assert found.dtype == (result or dtype)
+    assert not found.isinf().any()
+    rounding = {torch.bfloat16: 2**-8, torch.float16: 2**-11}.get(found.dtype, 0.0)
+    torch.testing.assert_close(found, expected, equal_nan=True, rtol=2 * rounding + 1e-5, atol=1e-5)
 
 
 def check_pool(device, shape, dtype):
@@ -123,10 +124,11 @@ def check_convolution(device, shape, outputs, side, dtype, layout, residual):
     assert torch.equal(found, theirs.weight_gradient(x, gradient, weight))
 
 
-def check_convolution_prediction(device, shape, outputs, side, stride, dtype, residual, normalised):
+def check_convolution_prediction(device, shape, outputs, side, stride, dtype, residual, normalised, result=None):
     """Hold the output at a stride, normalised and activated, against PyTorch's; one number is none, and stays none.
 
-    Sums of whole numbers are exact, statistics are powers of two: what is left is one rounding of the result.
+    Sums of whole numbers are exact, statistics are powers of two: what is left is one rounding of the result. A
+    result in half precision has a number beyond its largest, which must stay a number.
     """
     draw = torch.Generator().manual_seed(0)
 
@@ -137,17 +139,21 @@ def check_convolution_prediction(device, shape, outputs, side, stride, dtype, re
     ours, theirs = convolution_kernels.TritonPasses, convolution_function.TorchPasses
     x, weight = whole(3, shape), whole(10, (outputs, shape[1], side, side))
     x[-1, 0, 0, 0] = float("nan")
+    if result == torch.float16:
+        x[0, :, 0, 0], weight[0] = 6e4, 100
     sides = [convolution_function.strided(length, stride) for length in shape[2:]]
-    added = whole(100, (shape[0], outputs, *sides)) if residual else None
+    added = whole(100, (shape[0], outputs, *sides)).to(result or dtype) if residual else None
     powers = [2.0 ** torch.randint(-3, 4, (outputs,), generator=draw).to(device) for _ in range(3)]
     by = Given(powers[0], whole(5, (1, outputs, 1, 1)).flatten(), powers[1], powers[2].square() - 2**-8, 2**-8)
-    given = x, weight, added, stride, by if normalised else None
+    given = x, weight, added, stride, by if normalised else None, result
     with tf32.set_inside(False):
         found, expected = ours.output(*given), theirs.output(*given)
     assert found.shape == (shape[0], outputs, *sides)
     assert found.is_contiguous(memory_format=torch.channels_last)
     assert expected.isnan().any()
-    torch.testing.assert_close(found, expected, rtol=torch.finfo(dtype).eps, atol=0.0, equal_nan=True)
+    assert found.dtype == (result or dtype)
+    assert not found.isinf().any()
+    torch.testing.assert_close(found, expected, rtol=torch.finfo(found.dtype).eps, atol=0.0, equal_nan=True)
 
 
 def check_same_bits(device):
@@ -181,6 +187,8 @@ def check_convolutions_interpreted():
         check_convolution_prediction("cpu", (2, 16, 7, 10), 24, 3, stride, torch.float32, residual, normalised)
     check_convolution_prediction("cpu", (2, 3, 5, 6), 16, 3, 2, half, residual=False, normalised=True)
     check_convolution_prediction("cpu", (3, 32, 8, 5), 64, 1, 2, half, residual=True, normalised=False)
+    for result, normalised in ((half, True), (torch.float32, False)):
+        check_convolution_prediction("cpu", (2, 16, 9, 8), 32, 3, 1, half, not normalised, normalised, result)
     # So that the loops over chunks and over partial sums have several turns.
     convolution_kernels.PROGRAMS, convolution_kernels._ADDED = 2, convolution_kernels._NARROW
     check_convolution("cpu", (5, 16, 9, 11), 16, 3, half, last, residual=False)
@@ -222,7 +230,7 @@ def check_network_interpreted():
         with split_batchnorm(net, 3):
             logits = net(x)
         cross_entropy(logits, y).backward()
-        with torch.no_grad():
+        with torch.no_grad(), tf32.set_inside(False):
             return logits.detach(), net.eval()(x)
 
     expected = train_and_predict(theirs)
@@ -235,6 +243,9 @@ def check_network_interpreted():
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5, msg=name)
     for (name, a), b in zip(ours.named_buffers(), theirs.buffers(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=name)
+    with torch.no_grad(), tf32.set_inside(True):
+        off = (ours(x) - expected[1]).abs().max() / expected[1].abs().max()
+    assert 1e-5 < off < 2**-9, off  # what is stored in half precision has ten bits behind the point
 
 
 if __name__ == "__main__":
@@ -249,6 +260,7 @@ if __name__ == "__main__":
     check_norm_prediction("cpu", 16, 300, torch.float32)
     check_norm_prediction("cpu", 160, 130, torch.bfloat16)
     check_norm_prediction("cpu", 5, 40, torch.bfloat16, torch.bfloat16)
+    check_norm_prediction("cpu", 16, 40, torch.float32, result=torch.float16)
     for dtype in (torch.float32, torch.bfloat16):
         for shape in ((2, 16, 4, 6), (3, 5, 2, 2), (1, 64, 8, 8)):
             check_pool("cpu", shape, dtype)

@@ -10,10 +10,12 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import batch_norm, conv2d, cross_entropy
 
+from greedy_ensembles import tf32
 from greedy_ensembles.cuda_graphs import record, warm_up
-from greedy_ensembles.models import PreResNet, convolution, convolution_function, kernels
+from greedy_ensembles.models import PreResNet, convolution, convolution_function, kernels, norm_function
 from greedy_ensembles.models.convolution import ConvNormReLU, Convolution
 from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
+from greedy_ensembles.models.half import Narrow, narrow
 from greedy_ensembles.models.norm import NormReLU
 from greedy_ensembles.models.norm_function import Given, can_predict
 from greedy_ensembles.models.wide_resnet import WideBlock
@@ -168,6 +170,103 @@ def test_where_kernels_predict_the_layer_is_what_pytorchs_are(monkeypatch, strid
     if norm is not None:
         torch.testing.assert_close(norm.running_mean, theirs.running_mean)
         assert norm.num_batches_tracked == theirs.num_batches_tracked
+
+
+class TestStoredInHalf:
+    """What a GPU does in predictions where TF32 is allowed, with the kernels' mathematics in PyTorch."""
+
+    @pytest.fixture(autouse=True)
+    def _as_on_a_gpu(self, monkeypatch):
+        for module in (convolution_function, norm_function):
+            monkeypatch.setattr(module, "can_launch", lambda _: True)
+
+    @pytest.fixture
+    def types(self, monkeypatch):
+        """Return the types of what convolutions read and leave, and of what they add, as they are called."""
+        seen = []
+
+        def spy(x, weight, residual, stride, given, dtype):
+            assert weight.dtype == x.dtype
+            seen.append((x.dtype, dtype, None if residual is None else residual.dtype))
+            y = output(x, weight, residual, stride, given, dtype)
+            return y.contiguous(memory_format=torch.channels_last)  # as the kernels leave it
+
+        output = convolution_function.TorchPasses.output
+        monkeypatch.setattr(convolution_function.TorchPasses, "output", staticmethod(spy))
+        return seen
+
+    half, single = torch.float16, torch.float32
+
+    def predict(self, net, allowed=True):
+        x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad(), tf32.set_inside(allowed):
+            return net(x.to(net.linear.weight.dtype, memory_format=torch.channels_last))
+
+    @pytest.mark.parametrize("depth", [8, 47])
+    def test_what_lies_between_a_norm_and_a_convolution(self, types, depth):
+        """The image, what blocks pass on and what shortcuts add are in single precision, and so is the result."""
+        net = with_statistics(depth)
+        found = self.predict(net)
+        half, single = self.half, self.single
+        kept = [(half, half, None)] * (1 if depth == 8 else 2) + [(half, single, single)]
+        shortcut = [(single, single, None)]
+        first = kept if depth == 8 else [*kept[:-1], *shortcut, kept[-1]]
+        later = [*kept[:-1], *shortcut, kept[-1]]
+        blocks = len(net.blocks) // 3
+        assert types == [*shortcut, *first, *kept * (blocks - 1), *2 * [*later, *kept * (blocks - 1)]]
+        assert found.dtype == single
+        exact = self.predict(plain_network(net).double())
+        assert 0 < (found - exact).abs().max() < 2**-8 * exact.abs().max()
+
+    def test_not_where_tf32_is_forbidden_nor_under_autocast_nor_with_gradients(self, types, monkeypatch):
+        net = with_statistics(8)
+        self.predict(net, allowed=False)
+        assert len(types) == 9
+        assert {kind for kinds in types for kind in kinds} == {self.single, None}
+        layer = net.blocks[0].conv1
+        x = torch.randn(1, 16, 4, 4).contiguous(memory_format=torch.channels_last)
+        with tf32.set_inside(True):
+            assert not layer.reads_narrow(x)
+            with torch.no_grad():
+                assert layer.reads_narrow(x)
+                assert not layer.reads_narrow(x.bfloat16())
+                assert not layer.reads_narrow(x.contiguous())
+                assert not Convolution(64, 65, 3).reads_narrow(x)  # more channels than the kernels take
+                monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: True)
+                assert not layer.reads_narrow(x)
+
+    @pytest.mark.parametrize("watched", ["norm1", "conv1", "norm2", "conv2"])
+    def test_layers_that_are_watched_see_single_precision(self, watched):
+        net = with_statistics(8)
+        expected, seen = self.predict(net), []
+        getattr(net.blocks[0], watched).register_forward_hook(
+            lambda _layer, inputs, output: seen.extend([inputs[0].dtype, output.dtype])
+        )
+        found = self.predict(net)
+        assert seen == [self.single] * 2
+        torch.testing.assert_close(found, expected, rtol=2**-8, atol=2**-8)
+
+    def test_a_layer_that_the_kernels_do_not_take_widens_it(self):
+        layer = Convolution(3, 4, 3)
+        x = torch.randint(0, 9, (2, 3, 6, 6)).float()  # channels do not lie together
+        with torch.no_grad():
+            assert torch.equal(layer(Narrow(narrow(x))), layer(x))
+            with pytest.raises(RuntimeError, match="type"):  # an error, which is PyTorch's to report
+                layer(x.half())
+
+
+def with_statistics(depth):
+    """Return a network as training leaves it: each norm's statistics are those of what it sees."""
+    torch.manual_seed(0)
+    net = PreResNet(depth)
+    for layer in net.modules():
+        if isinstance(layer, NormReLU):
+            layer.momentum = 1.0
+            nn.init.normal_(layer.bias, std=0.3)
+            nn.init.uniform_(layer.weight, 0.3, 1.5)
+    with torch.no_grad():
+        net(torch.rand(16, 3, 32, 32))
+    return net.eval()
 
 
 class Doubled(NormReLU):
@@ -446,12 +545,7 @@ class TestOnAGpu:
     @pytest.mark.parametrize("depth", [8, 20, 47])
     def test_networks_predict_as_in_pytorchs_layers(self, depth, precise, monkeypatch):
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not precise)
-        torch.manual_seed(0)
-        net = PreResNet(depth).eval()
-        for layer in net.modules():
-            if isinstance(layer, NormReLU):
-                layer.load_state_dict(settled(layer.num_features, depth).state_dict())
-                layer.weight.data.abs_().add_(0.1)
+        net = with_statistics(depth)
         x = torch.rand(9, 3, 32, 32)
         with torch.no_grad():
             exact = plain_network(net).double()(x.double())

@@ -59,9 +59,11 @@ class TestOnAGpu:
         load_checks().check_norm_of_infinite_gradients("cuda")
 
     @pytest.mark.parametrize(("channels", "rows"), [(16, 100_000), (64, 4097), (160, 33), (5, 40)])
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    def test_norm_prediction(self, channels, rows, dtype):
-        load_checks().check_norm_prediction("cuda", channels, rows, dtype)
+    @pytest.mark.parametrize(
+        ("dtype", "result"), [(torch.float32, None), (torch.bfloat16, None), (torch.float32, torch.float16)]
+    )
+    def test_norm_prediction(self, channels, rows, dtype, result):
+        load_checks().check_norm_prediction("cuda", channels, rows, dtype, result=result)
 
     @pytest.mark.parametrize("shape", [(2, 16, 4, 6), (3, 5, 2, 2), (1, 64, 8, 8)])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -98,6 +100,13 @@ class TestOnAGpu:
         load_checks().check_convolution_prediction(
             "cuda", shape, outputs, side, stride, dtype, residual=residual, normalised=normalised
         )
+
+    @pytest.mark.parametrize(("inputs", "outputs", "side"), [(16, 16, 3), (64, 64, 3), (16, 64, 1), (256, 64, 1)])
+    @pytest.mark.parametrize("result", [torch.float16, torch.float32])
+    def test_convolution_prediction_stored_in_half(self, inputs, outputs, side, result):
+        shape, before_a_norm = (9, inputs, 15, 14), result == torch.float16
+        given = outputs, side, 1, torch.float16, not before_a_norm, before_a_norm, result
+        load_checks().check_convolution_prediction("cuda", shape, *given)
 
     @pytest.mark.parametrize("elements", [7, 5000, 1_000_000])
     @pytest.mark.parametrize("nesterov", [False, True])

@@ -54,6 +54,19 @@ def test_convolution(inputs, outputs, side, stride, precision):
     assert ("cvt.rna.tf32.f32" in ptx) == wide
 
 
+@pytest.mark.parametrize("side", [1, 3])
+@pytest.mark.parametrize("result", ["*fp16", "*fp32"])
+def test_convolution_of_what_is_stored_in_half(side, result):
+    tile = output_tile(side, 16, 16, 2)
+    sizes = {"H": 32, "W": 32, "C": 16, "OUT": 16, "SIDE": side, "STRIDE": 1}
+    constants = {"RESIDUAL": result == "*fp32", "NORM": result == "*fp16", "PRECISION": "tf32x3"}
+    tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
+    types = {"x": "*fp16", "y": result, "weight": "*fp16", "residual": "*fp32"}
+    launch = {"warps": tile.warps, "stages": tile.stages}
+    ptx = compile_kernel(convolution_kernels._convolution, sizes | constants | tiled, types, **launch)
+    assert "k16.f32.f16.f16" in ptx  # factors of half precision, sums in single
+
+
 @pytest.mark.parametrize(("inputs", "outputs"), [(3, 64), (16, 16)])
 def test_gradient_of_a_convolutions_weight(inputs, outputs):
     tile = weight_tile(3, inputs, outputs)
@@ -74,10 +87,9 @@ def test_norms(channels):
         ptx = compile_kernel(getattr(norm_kernels, name), tile | more, warps=8)
         assert "ld.global.v4" in ptx, name  # activations are loaded 16 bytes at a time
         assert "ld.global.b16" not in ptx, name
-    for precision in ("tf32", "tf32x3"):
-        types = dict.fromkeys(("x", "y", "weight"), "*fp32")
-        ptx = compile_kernel(norm_kernels._prediction, tile | {"PRECISION": precision}, types, warps=8)
-        assert ("cvt.rna.tf32.f32" in ptx) == (precision == "tf32")
+    for result in ("*fp32", "*fp16"):
+        ptx = compile_kernel(norm_kernels._prediction, tile, {"x": "*fp32", "y": result, "weight": "*fp32"}, warps=8)
+        assert "st.global.v4" in ptx
     partial = {"C": channels, "P": 512, "BC": 8}
     compile_kernel(norm_kernels._finish_moments, partial | {"FROZEN": True, "HAS_SHIFT": True}, STATISTICS)
     compile_kernel(norm_kernels._finish_sums, partial)

@@ -7,9 +7,10 @@ kernels of their own (`convolution_function`); elsewhere they are PyTorch's.
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
+from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction, reads_half
 from greedy_ensembles.models.convolution_tiles import FEW
-from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.half import Narrow, narrow_weight
+from greedy_ensembles.models.norm import NormReLU, is_watched
 
 
 class Convolution(nn.Conv2d):
@@ -18,20 +19,52 @@ class Convolution(nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, side: int, stride: int = 1) -> None:
         super().__init__(inputs, outputs, side, stride, side // 2, bias=False)
 
-    def forward(self, x: Tensor, residual: Tensor | None = None, norm: nn.Module | None = None) -> Tensor:
-        """Return the convolution of x, plus the residual, after the layer that follows where one is given."""
-        dtype, stride = _type_of_products(x, self.weight), self.stride[0]
-        if can_convolve(x, self.weight, residual, dtype, stride):
-            x, weight = x.to(dtype), self.weight.to(dtype)
+    def forward(  # type: ignore[override]  # what follows it is part of it
+        self,
+        x: Tensor | Narrow,
+        residual: Tensor | None = None,
+        norm: nn.Module | None = None,
+        then: "Convolution | None" = None,
+    ) -> Tensor | Narrow:
+        """Return the convolution of x, plus the residual, after the layer that follows where one is given.
+
+        Where `then`, another layer, alone reads the result, it may be left `Narrow`.
+        """
+        image, dtype = (x.stored, torch.float32) if isinstance(x, Narrow) else (x, _type_of_products(x, self.weight))
+        if can_convolve(image, self.weight, residual, dtype, self.stride[0]):
             if not torch.is_grad_enabled():
-                given = norm.given() if isinstance(norm, NormReLU) else None
-                y = convolve_prediction(x, weight, residual, stride, given)
-                return y if norm is None or given is not None else norm(y)
-            y = convolve(x, weight, residual)
+                return self._predict(x, image, dtype, residual, norm, then)
+            y = convolve(image.to(dtype), self.weight.to(dtype), residual)
         else:
-            y = super().forward(x)
+            y = super().forward(x.widened() if isinstance(x, Narrow) else x)
             y = y if residual is None else y + residual
         return y if norm is None else norm(y)
+
+    def reads_narrow(self, x: Tensor) -> bool:
+        """Return whether what this layer is to convolve is best left `Narrow`, in a network in which x occurs."""
+        return reads_half(x, self.weight) and not is_watched(self)
+
+    def _predict(
+        self,
+        x: Tensor | Narrow,
+        image: Tensor,
+        dtype: torch.dtype | None,
+        residual: Tensor | None,
+        norm: nn.Module | None,
+        then: "Convolution | None",
+    ) -> Tensor | Narrow:
+        given = norm.given() if isinstance(norm, NormReLU) else None
+        to_narrow = then is not None and given is not None and then.reads_narrow(image) and not is_watched(self)
+        # Weights with a tap's channels together are read 16 bytes at a time.
+        if isinstance(x, Narrow):
+            weight = narrow_weight(self.weight)
+        else:
+            image, weight = x.to(dtype), self.weight.to(dtype, memory_format=torch.channels_last)
+        result = torch.float16 if to_narrow else dtype
+        y = convolve_prediction(image, weight, residual, self.stride[0], given, result)
+        if to_narrow:
+            return Narrow(y)
+        return y if norm is None or given is not None else norm(y)
 
 
 class ConvNormReLU(nn.Module):

@@ -9,7 +9,7 @@ pixel that tap t sees from p, and an optional residual r,
 The gradient of the input is thus a convolution as well, its taps in reverse order, its weights transposed.
 
 Predictions need the output alone. There, p may go in strides, and what follows a convolution, BatchNorm by the running
-statistics and ReLU, happens before y is written.
+statistics and ReLU, happens before y is written, which may then be stored in half precision (`half`).
 
 The passes are Triton kernels on a GPU (`convolution_kernels`) and PyTorch elsewhere; the latter is what the tests hold
 against `conv2d`, and the kernels against it.
@@ -24,6 +24,7 @@ from torch.nn.functional import pad
 from greedy_ensembles.models.kernels import can_launch, on_device_of, refuse_second_derivatives
 from greedy_ensembles.models.norm_function import Given
 from greedy_ensembles.models.norm_function import TorchPasses as NormPasses
+from greedy_ensembles.tf32 import allowed_in_convolutions
 
 #: Most channels, in and out, that the kernels take by the side of the convolution: beyond, cuDNN is as fast.
 MOST_CHANNELS = {1: 256, 3: 64}
@@ -44,10 +45,29 @@ def can_convolve(
         and x.ndim == 4
         and x.shape[1] == weight.shape[1]
         and x.is_contiguous(memory_format=torch.channels_last)
-        and max(weight.shape[:2]) <= MOST_CHANNELS.get(weight.shape[3], 0)
-        and _is_regular(weight)
+        and _is_small(weight)
         and 0 < x.shape[0] * x.shape[2] * x.shape[3] * max(weight.shape[:2]) < _MOST_ELEMENTS
         and (residual is None or (residual.dtype == dtype and _is_output(residual, x, weight, stride)))
+    )
+
+
+def reads_half(x: Tensor, weight: Tensor) -> bool:
+    """Return whether, in a network in which x occurs, what these weights are to convolve is best stored in half.
+
+    That is so in predictions in single precision whose factors may be rounded to TF32, where the kernels run. What
+    occurs may itself have been stored so.
+    """
+    return (
+        x.dtype in (torch.float32, torch.float16)
+        and weight.dtype == torch.float32
+        and has_tensor_cores(torch.float32)
+        and not torch.is_autocast_enabled("cuda")
+        and not torch.compiler.is_compiling()
+        and can_launch(x)
+        and allowed_in_convolutions()
+        and x.ndim == 4
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and _is_small(weight)
     )
 
 
@@ -56,10 +76,11 @@ def has_tensor_cores(dtype: torch.dtype | None) -> bool:
     return dtype == torch.bfloat16 or (dtype == torch.float32 and not torch.is_grad_enabled())
 
 
-def _is_regular(weight: Tensor) -> bool:
-    """Return whether one stride leads from tap to tap."""
+def _is_small(weight: Tensor) -> bool:
+    """Return whether the channels are as few as the kernels take, and one stride leads from tap to tap."""
     side = weight.shape[3]
-    return weight.shape[2] == side and (side == 1 or weight.stride(2) == side * weight.stride(3))
+    regular = weight.shape[2] == side and (side == 1 or weight.stride(2) == side * weight.stride(3))
+    return regular and max(weight.shape[:2]) <= MOST_CHANNELS.get(side, 0)
 
 
 def _is_output(residual: Tensor, x: Tensor, weight: Tensor, stride: int) -> bool:
@@ -78,11 +99,19 @@ def convolve(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Tenso
 
 
 def convolve_prediction(
-    x: Tensor, weight: Tensor, residual: Tensor | None = None, stride: int = 1, given: Given | None = None
+    x: Tensor,
+    weight: Tensor,
+    residual: Tensor | None = None,
+    stride: int = 1,
+    given: Given | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Return the convolution of x, plus the residual, normalised and activated if `given` says how; no gradients."""
+    """Return the convolution of x, plus the residual, normalised and activated if `given` says how; no gradients.
+
+    The result is of the type asked for, or else of x's, which weights have as well.
+    """
     with on_device_of(x):
-        return _passes(x).output(x, weight, residual, stride, given)  # type: ignore[no-any-return]
+        return _passes(x).output(x, weight, residual, stride, given, dtype)  # type: ignore[no-any-return]
 
 
 class _Convolution(torch.autograd.Function):
@@ -90,7 +119,7 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         with on_device_of(x):
-            return _passes(x).output(x, weight, residual, 1, None)  # type: ignore[no-any-return]
+            return _passes(x).output(x, weight, residual)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -119,8 +148,18 @@ class TorchPasses:
     """The three passes in PyTorch, tap by tap; all activations are (n, channels, height, width)."""
 
     @staticmethod
-    def output(x: Tensor, weight: Tensor, residual: Tensor | None, stride: int, given: Given | None) -> Tensor:
-        """Return the convolution, plus the residual, normalised and activated as given, rounded once."""
+    def output(
+        x: Tensor,
+        weight: Tensor,
+        residual: Tensor | None,
+        stride: int = 1,
+        given: Given | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return the convolution, plus the residual, normalised and activated as given, rounded once.
+
+        The result is of the type asked for, or else of x's.
+        """
         y = sum(
             torch.einsum("oc,nchw->nohw", _wide(weight[:, :, row, column]), shifted[:, :, ::stride, ::stride])
             for row, column, shifted in _shifts(_wide(x), weight.shape[3])
@@ -128,13 +167,13 @@ class TorchPasses:
         assert isinstance(y, Tensor)
         y = y if residual is None else y + _wide(residual)
         if given is not None:
-            y = NormPasses.prediction(y.movedim(1, -1), given).movedim(-1, 1)
-        return y.to(x.dtype)
+            return NormPasses.prediction(y.movedim(1, -1), given, dtype or x.dtype).movedim(-1, 1)
+        return y.to(dtype or x.dtype)
 
     @staticmethod
     def input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
         """Return the gradient with respect to x, given that of the output."""
-        return TorchPasses.output(gradient, weight.flip(2, 3).transpose(0, 1), None, 1, None)
+        return TorchPasses.output(gradient, weight.flip(2, 3).transpose(0, 1), None)
 
     @staticmethod
     def weight_gradient(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from greedy_ensembles.models.convolution_function import strided
 from greedy_ensembles.models.convolution_tiles import FEW, PROGRAMS, Tile, output_tile, weight_tile
 from greedy_ensembles.models.norm_function import Given
-from greedy_ensembles.models.tf32_kernel import precision, rounded
+from greedy_ensembles.models.tf32_kernel import precision, rounded, stored
 
 _ADDED = 4096  # elements of a tile of partial sums
 _NARROW = 16  # weights of a program that adds up partial sums
@@ -87,6 +87,12 @@ def _channels(values, o, OUT: tl.constexpr):
 
 
 @triton.jit
+def _products(values, factors, total, PRECISION: tl.constexpr):
+    """Return the total plus the product of two tiles."""
+    return tl.dot(rounded(values, PRECISION), rounded(factors, PRECISION), total, input_precision=PRECISION)
+
+
+@triton.jit
 def _convolution(
     x,
     weight,
@@ -125,8 +131,7 @@ def _convolution(
             values = _patches(source, there, row, column, x, j, H, W, C, SIDE)
             at = ((j // C) * tap_stride + (j % C) * input_stride)[:, None] + (o * output_stride)[None, :]
             factors = tl.load(weight + at, mask=(j < SIDE * SIDE * C)[:, None] & (o < OUT)[None, :], other=0.0)
-            values, factors = rounded(values, PRECISION), rounded(factors, PRECISION)
-            total = tl.dot(values, factors, total, input_precision=PRECISION)
+            total = _products(values, factors, total, PRECISION)
     else:
         for tap in tl.static_range(SIDE * SIDE):
             for first in range(0, C, BJ):
@@ -136,9 +141,7 @@ def _convolution(
                 values = _seen(x, source, there, row, column, down, right, c, H, W, C, SIDE)
                 at = tap * tap_stride + (c * input_stride)[:, None] + (o * output_stride)[None, :]
                 factors = tl.load(weight + at, mask=(c < C)[:, None] & (o < OUT)[None, :], other=0.0)
-                if SIDE == 1:  # larger ones follow a norm, which has rounded what nine taps load
-                    values = rounded(values, PRECISION)
-                total = tl.dot(values, rounded(factors, PRECISION), total, input_precision=PRECISION)
+                total = _products(values, factors, total, PRECISION)
     at = p[:, None] * OUT + o[None, :]
     inside = there[:, None] & (o < OUT)[None, :]
     if RESIDUAL:
@@ -147,7 +150,7 @@ def _convolution(
         scale = _channels(norm_weight, o, OUT) / tl.sqrt(_channels(norm_variance, o, OUT) + norm_eps)
         total = (total - _channels(norm_mean, o, OUT)) * scale + _channels(norm_bias, o, OUT)
         total = tl.where(total < 0, 0.0, total)  # not a maximum, which would make 0 of what is no number
-        total = rounded(total, PRECISION)
+        total = stored(total, y.dtype.element_ty)
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
 
 
@@ -252,12 +255,22 @@ class TritonPasses:
     """The three passes on a GPU; all activations are (n, channels, height, width), channels last."""
 
     @staticmethod
-    def output(x: Tensor, weight: Tensor, residual: Tensor | None, stride: int, given: Given | None) -> Tensor:
-        """Return the convolution, plus the residual, normalised and activated as given, rounded once."""
+    def output(
+        x: Tensor,
+        weight: Tensor,
+        residual: Tensor | None,
+        stride: int = 1,
+        given: Given | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return the convolution, plus the residual, normalised and activated as given, rounded once.
+
+        The result is of the type asked for, or else of x's.
+        """
         outputs, inputs, side, _ = weight.shape
         strides = weight.stride(0), weight.stride(1), weight.stride(3)
         tile = output_tile(side, inputs, outputs, x.element_size())
-        return _run(x, weight, strides, outputs, side, tile, residual, stride, given)
+        return _run(x, weight, strides, outputs, side, tile, residual, stride, given, dtype)
 
     @staticmethod
     def input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
@@ -303,10 +316,11 @@ def _run(
     residual: Tensor | None = None,
     stride: int = 1,
     given: Given | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Convolve with the weights that begin where `weight` does, `strides` apart by output, input and tap."""
     n, inputs, height, width = x.shape
-    y = x.new_empty((n, strided(height, stride), strided(width, stride), outputs))
+    y = x.new_empty((n, strided(height, stride), strided(width, stride), outputs), dtype=dtype)
     pixels = y.numel() // outputs
     grid = (triton.cdiv(pixels, tile.pixels), triton.cdiv(outputs, tile.outputs))
     sizes = (

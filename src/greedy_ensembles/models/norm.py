@@ -7,6 +7,7 @@ Between convolutions, small networks spend most of their time on moving activati
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.models.half import Narrow
 from greedy_ensembles.models.norm_function import (
     Given,
     can_fuse,
@@ -29,15 +30,15 @@ class NormReLU(nn.BatchNorm2d):
         """Return the activated, normalised input."""
         if self.training and can_fuse(self, x):
             return norm_relu(x, self, shift, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
-        if not (self.training or torch.is_grad_enabled() or shift is not None) and can_predict(self, x):
+        if shift is None and self.predicts(x):
             return norm_relu_prediction(x, self)
         if shift is not None:
             x = x + shift.to(x.dtype)[:, None, None]
         return self.normalise(x).relu()
 
-    def has_hooks(self) -> bool:
-        """Return whether somebody watches this layer, and so wants it called."""
-        return bool(self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks)
+    def predicts(self, x: Tensor) -> bool:
+        """Return whether this is a prediction that the kernels take."""
+        return not (self.training or torch.is_grad_enabled()) and can_predict(self, x)
 
     def given(self) -> Given | None:
         """Return what a prediction is normalised by, for an operation in front that does it on the way.
@@ -45,20 +46,29 @@ class NormReLU(nn.BatchNorm2d):
         None where something would be left out: batch statistics, hooks, or what a class derived from this one does.
         """
         plain = type(self) is NormReLU and not self.training and self.running_mean is not None
-        return Given.by(self) if plain and self.weight is not None and not self.has_hooks() else None
+        return Given.by(self) if plain and self.weight is not None and not is_watched(self) else None
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return the normalised input: what `split_batchnorm` takes over."""
         return super().forward(x)
 
 
-def fork(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+def is_watched(layer: nn.Module) -> bool:
+    """Return whether somebody has hooks on a layer, and so wants it called, on tensors."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def fork(norm: nn.Module, x: Tensor, may_narrow: bool = False) -> tuple[Tensor | Narrow, Tensor]:
     """Return what a layer makes of its input, and the input, for a shortcut.
 
-    Where the layer is one of ours and runs kernels of our own, one of them adds the gradients of both.
+    Where the layer is one of ours and runs kernels of our own, one of them adds the gradients of both; and in
+    predictions, what is made may be left `Narrow`, where its only reader wants that.
     """
-    if not isinstance(norm, NormReLU) or type(norm).forward is not NormReLU.forward:
+    if not isinstance(norm, NormReLU) or type(norm).forward is not NormReLU.forward or is_watched(norm):
         return norm(x), x
-    if norm.training and not norm.has_hooks() and can_fuse(norm, x):
+    if norm.training and can_fuse(norm, x):
         return norm_relu_fork(x, norm, None, getattr(norm, "first_rows", len(x)), getattr(norm, "frozen", True))
+    if norm.predicts(x):
+        active = norm_relu_prediction(x, norm, torch.float16 if may_narrow else None)
+        return (Narrow(active) if may_narrow else active), x
     return norm(x), x

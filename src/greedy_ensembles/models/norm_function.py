@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.models.half import narrow
 from greedy_ensembles.models.kernels import can_launch, on_device_of, refuse_second_derivatives
 
 
@@ -97,10 +98,13 @@ def norm_relu_fork(
     return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d) -> Tensor:
-    """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients."""
+def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, dtype: torch.dtype | None = None) -> Tensor:
+    """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients.
+
+    The result is of the type asked for, half precision as `models.half` has it, or else of x's.
+    """
     with on_device_of(x):
-        return _unflat(_passes(x).prediction(_flat(x), Given.by(layer)), x)
+        return _unflat(_passes(x).prediction(_flat(x), Given.by(layer), dtype), x)
 
 
 class _NormReLU(torch.autograd.Function):
@@ -218,10 +222,11 @@ class TorchPasses:
         return (dx if added is None else dx + added).to(x.dtype)
 
     @staticmethod
-    def prediction(x: Tensor, given: Given) -> Tensor:
-        """Return rows normalised by given statistics, and activated."""
+    def prediction(x: Tensor, given: Given, dtype: torch.dtype | None = None) -> Tensor:
+        """Return rows normalised by given statistics, and activated, in the type asked for, or else in x's."""
         scale = given.weight.float() * torch.rsqrt(given.variance.float() + given.eps)
-        return ((x.float() - given.mean.float()) * scale + given.bias.float()).relu().to(x.dtype)
+        y = ((x.float() - given.mean.float()) * scale + given.bias.float()).relu()
+        return narrow(y) if (dtype or x.dtype) == torch.float16 else y.to(dtype or x.dtype)
 
 
 def _groups(values: Tensor, rows: int, count: int) -> Tensor:

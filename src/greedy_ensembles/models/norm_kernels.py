@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from greedy_ensembles.models.norm_function import Coefficients, Given, Sums
-from greedy_ensembles.models.tf32_kernel import precision, rounded
+from greedy_ensembles.models.tf32_kernel import stored
 
 _PROGRAMS = 512  # partial sums at most; enough to fill a GPU, few enough to add up in one go
 _TILE = 4096  # elements of a tile
@@ -230,9 +230,8 @@ def _prediction(
     C: tl.constexpr,
     BR: tl.constexpr,
     BC: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
-    """Normalise and activate; the result is rounded as the convolution that follows would have to, tap by tap."""
+    """Normalise and activate."""
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     scale = tl.load(weight + channels).to(tl.float32) / tl.sqrt(tl.load(variance + channels).to(tl.float32) + eps)
@@ -243,7 +242,7 @@ def _prediction(
     v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     z = (v - center[None, :]) * scale[None, :] + b[None, :]
     z = tl.where(z < 0, 0.0, z)  # not a maximum, which would make 0 of what is no number
-    tl.store(y + at, rounded(z, PRECISION).to(y.dtype.element_ty), mask=inside)
+    tl.store(y + at, stored(z, y.dtype.element_ty), mask=inside)
 
 
 class TritonPasses:
@@ -339,13 +338,13 @@ class TritonPasses:
         return dx
 
     @staticmethod
-    def prediction(x: Tensor, given: Given) -> Tensor:
-        """Return rows normalised by given statistics, and activated."""
-        y = torch.empty_like(x)
+    def prediction(x: Tensor, given: Given, dtype: torch.dtype | None = None) -> Tensor:
+        """Return rows normalised by given statistics, and activated, in the type asked for, or else in x's."""
+        y = torch.empty_like(x, dtype=dtype)
         rows, channels = x.shape
         height, width = _tile(channels)
         grid = (triton.cdiv(rows, height), channels // width)
-        _prediction[grid](x, y, *given, rows, channels, height, width, precision(x), num_warps=_WARPS)
+        _prediction[grid](x, y, *given, rows, channels, height, width, num_warps=_WARPS)
         return y
 
 

@@ -33,8 +33,8 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = fork(self.norm1, x)
-        change = self.conv1(active, norm=self.norm2)
+        active, x = fork(self.norm1, x, self.conv1.reads_narrow(x))
+        change = self.conv1(active, norm=self.norm2, then=self.conv2)
         return self.conv2(change, self.shortcut(x))  # type: ignore[no-any-return]
 
 
@@ -56,9 +56,9 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = fork(self.norm1, x)
-        change = self.conv1(active, norm=self.norm2)
-        change = self.conv2(change, norm=self.norm3)
+        active, x = fork(self.norm1, x, self.conv1.reads_narrow(x))
+        change = self.conv1(active, norm=self.norm2, then=self.conv2)
+        change = self.conv2(change, norm=self.norm3, then=self.conv3)
         return self.conv3(change, self.shortcut(x))  # type: ignore[no-any-return]
 
 
