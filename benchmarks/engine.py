@@ -39,7 +39,8 @@ BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
 KERNELS = {
     "convolutions": ("xmma", "cutlass", "nvjet", "gemm", "splitK", "conv"),
     "pooling": ("_pool",),
-    "BatchNorm with ReLU": ("_moments", "_output", "_gradient", "_finish"),
+    "BatchNorm with ReLU": ("_moments", "_output", "_gradient", "_finish", "_prediction"),
+    "copies to and from the GPU": ("Memcpy",),
     "optimizer and casts of weights": ("multi_tensor", "_sgd"),
     "additions": ("CUDAFunctor_add<c10::BFloat16>",),
 }
@@ -103,8 +104,8 @@ def published_loop(model: str, samples: int | None) -> float:
 
 
 def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any]:
-    """Return milliseconds a member and step of the captured engine, what getting ready took, and a profile of the
-    concurrent schedule at the paper's p* batch: there are hundreds of thousands of kernels to sort."""
+    """Return milliseconds a member and step of the captured engine, what getting ready took, and a profile at the
+    paper's p* batch alone: there are hundreds of thousands of kernels to sort."""
     posed = problem(model, samples, "cuda", STEPS * BATCH, precision="bf16")
     with numerics(posed.recipe, posed.device):
         weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
@@ -118,7 +119,7 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
         engine = CapturedEngine(members, posed, weighting)
         ready = time.perf_counter() - start
         milliseconds = 1e3 * seconds(engine.train_epoch) / STEPS / count
-        profile = profiled(engine.train_epoch) if concurrent and samples == BATCH else None
+        profile = profiled(engine.train_epoch, STEPS) if samples == BATCH else None
         memory = torch.cuda.max_memory_allocated() / 2**30
     del engine, members, weighting, posed
     torch.cuda.empty_cache()
@@ -132,8 +133,11 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
     }
 
 
-def inference(device: str, images: int, batch_size: int) -> dict[str, float]:
-    """Return milliseconds of predicting images with 11 members: a plain loop over them, and `predict_proba`."""
+def inference(device: str, images: int, batch_size: int) -> dict[str, Any]:
+    """Return milliseconds of predicting images with 11 members: a plain loop over them, and `predict_proba`.
+
+    On a GPU, with what the kernels of the latter add up to.
+    """
     torch.manual_seed(0)
     ensemble = ge.Ensemble.from_members([named("PreResNet20", 10, 3)().to(device) for _ in range(SIZE)])
     x = torch.randint(0, 256, (images, 3, 32, 32), dtype=torch.uint8)
@@ -144,11 +148,13 @@ def inference(device: str, images: int, batch_size: int) -> dict[str, float]:
         return torch.stack([torch.cat([member(batch).softmax(1) for batch in batches]).cpu() for member in ensemble])
 
     found, expected = ensemble.predict_proba(x, batch_size), loop()
-    times = {
+    times: dict[str, Any] = {
         "plain loop": 1e3 * seconds(loop, repeats=5),
         "predict_proba": 1e3 * seconds(lambda: ensemble.predict_proba(x, batch_size), repeats=5),
         "largest difference": (found - expected).abs().max().item(),
     }
+    if device == "cuda":
+        times["profile"] = profiled(lambda: ensemble.predict_proba(x, batch_size), 1)
     return {**times, "ratio": times["plain loop"] / times["predict_proba"]}
 
 
@@ -171,8 +177,8 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def profiled(run: Callable[[], object]) -> dict[str, dict[str, float]]:
-    """Return what the kernels of an epoch add up to, by kind, in milliseconds a step of the whole group.
+def profiled(run: Callable[[], object], steps: int) -> dict[str, dict[str, float]]:
+    """Return what the kernels of a call of so many steps add up to, by kind, in milliseconds a step of all members.
 
     Kernels of several members run beside each other, so that the sum is larger than the time that passes.
     """
@@ -185,8 +191,8 @@ def profiled(run: Callable[[], object]) -> dict[str, dict[str, float]]:
     for event in record.key_averages():
         kind = next((kind for kind, words in KERNELS.items() if any(word in event.key for word in words)), "others")
         entry = kinds.setdefault(kind, {"milliseconds": 0.0, "kernels": 0.0})
-        entry["milliseconds"] += event.self_device_time_total / 1e3 / STEPS
-        entry["kernels"] += event.count / STEPS
+        entry["milliseconds"] += event.self_device_time_total / 1e3 / steps
+        entry["kernels"] += event.count / steps
     return kinds
 
 

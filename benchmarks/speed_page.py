@@ -56,17 +56,26 @@ def _steps(models: dict[str, Any]) -> list[str]:
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += [
         "",
-        "Where the time of the concurrent schedule goes at p* batch 128: sums over the kernels of a step of the",
+        "Where the time goes at p* batch 128: sums over the kernels of a step, in milliseconds, and how many kernels "
+        "that is. Those of several members overlap; those of one alone show what there is to overlap.",
         "",
     ]
-    lines[-2] += " whole group, in milliseconds (they overlap), and how many kernels that is."
     for model in models:
-        entry = models[model]["times"]["concurrent, p* batch 128"]
-        parts = sorted(entry["profile"].items(), key=lambda item: -item[1]["milliseconds"])
-        listed = ", ".join(f"{kind} {v['milliseconds']:.1f} in {v['kernels']:.0f}" for kind, v in parts)
-        together = entry["milliseconds"] * entry["members_at_once"]
-        lines.append(f"- {model}, {entry['members_at_once']} members, {together:.1f} ms a step: {listed}.")
+        for schedule in ("sequential", "concurrent"):
+            entry = models[model]["times"][f"{schedule}, p* batch 128"]
+            if entry["profile"] is not None:
+                count = entry["members_at_once"]
+                who = "one member alone" if count == 1 else f"{count} members"
+                together = f"{entry['milliseconds'] * count:.1f} ms a step"
+                lines.append(f"- {model}, {who}, {together}: {_listed(entry['profile'])}.")
     return lines + _floors({model: entry for model, entry in models.items() if "floor" in entry})
+
+
+def _listed(profile: dict[str, dict[str, float]]) -> str:
+    parts = sorted(profile.items(), key=lambda item: -item[1]["milliseconds"])
+    total = sum(value["milliseconds"] for value in profile.values())
+    listed = [f"{kind} {value['milliseconds']:.1f} in {value['kernels']:.0f}" for kind, value in parts]
+    return f"{total:.1f} in all, {', '.join(listed)}"
 
 
 def _floors(models: dict[str, Any]) -> list[str]:
@@ -103,4 +112,5 @@ def _predicting(content: dict[str, Any]) -> list[str]:
         f"{predicting['plain loop']:.0f} ms, `predict_proba` {predicting['predict_proba']:.0f} ms, "
         f"{predicting['ratio']:.2f} times faster (target >= 3); probabilities differ by at most "
         f"{predicting['largest difference']:.1e}.",
+        *([f"Sums over its kernels, as above: {_listed(predicting['profile'])}."] if "profile" in predicting else ()),
     ]
