@@ -3,7 +3,7 @@
 On a GPU (batch 128, CIFAR-10 shapes, M = 11) times are milliseconds per member and step, data preparation included, and
 every target is a ratio within this run. Without a GPU, the ratios that are promised for the CPU.
 
-    python benchmarks/engine.py [--out FOLDER] [--parts predicting VGG16BN ...]
+    python benchmarks/engine.py [--out FOLDER] [--parts "predicting with VGG16BN" VGG16BN ...]
 
 Each part is measured by itself; those of FOLDER that are not asked for are kept.
 """
@@ -133,13 +133,13 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
     }
 
 
-def inference(device: str, images: int, batch_size: int) -> dict[str, Any]:
+def inference(model: str, device: str, images: int, batch_size: int) -> dict[str, Any]:
     """Return milliseconds of predicting images with 11 members: a plain loop over them, and `predict_proba`.
 
     On a GPU, with what the kernels of the latter add up to.
     """
     torch.manual_seed(0)
-    ensemble = ge.Ensemble.from_members([named("PreResNet20", 10, 3)().to(device) for _ in range(SIZE)])
+    ensemble = ge.Ensemble.from_members([named(model, 10, 3)().to(device) for _ in range(SIZE)])
     x = torch.randint(0, 256, (images, 3, 32, 32), dtype=torch.uint8)
 
     @torch.no_grad()
@@ -242,9 +242,11 @@ def on_gpu(parts: list[str], out: Path | None) -> None:
         "torch": torch.__version__,
     }
     for part in parts:
-        found = inference("cuda", 10_000, 1024) if part == PREDICTING else measure(part)
-        if part == PREDICTING:
-            print(f"predicting, plain loop over predict_proba: {found['ratio']:.2f} (target >= 3)", flush=True)
+        if part in PREDICTING:
+            found = inference(PREDICTING[part], "cuda", 10_000, 1024)
+            print(f"{part}, plain loop over predict_proba: {found['ratio']:.2f}", flush=True)
+        else:
+            found = measure(part)
         content["parts"][part] = {**facts, **found}
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -280,7 +282,7 @@ def on_cpu() -> None:
         "  its cost against 5, 10, 20, 50 members over that against 5:",
         *(f"{c / costs[5]:.1f}" for c in costs.values()),
     )
-    ratio = inference("cpu", 256, 64)["ratio"]
+    ratio = inference("PreResNet20", "cpu", 256, 64)["ratio"]
     print(f"PreResNet20, {SIZE} members: predictions by a plain loop over predict_proba: {ratio:.2f} (target >= 1)")
 
 
@@ -288,7 +290,7 @@ def main() -> None:
     """Measure what this machine can."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--parts", nargs="+", default=[PREDICTING, *MODELS], choices=[PREDICTING, *MODELS])
+    parser.add_argument("--parts", nargs="+", default=[*PREDICTING, *MODELS], choices=[*PREDICTING, *MODELS])
     arguments = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         if torch.cuda.is_available():

@@ -26,10 +26,11 @@ def test_images_lie_channels_last_where_kernels_of_ours_want_them_so(monkeypatch
     monkeypatch.setattr(kernels, "has_kernels", lambda: True)
     with FakeTensorMode():  # tensors that say they are on a GPU, on any machine
         images, table = torch.empty(2, 3, 8, 8, device="cuda"), torch.empty(2, 3, device="cuda")
-    net, others = PreResNet(8), (VGG16BN(), nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))
+    net, other = PreResNet(8), nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())
     with torch.no_grad():
         assert wants_channels_last(net, images)
+        assert wants_channels_last(VGG16BN(), images)
         assert not wants_channels_last(net, table)
         assert not wants_channels_last(net, torch.empty(2, 3, 8, 8))
-        assert not any(wants_channels_last(other, images) for other in others)
+        assert not wants_channels_last(other, images)
     assert not wants_channels_last(net, images)  # with gradients, single precision is for PyTorch's own

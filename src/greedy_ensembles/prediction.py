@@ -7,6 +7,7 @@ from greedy_ensembles.inputs import Normalize, dtype_of, to_model
 from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.models.convolution_function import has_tensor_cores
 from greedy_ensembles.models.kernels import can_launch
+from greedy_ensembles.models.norm import NormReLU
 
 
 def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Tensor:
@@ -22,9 +23,9 @@ def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None)
 
 
 def wants_channels_last(member: nn.Module, x: Tensor) -> bool:
-    """Return whether the member has convolutions of ours, whose kernels want the channels of a pixel together.
+    """Return whether the member has layers of ours, whose kernels want the channels of a pixel together.
 
     Networks from elsewhere get images as they are: some take them apart in ways that their layout forbids.
     """
     tensor_cores = x.ndim == 4 and has_tensor_cores(x.dtype) and can_launch(x)
-    return tensor_cores and any(isinstance(layer, Convolution) for layer in member.modules())
+    return tensor_cores and any(isinstance(layer, Convolution | NormReLU) for layer in member.modules())

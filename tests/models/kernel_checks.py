@@ -91,6 +91,9 @@ def check_pool(device, shape, dtype):
         return values.to(device, dtype).contiguous(memory_format=torch.channels_last)
 
     x = channels_last(torch.randint(-1, 3, shape, generator=draw)).requires_grad_()
+    unknown = x.detach().clone()
+    unknown[0, 0, 1, 0] = float("nan")  # which stays none
+    torch.testing.assert_close(pool(unknown), max_pool2d(unknown, 2), rtol=0, atol=0, equal_nan=True)
     expected = max_pool2d(x, 2)
     gradient = channels_last(torch.randn(expected.shape, generator=draw))
     (theirs,) = torch.autograd.grad(expected, x, gradient)

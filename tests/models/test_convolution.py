@@ -12,7 +12,7 @@ from torch.nn.functional import batch_norm, conv2d, cross_entropy
 
 from greedy_ensembles import tf32
 from greedy_ensembles.cuda_graphs import record, warm_up
-from greedy_ensembles.models import PreResNet, convolution, convolution_function, kernels, norm_function
+from greedy_ensembles.models import VGG16BN, PreResNet, convolution, convolution_function, kernels, norm_function
 from greedy_ensembles.models.convolution import ConvNormReLU, Convolution
 from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
 from greedy_ensembles.models.half import Narrow, narrow
@@ -205,7 +205,7 @@ class TestStoredInHalf:
     @pytest.mark.parametrize("depth", [8, 47])
     def test_what_lies_between_a_norm_and_a_convolution(self, types, depth):
         """The image, what blocks pass on and what shortcuts add are in single precision, and so is the result."""
-        net = with_statistics(depth)
+        net = with_statistics(PreResNet, depth)
         found = self.predict(net)
         half, single = self.half, self.single
         kept = [(half, half, None)] * (1 if depth == 8 else 2) + [(half, single, single)]
@@ -219,7 +219,7 @@ class TestStoredInHalf:
         assert 0 < (found - exact).abs().max() < 2**-8 * exact.abs().max()
 
     def test_not_where_tf32_is_forbidden_nor_under_autocast_nor_with_gradients(self, types, monkeypatch):
-        net = with_statistics(8)
+        net = with_statistics(PreResNet, 8)
         self.predict(net, allowed=False)
         assert len(types) == 9
         assert {kind for kinds in types for kind in kinds} == {self.single, None}
@@ -237,7 +237,7 @@ class TestStoredInHalf:
 
     @pytest.mark.parametrize("watched", ["norm1", "conv1", "norm2", "conv2"])
     def test_layers_that_are_watched_see_single_precision(self, watched):
-        net = with_statistics(8)
+        net = with_statistics(PreResNet, 8)
         expected, seen = self.predict(net), []
         getattr(net.blocks[0], watched).register_forward_hook(
             lambda _layer, inputs, output: seen.extend([inputs[0].dtype, output.dtype])
@@ -255,10 +255,10 @@ class TestStoredInHalf:
                 layer(x.half())
 
 
-def with_statistics(depth):
+def with_statistics(make_net, *depth):
     """Return a network as training leaves it: each norm's statistics are those of what it sees."""
     torch.manual_seed(0)
-    net = PreResNet(depth)
+    net = make_net(*depth)
     for layer in net.modules():
         if isinstance(layer, NormReLU):
             layer.momentum = 1.0
@@ -320,6 +320,11 @@ def plain(layer):
 
 def plain_network(net):
     twin = copy.deepcopy(net)
+    if isinstance(net, VGG16BN):
+        for at, block in enumerate(net.features):
+            if isinstance(block, ConvNormReLU):
+                twin.features[at] = nn.Sequential(copy.deepcopy(block.conv), plain(block.norm), nn.ReLU())
+        return twin.train(net.training)
     twin.first = plain(net.first)
     twin.blocks = nn.Sequential(*(Plain(block, from_activated=False) for block in net.blocks))
     return twin.train(net.training)
@@ -542,10 +547,10 @@ class TestOnAGpu:
         assert (found.double().cpu() - expected).abs().max() < 0.02 * expected.abs().max()
 
     @pytest.mark.parametrize("precise", [False, True])
-    @pytest.mark.parametrize("depth", [8, 20, 47])
-    def test_networks_predict_as_in_pytorchs_layers(self, depth, precise, monkeypatch):
+    @pytest.mark.parametrize("kind", [(PreResNet, 8), (PreResNet, 20), (PreResNet, 47), (VGG16BN,)])
+    def test_networks_predict_as_in_pytorchs_layers(self, kind, precise, monkeypatch):
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not precise)
-        net = with_statistics(depth)
+        net = with_statistics(*kind)
         x = torch.rand(9, 3, 32, 32)
         with torch.no_grad():
             exact = plain_network(net).double()(x.double())

@@ -135,8 +135,11 @@ def test_predictions_are_what_two_layers_give(n, channels, side, seed):
     ours = NormReLU(channels, eps=0.1)
     ours.load_state_dict(theirs[0].state_dict())
     x = 2 * torch.randn(n, channels, side, side, generator=draw)
+    shift = torch.randn(channels, generator=draw)
     with torch.no_grad():
         torch.testing.assert_close(norm_relu_prediction(x, ours), theirs(x))
+        shifted = theirs(x + shift[:, None, None])
+        torch.testing.assert_close(norm_relu_prediction(x, ours, shift), shifted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_shift_is_the_bias_of_a_convolution():

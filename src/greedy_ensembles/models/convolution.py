@@ -77,7 +77,7 @@ class ConvNormReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activated, normalised convolution."""
-        if self.training and x.is_cuda:
+        if x.is_cuda and (self.training or not torch.is_grad_enabled()):
             return self.norm(self._without_bias(x), self.conv.bias)  # type: ignore[no-any-return]
         return self.norm(self.conv(x))  # type: ignore[no-any-return]
 

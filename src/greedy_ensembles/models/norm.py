@@ -30,8 +30,8 @@ class NormReLU(nn.BatchNorm2d):
         """Return the activated, normalised input."""
         if self.training and can_fuse(self, x):
             return norm_relu(x, self, shift, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
-        if shift is None and self.predicts(x):
-            return norm_relu_prediction(x, self)
+        if self.predicts(x):
+            return norm_relu_prediction(x, self, shift)
         if shift is not None:
             x = x + shift.to(x.dtype)[:, None, None]
         return self.normalise(x).relu()
@@ -69,6 +69,6 @@ def fork(norm: nn.Module, x: Tensor, may_narrow: bool = False) -> tuple[Tensor |
     if norm.training and can_fuse(norm, x):
         return norm_relu_fork(x, norm, None, getattr(norm, "first_rows", len(x)), getattr(norm, "frozen", True))
     if norm.predicts(x):
-        active = norm_relu_prediction(x, norm, torch.float16 if may_narrow else None)
+        active = norm_relu_prediction(x, norm, dtype=torch.float16 if may_narrow else None)
         return (Narrow(active) if may_narrow else active), x
     return norm(x), x

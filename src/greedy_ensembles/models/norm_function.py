@@ -56,11 +56,12 @@ class Given(NamedTuple):
     eps: float
 
     @classmethod
-    def by(cls, layer: nn.BatchNorm2d) -> "Given":
-        """Return what a layer learned and counted."""
+    def by(cls, layer: nn.BatchNorm2d, shift: Tensor | None = None) -> "Given":
+        """Return what a layer learned and counted, for inputs that lack a shift."""
         assert layer.running_mean is not None
         assert layer.running_var is not None
-        return cls(layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
+        mean = layer.running_mean if shift is None else layer.running_mean - shift
+        return cls(layer.weight, layer.bias, mean, layer.running_var, layer.eps)
 
 
 def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
@@ -98,13 +99,15 @@ def norm_relu_fork(
     return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, dtype: torch.dtype | None = None) -> Tensor:
+def norm_relu_prediction(
+    x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
     """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients.
 
     The result is of the type asked for, half precision as `models.half` has it, or else of x's.
     """
     with on_device_of(x):
-        return _unflat(_passes(x).prediction(_flat(x), Given.by(layer), dtype), x)
+        return _unflat(_passes(x).prediction(_flat(x), Given.by(layer, shift), dtype), x)
 
 
 class _NormReLU(torch.autograd.Function):

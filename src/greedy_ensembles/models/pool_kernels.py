@@ -27,14 +27,20 @@ def _value(at, inside):
 
 
 @triton.jit
+def _largest(a, b):
+    """Return the larger of two; of what is no number, none."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def _pool(x, y, elements, C: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < elements
     at = x + _corner(i, C, W)
     below = 2 * W * C
-    upper = tl.maximum(_value(at, inside), _value(at + C, inside))
-    lower = tl.maximum(_value(at + below, inside), _value(at + below + C, inside))
-    tl.store(y + i, tl.maximum(upper, lower).to(y.dtype.element_ty), mask=inside)
+    upper = _largest(_value(at, inside), _value(at + C, inside))
+    lower = _largest(_value(at + below, inside), _value(at + below + C, inside))
+    tl.store(y + i, _largest(upper, lower).to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -48,7 +54,7 @@ def _pool_gradient(x, dy, dx, elements, C: tl.constexpr, W: tl.constexpr, BLOCK:
     c = _value(x + corner + below, inside)
     d = _value(x + corner + below + C, inside)
     g = _value(dy + i, inside)
-    largest = tl.maximum(tl.maximum(a, b), tl.maximum(c, d))
+    largest = _largest(_largest(a, b), _largest(c, d))
     is_a = a == largest
     is_b = (b == largest) & (a != largest)
     is_c = (c == largest) & (a != largest) & (b != largest)
