@@ -9,12 +9,14 @@ import torch
 
 import greedy_ensembles as ge
 
+_EPOCHS = 20
+
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return the options; `description` is a module's docstring."""
     options = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
     options.add_argument("--out", type=Path)
-    options.add_argument("--epochs", type=int, default=20)
+    options.add_argument("--epochs", type=int, default=_EPOCHS)
     options.add_argument("--images", type=int)
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return options
@@ -37,8 +39,10 @@ def load(arguments: argparse.Namespace) -> tuple[ge.data.ImageSet, ge.data.Image
 
 def facts(command: str, arguments: argparse.Namespace, train: ge.data.ImageSet) -> dict[str, Any]:
     """Return what has to stand beside the figures."""
+    fewer = [] if arguments.images is None else [f"--images {arguments.images}"]
+    fewer += [] if arguments.epochs == _EPOCHS else [f"--epochs {arguments.epochs}"]
     return {
-        "command": command,
+        "command": " ".join([command, *fewer]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU",
         "torch": torch.__version__,

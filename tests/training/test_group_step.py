@@ -69,6 +69,31 @@ def train_by_group_step(problem, members, weighting):
     return totals
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_several_steps_at_once_are_the_same_steps(problem, optimizer):
+    posed = problem(optimizer=optimizer, warmup_epochs=2)  # the learning rate differs from step to step
+    weighting = WeightingSet(posed, posed.weighting)
+    found = []
+    for at_once in ([1, 1, 1], [3], [2, 1]):
+        members = [Member(posed, number) for number in (1, 2, 3)]
+        make_capturable(members, posed.device)
+        own = [group["lr"] for member in members for group in member.optimizer.param_groups]
+        totals = torch.zeros(2, 3, dtype=torch.float64)
+        step = GroupStep(members, posed, weighting, totals, 3, 16)
+        batches = [epoch_batches(posed, member)[:3] for member in members]
+        rates = [learning_rate_factor(posed.recipe, number / 3) for number in range(3)]
+        assert len(set(rates)) == 3
+        step.load(batches, [weighting.indices(number) for number in range(3)], rates)
+        for steps in at_once:
+            step.run(steps)
+        kept = [group["lr"] for member in members for group in member.optimizer.param_groups]
+        assert all(a is b for a, b in zip(kept, own, strict=True))
+        assert kept[0].item() == pytest.approx(rates[-1] * posed.recipe.lr)
+        found.append([totals, *(p.detach() for member in members for p in member.model.parameters())])
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
 def test_on_working_copies_it_trains_as_the_eager_engine_does_in_half_precision(problem, monkeypatch):
     """As the captured engine has it: two steps with copies of their own, of full batches and of the rest, in turn."""
     monkeypatch.setattr(working_copies, "LARGE", 100)  # the linear layer's weight is, the convolution's is not

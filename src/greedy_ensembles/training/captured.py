@@ -7,7 +7,8 @@ is long enough for it to pay, the networks are compiled first.
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,9 @@ from greedy_ensembles.training.seeds import global_state
 from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.weighting_set import WeightingSet
 from greedy_ensembles.training.working_copies import WorkingCopies
+
+_AT_ONCE = 4  # steps of one recording, at most
+_LONG = 1000  # steps of a training in which recording several at once pays
 
 
 class CannotCapture(Exception):
@@ -82,6 +86,7 @@ class CapturedEngine(Engine):
         # Where a weight is used twice in a step, its gradients are to be added in single precision, as autocast does.
         once = self._weighting is None or self._problem.one_pass
         in_half = self._problem.recipe.precision == "bf16" and once and not compile_models
+        at_once = steps_at_once(self._problem, len(members), rows)
 
         def step() -> GroupStep:
             copies = [WorkingCopies(member.model, member.optimizer) for member in members] if in_half else None
@@ -91,24 +96,35 @@ class CapturedEngine(Engine):
         if compile_models:
             try:
                 with compiled(models):
-                    return Recorded(step(), self._branches, self._problem.device)
+                    return Recorded(step(), self._branches, self._problem.device, rows, at_once)
             except Exception as error:  # of any kind: what compiles depends on model, drivers and versions
                 warnings.warn(f"trained without compiling, which failed: {_in_short(error)}", stacklevel=2)
-        return Recorded(step(), self._branches, self._problem.device)
+        return Recorded(step(), self._branches, self._problem.device, rows, at_once)
+
+
+def steps_at_once(problem: Problem, members: int, rows: int) -> int:
+    """Return how many steps of an epoch's are recorded together.
+
+    Members that begin a step together are at the same layers together, and leave the GPU idle at the small ones. In a
+    recording of several steps they drift apart. It takes as much longer to record, which has to pay.
+    """
+    pays = members > 1 and problem.recipe.epochs * rows >= _LONG
+    return min(_AT_ONCE, rows) if pays else 1
 
 
 class Recorded:
-    """A step that was recorded, to be played as often as its tables have rows."""
+    """Steps that were recorded, to be played until all rows of their tables are: several at once, then single ones."""
 
-    def __init__(self, step: GroupStep, branches: "Streams", device: torch.device) -> None:
-        self._step = step
+    def __init__(self, step: GroupStep, branches: "Streams", device: torch.device, rows: int, at_once: int) -> None:
+        self._step, self._at_once = step, at_once
         before = _host_generators()
         try:
             with branches.generators_of_members():
                 warm_up(step.run_first_row, device)
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
-            self._graph, _ = record(step.run, device, branches.generators)
+            lengths = [at_once, 1] if rows % at_once else [at_once]
+            self._graphs = {n: record(partial(step.run, n), device, branches.generators)[0] for n in lengths}
         except CannotCapture:
             raise
         except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
@@ -117,12 +133,16 @@ class Recorded:
     def play(self, examples: Sequence[Sequence[Tensor]], samples: Sequence[Tensor], rates: Sequence[float]) -> None:
         """Take as many steps as there are rates."""
         self._step.load(examples, samples, rates)
-        for _ in rates:
-            self._graph.replay()
+        several, rest = divmod(len(rates), self._at_once)
+        for length in [self._at_once] * several + [1] * rest:
+            self._graphs[length].replay()
 
 
 class Streams:
-    """Members on parallel lanes of one graph, each with a generator of its own; one alone needs neither."""
+    """Members on parallel lanes of one graph, each with a generator of its own; one alone needs neither.
+
+    Lanes take members' steps in turn, so that of several steps all have the same share.
+    """
 
     def __init__(self, members: Sequence[Member], device: torch.device) -> None:
         self._members, self._device = members, device
@@ -130,6 +150,9 @@ class Streams:
         self._lanes = [torch.cuda.Stream(device) for _ in range(min(LANES, len(members)))] if several else []
         self.generators = [torch.Generator(device) for _ in members] if several else []
         self._ready: list[torch.cuda.Event] = []
+        self._turns = 0
+        self._lane_of: dict[int, torch.cuda.Stream] = {}
+        self._done: dict[int, torch.cuda.Event] = {}
 
     @contextmanager
     def generators_of_members(self) -> Iterator[None]:
@@ -142,18 +165,31 @@ class Streams:
             for generator, member in zip(self.generators, self._members, strict=False):
                 member.generators = {**member.generators, "cuda": generator.get_state()}
 
+    def begin(self) -> None:
+        """Begin a run of steps: all that came before is through."""
+        self._turns = 0
+        self._done.clear()
+
     def start(self) -> None:
-        """Let every branch begin where the group is now."""
+        """Let every branch begin a step where the group is now."""
         self._ready = []
         for lane in self._lanes:
             lane.wait_stream(torch.cuda.current_stream(self._device))
 
-    def of(self, position: int) -> AbstractContextManager[object]:
-        """Return the block in which a member's operations are issued."""
-        return torch.cuda.stream(self._lane(position)) if self._lanes else nullcontext()
-
-    def _lane(self, position: int) -> torch.cuda.Stream:
-        return self._lanes[position % len(self._lanes)]
+    @contextmanager
+    def of(self, position: int) -> Iterator[None]:
+        """Issue a member's operations, which come after those of its step before."""
+        if not self._lanes:
+            yield
+            return
+        lane = self._lanes[self._turns % len(self._lanes)]
+        self._turns += 1
+        self._lane_of[position] = lane
+        if position in self._done:
+            lane.wait_event(self._done[position])
+        with torch.cuda.stream(lane):
+            yield
+        self._done[position] = lane.record_event()
 
     @contextmanager
     def drawing(self, position: int) -> Iterator[None]:
@@ -168,12 +204,12 @@ class Streams:
             yield
         finally:
             default.graphsafe_set_state(own)
-        self._ready.append(self._lane(position).record_event())
+        self._ready.append(self._lane_of[position].record_event())
 
     def wait_for_earlier(self, position: int) -> None:
         """Let a member's branch go on only when those before it have their outputs."""
         for event in self._ready[:position]:
-            self._lane(position).wait_event(event)
+            self._lane_of[position].wait_event(event)
 
     def join(self) -> None:
         """Let the group go on when all branches are through."""

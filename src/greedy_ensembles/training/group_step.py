@@ -1,13 +1,14 @@
-"""A step of a whole group as a fixed sequence of operations on fixed tensors, so that a GPU can record and replay it.
+"""Steps of a whole group as a fixed sequence of operations on fixed tensors, so that a GPU can record and replay them.
 
 What changes from step to step (which examples, which samples of p*, the learning rate) lies in tables on the device,
 whose row is chosen by a counter that the step itself advances; sums of the losses stay on the device too. Members are
-branches that meet at one point only: each waits, between its passes, for the outputs on p* of those before it.
+branches that meet at one point only: each waits, between its passes, for the outputs on p* of those before it. So of
+several steps, a member may be at the next while others are at this one.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,8 +23,11 @@ from greedy_ensembles.training.working_copies import WorkingCopies
 class Branches(Protocol):
     """How members run beside each other."""
 
+    def begin(self) -> None:
+        """Begin a run of steps: all that came before is through."""
+
     def start(self) -> None:
-        """Let every branch begin where the group is now."""
+        """Let every branch begin a step where the group is now."""
 
     def of(self, position: int) -> AbstractContextManager[object]:
         """Return the block in which a member's operations are issued."""
@@ -43,6 +47,9 @@ class Branches(Protocol):
 class OneByOne:
     """No branches: members take turns, which is what a CPU does, and what a single member needs."""
 
+    def begin(self) -> None:
+        """Do nothing."""
+
     def start(self) -> None:
         """Do nothing."""
 
@@ -61,8 +68,21 @@ class OneByOne:
         """Do nothing."""
 
 
+class _Taken(NamedTuple):
+    """What a step made outside of a single branch, and what came out of it, by member."""
+
+    inputs: Tensor
+    targets: Tensor
+    samples: Tensor | None
+    bank: Tensor | None
+    rates: dict[float, Tensor]
+    live: list[Tensor]
+    losses: list[Tensor]
+    terms: list[Tensor]
+
+
 class GroupStep:
-    """Steps of one batch size: `load` an epoch's tables, then `run` once for every row of them."""
+    """Steps of one batch size: `load` an epoch's tables, then `run` every row of them."""
 
     def __init__(
         self,
@@ -99,16 +119,27 @@ class GroupStep:
         self._counter.zero_()
         self.run()
 
-    def run(self) -> None:
-        """Take the step of the current row, and advance to the next."""
+    def run(self, steps: int = 1) -> None:
+        """Take the steps of as many rows, from the current one on, and advance to the row after them."""
+        self._branches.begin()
+        with self._own_learning_rates():
+            # Memory that a branch may still read must not be used again before all are through.
+            taken = [self._take() for _ in range(steps)]
+            self._branches.join()
+        for one in taken:
+            self._totals += torch.stack([torch.stack(one.losses) * one.targets.shape[1], torch.stack(one.terms)])
+
+    def _take(self) -> "_Taken":
+        """Issue the step of the current row on the branches, and advance."""
         branches, problem = self._branches, self._problem
         examples = self._examples.index_select(0, self._counter)[0]
         # What needs no member in particular is done once for all of them.
         inputs = problem.inputs(problem.examples.inputs(examples.flatten())).unflatten(0, examples.shape)
         targets = problem.examples.labels[examples]
         samples, bank = self._draw_samples()
-        self._set_learning_rates()
-        live: list[Tensor] = []  # outputs of the members so far, kept until all branches are through
+        rates = self._set_learning_rates()
+        self._counter += 1
+        live: list[Tensor] = []  # outputs of the members so far
         losses, terms = [], []
         branches.start()
         for position, member in enumerate(self._members):
@@ -125,9 +156,7 @@ class GroupStep:
                 terms.append(torch.zeros_like(losses[-1]) if term is None else term.detach())
                 if passed.outputs is not None:
                     live.append(passed.outputs.detach()[None])
-        branches.join()
-        self._totals += torch.stack([torch.stack(losses) * examples.shape[1], torch.stack(terms)])
-        self._counter += 1
+        return _Taken(inputs, targets, samples, bank, rates, live, losses, terms)
 
     def _draw_samples(self) -> tuple[Tensor | None, Tensor | None]:
         if self._weighting is None:
@@ -135,11 +164,28 @@ class GroupStep:
         indices = self._samples.index_select(0, self._counter)[0]
         return self._problem.inputs(self._weighting.samples[indices]), self._weighting.bank.at(indices)
 
-    def _set_learning_rates(self) -> None:
-        rate = self._rates.index_select(0, self._counter)[0]
-        groups = [group for member in self._members for group in member.optimizer.param_groups]
-        for initial, tensor in {id(group["lr"]): (group["initial_lr"], group["lr"]) for group in groups}.values():
-            tensor.copy_(rate * initial)
+    def _set_learning_rates(self) -> dict[float, Tensor]:
+        """Give optimizers the row's learning rate, by where it started: a new tensor, as others may be behind."""
+        factor = self._rates.index_select(0, self._counter)[0]
+        rates = {initial: factor * initial for initial in {group["initial_lr"] for group in self._groups()}}
+        for group in self._groups():
+            group["lr"] = rates[group["initial_lr"]]
+        return rates
+
+    @contextmanager
+    def _own_learning_rates(self) -> Iterator[None]:
+        """Leave optimizers the tensors that they had, with the last learning rate in them."""
+        own = [(group, group["lr"]) for group in self._groups()]
+        try:
+            yield
+            for tensor, last in {id(tensor): (tensor, group["lr"]) for group, tensor in own}.values():
+                tensor.copy_(last)
+        finally:
+            for group, tensor in own:
+                group["lr"] = tensor
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for member in self._members for group in member.optimizer.param_groups]
 
     def _forward(self, position: int, batch: Batch) -> Pass:
         model, call = self._members[position].model, None
