@@ -21,7 +21,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def _as_in_a_long_training(monkeypatch):
     """Several steps in one recording, some left over, and members that change lanes from step to step."""
-    for name, value in (("_LONG", 1), ("_AT_ONCE", 2), ("LANES", 2)):
+    for name, value in (("_LONG", 1), ("AT_ONCE", 2), ("LANES", 2)):
         monkeypatch.setattr(captured, name, value)
 
 

@@ -11,7 +11,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.training.captured import Streams, steps_at_once
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
 from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.memory import LANES
+from greedy_ensembles.training.memory import AT_ONCE, LANES
 from greedy_ensembles.training.problem import pose
 from greedy_ensembles.training.weighting_set import WeightingSet
 
@@ -134,7 +134,7 @@ def test_a_run_that_broke_off_leaves_nothing_to_wait_for(after):
 
 def test_several_steps_are_recorded_together_where_that_pays():
     long = posed(epochs=1000)
-    assert steps_at_once(long, members=2, rows=100) == 4
+    assert steps_at_once(long, members=2, rows=100) == AT_ONCE
     assert steps_at_once(long, members=2, rows=3) == 3
     assert steps_at_once(long, members=1, rows=100) == 1
     assert steps_at_once(posed(), members=2, rows=100) == 1

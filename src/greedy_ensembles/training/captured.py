@@ -21,7 +21,7 @@ from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.examples import ArrayExamples
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
 from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.memory import LANES
+from greedy_ensembles.training.memory import AT_ONCE, LANES
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor
 from greedy_ensembles.training.seeds import global_state
@@ -29,7 +29,6 @@ from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.weighting_set import WeightingSet
 from greedy_ensembles.training.working_copies import WorkingCopies
 
-_AT_ONCE = 4  # steps of one recording, at most
 _LONG = 1000  # steps of a training in which recording several at once pays
 
 
@@ -109,7 +108,7 @@ def steps_at_once(problem: Problem, members: int, rows: int) -> int:
     recording of several steps they drift apart. It takes as much longer to record, which has to pay.
     """
     pays = members > 1 and problem.recipe.epochs * rows >= _LONG
-    return min(_AT_ONCE, rows) if pays else 1
+    return min(AT_ONCE, rows) if pays else 1
 
 
 class Recorded:
