@@ -40,7 +40,7 @@ KERNELS = {
     "convolutions": ("xmma", "cutlass", "nvjet", "gemm", "splitK", "conv"),
     "pooling": ("_pool",),
     "BatchNorm with ReLU": ("_moments", "_output", "_gradient", "_finish", "_prediction"),
-    "copies to and from the GPU": ("Memcpy",),
+    "copies to and from the GPU": ("HtoD", "DtoH"),
     "optimizer and casts of weights": ("multi_tensor", "_sgd"),
     "additions": ("CUDAFunctor_add<c10::BFloat16>",),
 }

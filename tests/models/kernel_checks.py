@@ -10,7 +10,14 @@ from torch.nn.functional import cross_entropy, max_pool2d
 
 from greedy_ensembles import tf32
 from greedy_ensembles.method import split_batchnorm
-from greedy_ensembles.models import PreResNet, convolution_function, convolution_kernels, norm_function
+from greedy_ensembles.models import (
+    PreResNet,
+    convolution_function,
+    convolution_kernels,
+    half,
+    half_kernel,
+    norm_function,
+)
 from greedy_ensembles.models.norm_function import Given, TorchPasses
 from greedy_ensembles.models.norm_kernels import TritonPasses
 from greedy_ensembles.models.pool_kernels import pool, pool_gradient
@@ -63,22 +70,46 @@ def check_norm_of_infinite_gradients(device):
     torch.testing.assert_close(found, expected)
 
 
+def check_narrow_weight(device, shape, layout):
+    """Hold stored weights against PyTorch's, bit by bit: of any size, next to nothing, and next to infinity.
+
+    What is no number, or infinite, stays that.
+    """
+    draw = torch.Generator().manual_seed(0)
+    size = 10.0 ** torch.randint(-35, 35, (shape[0], 1, 1, 1), generator=draw)
+    weight = size * torch.randn(shape, generator=draw)
+    weight[0], weight[1, 0], weight[2], weight[3] = 0, 0, 1e-45, 2.0**127
+    weight[-2, 0, 0, 0], weight[-1, -1, -1, -1] = float("nan"), float("inf")
+    expected = half.narrow_weight(weight)
+    found = half_kernel.narrow_weight(weight.to(device).contiguous(memory_format=layout))
+    assert found.stored.is_contiguous(memory_format=torch.channels_last)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a.cpu()[1:-2], b[1:-2])  # of nothing, any multiple will do
+    assert not found.stored[0].any()
+    for row, place in ((-2, (0, 0, 0)), (-1, (-1, -1, -1))):
+        assert not found.stored[row][place].isfinite()
+    back = found.stored.cpu().double() * (half.SCALE * found.unit.cpu().double())[:, None, None, None]
+    off = (back - weight.double()).abs() / weight.double().abs().amax(dim=(1, 2, 3), keepdim=True)
+    assert off[4:-2].max() <= 2**-11  # half a unit in the last of eleven bits
+
+
 def check_norm_prediction(device, channels, rows, dtype, parameters=torch.float32, result=None):
     """Hold normalisation by given statistics against PyTorch's.
 
-    One number of x is none, and must stay none; one is larger than half precision has them, and must stay a number.
+    One number of x is none, and must stay none; one is larger than half precision has them, and must stay a number;
+    one is infinite, and must stay infinite.
     """
     draw = torch.Generator().manual_seed(0)
     x = (2 * torch.randn(rows, channels, generator=draw) + 3).to(device, dtype)
     x[rows // 2, channels // 2] = float("nan")
-    x[0, 1] = 1e8
+    x[0, 1], x[1, 1] = 1e8, float("inf")
     weight, bias, mean = (torch.randn(channels, generator=draw).to(device, parameters) for _ in range(3))
     weight[1] = 1.0
     variance = (torch.rand(channels, generator=draw) + 0.5).to(device, parameters)
     given = x, Given(weight, bias, mean, variance, 1e-5), result
     expected, found = TorchPasses.prediction(*given), TritonPasses.prediction(*given)
     assert found.dtype == (result or dtype)
-    assert not found.isinf().any()
+    assert found.isinf().nonzero().tolist() == [[1, 1]]
     rounding = {torch.bfloat16: 2**-8, torch.float16: 2**-11}.get(found.dtype, 0.0)
     torch.testing.assert_close(found, expected, equal_nan=True, rtol=2 * rounding + 1e-5, atol=1e-5)
 
@@ -148,7 +179,8 @@ def check_convolution_prediction(device, shape, outputs, side, stride, dtype, re
     added = whole(100, (shape[0], outputs, *sides)).to(result or dtype) if residual else None
     powers = [2.0 ** torch.randint(-3, 4, (outputs,), generator=draw).to(device) for _ in range(3)]
     by = Given(powers[0], whole(5, (1, outputs, 1, 1)).flatten(), powers[1], powers[2].square() - 2**-8, 2**-8)
-    given = x, weight, added, stride, by if normalised else None, result
+    unit = None if result is None else 2.0 ** torch.randint(-3, 4, (outputs,), generator=draw).to(device)
+    given = x, weight, added, stride, by if normalised else None, result, unit
     with tf32.set_inside(False):
         found, expected = ours.output(*given), theirs.output(*given)
     assert found.shape == (shape[0], outputs, *sides)
@@ -192,6 +224,9 @@ def check_convolutions_interpreted():
     check_convolution_prediction("cpu", (3, 32, 8, 5), 64, 1, 2, half, residual=True, normalised=False)
     for result, normalised in ((half, True), (torch.float32, False)):
         check_convolution_prediction("cpu", (2, 16, 9, 8), 32, 3, 1, half, not normalised, normalised, result)
+    check_narrow_weight("cpu", (16, 16, 3, 3), last)
+    check_narrow_weight("cpu", (24, 5, 3, 3), first)
+    check_narrow_weight("cpu", (7, 40, 1, 1), first)
     # So that the loops over chunks and over partial sums have several turns.
     convolution_kernels.PROGRAMS, convolution_kernels._ADDED = 2, convolution_kernels._NARROW
     check_convolution("cpu", (5, 16, 9, 11), 16, 3, half, last, residual=False)

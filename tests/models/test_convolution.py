@@ -9,13 +9,14 @@ from hypothesis import given
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import batch_norm, conv2d, cross_entropy
+from torch.nn.utils import prune
 
 from greedy_ensembles import tf32
 from greedy_ensembles.cuda_graphs import record, warm_up
 from greedy_ensembles.models import VGG16BN, PreResNet, convolution, convolution_function, kernels, norm_function
-from greedy_ensembles.models.convolution import ConvNormReLU, Convolution
+from greedy_ensembles.models.convolution import ConvNormReLU, Convolution, reads_narrow
 from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction
-from greedy_ensembles.models.half import Narrow, narrow
+from greedy_ensembles.models.half import SCALE, Narrow, narrow, narrow_weight
 from greedy_ensembles.models.norm import NormReLU
 from greedy_ensembles.models.norm_function import Given, can_predict
 from greedy_ensembles.models.wide_resnet import WideBlock
@@ -172,78 +173,132 @@ def test_where_kernels_predict_the_layer_is_what_pytorchs_are(monkeypatch, strid
         assert norm.num_batches_tracked == theirs.num_batches_tracked
 
 
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Take the way that a GPU takes, with the kernels' mathematics in PyTorch, and return what convolutions saw.
+
+    That is, for each: the types of what it read, left and added.
+    """
+    for module in (convolution, convolution_function, norm_function):
+        monkeypatch.setattr(module, "can_launch", lambda _: True)
+    output, seen = convolution_function.TorchPasses.output, []
+
+    def spy(x, weight, residual, stride=1, given=None, dtype=None, unit=None):
+        assert weight.dtype == x.dtype
+        assert (unit is None) == (x.dtype != torch.float16)
+        seen.append((x.dtype, dtype, None if residual is None else residual.dtype))
+        y = output(x, weight, residual, stride, given, dtype, unit)
+        return y.contiguous(memory_format=torch.channels_last)  # as the kernels leave it
+
+    monkeypatch.setattr(convolution_function.TorchPasses, "output", staticmethod(spy))
+    return seen
+
+
+def predict(net, scale=1.0, allowed=True):
+    x = scale * torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    dtype = next(net.parameters()).dtype
+    with torch.no_grad(), tf32.set_inside(allowed):
+        return net(x.to(dtype).contiguous(memory_format=torch.channels_last))
+
+
 class TestStoredInHalf:
-    """What a GPU does in predictions where TF32 is allowed, with the kernels' mathematics in PyTorch."""
-
-    @pytest.fixture(autouse=True)
-    def _as_on_a_gpu(self, monkeypatch):
-        for module in (convolution_function, norm_function):
-            monkeypatch.setattr(module, "can_launch", lambda _: True)
-
-    @pytest.fixture
-    def types(self, monkeypatch):
-        """Return the types of what convolutions read and leave, and of what they add, as they are called."""
-        seen = []
-
-        def spy(x, weight, residual, stride, given, dtype):
-            assert weight.dtype == x.dtype
-            seen.append((x.dtype, dtype, None if residual is None else residual.dtype))
-            y = output(x, weight, residual, stride, given, dtype)
-            return y.contiguous(memory_format=torch.channels_last)  # as the kernels leave it
-
-        output = convolution_function.TorchPasses.output
-        monkeypatch.setattr(convolution_function.TorchPasses, "output", staticmethod(spy))
-        return seen
+    """What is stored in half precision where TF32 is allowed, and what is not."""
 
     half, single = torch.float16, torch.float32
 
-    def predict(self, net, allowed=True):
-        x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-        with torch.no_grad(), tf32.set_inside(allowed):
-            return net(x.to(net.linear.weight.dtype, memory_format=torch.channels_last))
-
     @pytest.mark.parametrize("depth", [8, 47])
-    def test_what_lies_between_a_norm_and_a_convolution(self, types, depth):
+    def test_what_lies_between_a_norm_and_a_convolution(self, as_on_a_gpu, depth):
         """The image, what blocks pass on and what shortcuts add are in single precision, and so is the result."""
         net = with_statistics(PreResNet, depth)
-        found = self.predict(net)
+        found = predict(net)
         half, single = self.half, self.single
         kept = [(half, half, None)] * (1 if depth == 8 else 2) + [(half, single, single)]
         shortcut = [(single, single, None)]
         first = kept if depth == 8 else [*kept[:-1], *shortcut, kept[-1]]
         later = [*kept[:-1], *shortcut, kept[-1]]
         blocks = len(net.blocks) // 3
-        assert types == [*shortcut, *first, *kept * (blocks - 1), *2 * [*later, *kept * (blocks - 1)]]
+        assert as_on_a_gpu == [*shortcut, *first, *kept * (blocks - 1), *2 * [*later, *kept * (blocks - 1)]]
         assert found.dtype == single
-        exact = self.predict(plain_network(net).double())
+        exact = predict(plain_network(net).double())
         assert 0 < (found - exact).abs().max() < 2**-8 * exact.abs().max()
 
-    def test_not_where_tf32_is_forbidden_nor_under_autocast_nor_with_gradients(self, types, monkeypatch):
+    @pytest.mark.parametrize("size", [1e-20, 1e-6, 1e4, 1e18])
+    def test_weights_in_front_of_a_norm_may_have_any_size(self, as_on_a_gpu, size):
         net = with_statistics(PreResNet, 8)
-        self.predict(net, allowed=False)
-        assert len(types) == 9
-        assert {kind for kinds in types for kind in kinds} == {self.single, None}
+        expected = predict(net)
+        block = net.blocks[1]
+        with torch.no_grad():
+            block.conv1.weight *= size
+            block.norm2.running_mean *= size
+            block.norm2.running_var.add_(block.norm2.eps).mul_(size**2).sub_(block.norm2.eps)
+        if 1e-6 < size < 1e6:  # else the norm's own numbers leave single precision
+            torch.testing.assert_close(predict(net), expected, rtol=2**-9, atol=2**-9)
+        stored, unit = narrow_weight(block.conv1.weight.detach())
+        back = stored.double() * unit[:, None, None, None].double() * SCALE
+        largest = block.conv1.weight.abs().amax(dim=(1, 2, 3), keepdim=True)
+        assert ((back - block.conv1.weight).abs() <= 2**-11 * largest).all()
+
+    def test_what_is_infinite_is_noticed(self, as_on_a_gpu):
+        net = with_statistics(PreResNet, 8)
+        net.blocks[1].norm2.weight.data[0] = float("inf")
+        assert not predict(net).isfinite().any()
+
+    def test_activations_up_to_a_hundred_thousand_are_as_exact_as_others(self, as_on_a_gpu):
+        net = with_statistics(PreResNet, 8)
+        exact = predict(plain_network(net).double(), scale=1e5)
+        assert (predict(net, scale=1e5) - exact).abs().max() < 2**-8 * exact.abs().max()
+
+    def test_not_where_tf32_is_forbidden_nor_under_autocast_nor_with_gradients(self, as_on_a_gpu, monkeypatch):
+        net = with_statistics(PreResNet, 8)
+        predict(net, allowed=False)
+        assert len(as_on_a_gpu) == 9
+        assert {kind for kinds in as_on_a_gpu for kind in kinds} == {self.single, None}
         layer = net.blocks[0].conv1
         x = torch.randn(1, 16, 4, 4).contiguous(memory_format=torch.channels_last)
         with tf32.set_inside(True):
-            assert not layer.reads_narrow(x)
+            assert not reads_narrow(layer, x)
             with torch.no_grad():
-                assert layer.reads_narrow(x)
-                assert not layer.reads_narrow(x.bfloat16())
-                assert not layer.reads_narrow(x.contiguous())
-                assert not Convolution(64, 65, 3).reads_narrow(x)  # more channels than the kernels take
+                assert reads_narrow(layer, x)
+                assert not reads_narrow(layer, x.bfloat16())
+                assert not reads_narrow(layer, x.contiguous())
+                assert not reads_narrow(Convolution(64, 65, 3), x)  # more channels than the kernels take
+                assert not reads_narrow(nn.Conv2d(16, 16, 3), x)
+                with monkeypatch.context() as patch:
+                    patch.setattr(torch.compiler, "is_compiling", lambda: True)
+                    assert not reads_narrow(layer, x)
                 monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: True)
-                assert not layer.reads_narrow(x)
+                assert not reads_narrow(layer, x)
 
-    @pytest.mark.parametrize("watched", ["norm1", "conv1", "norm2", "conv2"])
-    def test_layers_that_are_watched_see_single_precision(self, watched):
-        net = with_statistics(PreResNet, 8)
-        expected, seen = self.predict(net), []
-        getattr(net.blocks[0], watched).register_forward_hook(
-            lambda _layer, inputs, output: seen.extend([inputs[0].dtype, output.dtype])
-        )
-        found = self.predict(net)
-        assert seen == [self.single] * 2
+    @pytest.mark.parametrize("depth", [8, 47])
+    @pytest.mark.parametrize("watched", ["norm1", "conv1", "norm2", "conv2", "norm3", "conv3", "all"])
+    @pytest.mark.parametrize("how", ["hook", "pre-hook", "patch"])
+    def test_who_looks_at_a_layer_sees_single_precision(self, as_on_a_gpu, depth, watched, how):
+        net = with_statistics(PreResNet, depth)
+        expected, seen = predict(net), []
+        assert as_on_a_gpu[1][0] == self.half
+        if watched == "all":
+            if how == "patch":
+                pytest.skip("there is no patch of all layers")
+            register = getattr(nn.modules.module, f"register_module_forward_{how.replace('-', '_')}")
+            handle = register(lambda _layer, inputs, *_: seen.append(inputs[0].dtype))
+            try:
+                found = predict(net)
+            finally:
+                handle.remove()
+        else:
+            layer = getattr(net.blocks[0], watched, None)
+            if layer is None:
+                pytest.skip("basic blocks have two of each")
+            if how == "hook":
+                layer.register_forward_hook(lambda _layer, inputs, out: seen.extend([inputs[0].dtype, out.dtype]))
+            elif how == "pre-hook":
+                layer.register_forward_pre_hook(lambda _layer, inputs: seen.append(inputs[0].dtype))
+            else:
+                own = layer.forward
+                layer.forward = lambda x, *rest, **more: (seen.append(x.dtype), own(x, *rest, **more))[1]
+            found = predict(net)
+        assert seen
+        assert set(seen) == {self.single}
         torch.testing.assert_close(found, expected, rtol=2**-8, atol=2**-8)
 
     def test_a_layer_that_the_kernels_do_not_take_widens_it(self):
@@ -255,6 +310,57 @@ class TestStoredInHalf:
                 layer(x.half())
 
 
+class TestConvNormReLUAsOnAGpu:
+    """Bias, BatchNorm and ReLU in one pass, in training and in predictions; not where one of them is watched."""
+
+    @pytest.fixture
+    def block(self):
+        torch.manual_seed(0)
+        block = ConvNormReLU(3, 4)
+        nn.init.normal_(block.conv.bias)
+        block.norm.load_state_dict(settled(4, 0).state_dict())
+        return block
+
+    @pytest.mark.parametrize("training", [True, False])
+    @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+    def test_it_is_what_pytorchs_layers_are(self, as_on_a_gpu, block, training, layout):
+        x = torch.randn(5, 3, 6, 6).contiguous(memory_format=layout)
+        twin = nn.Sequential(copy.deepcopy(block.conv), plain(block.norm), nn.ReLU()).train(training)
+        twin[1].eps = block.norm.eps
+        with torch.no_grad():
+            torch.testing.assert_close(block.train(training)(x), twin(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(block.norm.running_mean, twin[1].running_mean)
+
+    @pytest.mark.parametrize("watched", ["conv", "norm"])
+    def test_hooks_see_what_goes_in_and_comes_out(self, as_on_a_gpu, block, watched):
+        x, seen = torch.randn(5, 3, 6, 6), []
+        layer = getattr(block.eval(), watched)
+        layer.register_forward_hook(lambda _layer, inputs, output: seen.append((inputs, output)))
+        with torch.no_grad():
+            convolved = conv2d(x, block.conv.weight, block.conv.bias, padding=1)
+            block(x)
+        ((inputs, output),) = seen
+        assert len(inputs) == 1
+        torch.testing.assert_close(output if watched == "conv" else inputs[0], convolved)
+
+    def test_hooks_that_prepare_weights_are_called(self, as_on_a_gpu, block):
+        prune.l1_unstructured(block.conv, "weight", 0.5)
+        with torch.no_grad():
+            block.conv.weight_orig.normal_()  # from which a hook makes the weight
+            x = torch.randn(5, 3, 6, 6)
+            expected = block.norm.eval()(
+                conv2d(x, block.conv.weight_orig * block.conv.weight_mask, block.conv.bias, 1, 1)
+            )
+            torch.testing.assert_close(block.eval()(x), expected)
+
+    @pytest.mark.parametrize("other", [nn.ReLU(), nn.GroupNorm(2, 4)])
+    def test_other_layers_in_its_place(self, as_on_a_gpu, block, other):
+        block.norm = other
+        x = torch.randn(5, 3, 6, 6)
+        with torch.no_grad():
+            torch.testing.assert_close(block(x), other(block.conv(x)))
+
+
 def with_statistics(make_net, *depth):
     """Return a network as training leaves it: each norm's statistics are those of what it sees."""
     torch.manual_seed(0)
@@ -264,6 +370,8 @@ def with_statistics(make_net, *depth):
             layer.momentum = 1.0
             nn.init.normal_(layer.bias, std=0.3)
             nn.init.uniform_(layer.weight, 0.3, 1.5)
+        elif isinstance(layer, nn.Conv2d) and layer.bias is not None:
+            nn.init.normal_(layer.bias, std=0.3)
     with torch.no_grad():
         net(torch.rand(16, 3, 32, 32))
     return net.eval()

@@ -108,6 +108,11 @@ class TestOnAGpu:
         given = outputs, side, 1, torch.float16, not before_a_norm, before_a_norm, result
         load_checks().check_convolution_prediction("cuda", shape, *given)
 
+    @pytest.mark.parametrize("shape", [(16, 16, 3, 3), (64, 64, 3, 3), (24, 5, 3, 3), (64, 256, 1, 1)])
+    @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+    def test_narrow_weight(self, shape, layout):
+        load_checks().check_narrow_weight("cuda", shape, layout)
+
     @pytest.mark.parametrize("elements", [7, 5000, 1_000_000])
     @pytest.mark.parametrize("nesterov", [False, True])
     def test_sgd(self, elements, nesterov):

@@ -7,14 +7,14 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from greedy_ensembles.models import convolution_kernels, norm_kernels, pool_kernels  # noqa: E402
+from greedy_ensembles.models import convolution_kernels, half_kernel, norm_kernels, pool_kernels  # noqa: E402
 from greedy_ensembles.models.convolution_tiles import output_tile, weight_tile  # noqa: E402
 from greedy_ensembles.training import sgd_kernel  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 HOPPER = GPUTarget("cuda", 90, 32)
 MOST_SHARED = 227 * 1024  # bytes of a program's own memory
-HALF = dict.fromkeys(("x", "y", "dy", "dx", "gradient", "added", "residual", "weight", "copy"), "*bf16")
+HALF = dict.fromkeys(("x", "y", "unit", "dy", "dx", "gradient", "added", "residual", "weight", "copy"), "*bf16")
 SINGLE = dict.fromkeys(("by", "bias", "sums", "partial", "out", "mean", "variance", "shift", "buffer", "rate"), "*fp32")
 STATISTICS = {"running_mean": "*fp32", "running_var": "*fp32", "tracked": "*i64", "weight": "*fp32"}
 NUMBERS = dict.fromkeys(("eps", "norm_eps", "momentum", "decay"), "fp32")
@@ -44,7 +44,7 @@ def test_convolution(inputs, outputs, side, stride, precision):
     wide = precision != "bf16"
     tile = output_tile(side, inputs, outputs, 4 if wide else 2)
     sizes = {"H": 32, "W": 32, "C": inputs, "OUT": outputs, "SIDE": side, "STRIDE": stride}
-    constants = {"RESIDUAL": True, "NORM": wide, "PRECISION": precision if wide else "tf32x3"}
+    constants = {"UNIT": False, "RESIDUAL": True, "NORM": wide, "PRECISION": precision if wide else "tf32x3"}
     tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
     types = dict.fromkeys(("x", "y", "weight", "residual"), "*fp32") if wide else None
     launch = {"warps": tile.warps, "stages": tile.stages}
@@ -59,12 +59,14 @@ def test_convolution(inputs, outputs, side, stride, precision):
 def test_convolution_of_what_is_stored_in_half(side, result):
     tile = output_tile(side, 16, 16, 2)
     sizes = {"H": 32, "W": 32, "C": 16, "OUT": 16, "SIDE": side, "STRIDE": 1}
-    constants = {"RESIDUAL": result == "*fp32", "NORM": result == "*fp16", "PRECISION": "tf32x3"}
+    constants = {"UNIT": True, "RESIDUAL": result == "*fp32", "NORM": result == "*fp16", "PRECISION": "tf32x3"}
     tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
-    types = {"x": "*fp16", "y": result, "weight": "*fp16", "residual": "*fp32"}
+    types = {"x": "*fp16", "y": result, "weight": "*fp16", "residual": "*fp32", "unit": "*fp32"}
     launch = {"warps": tile.warps, "stages": tile.stages}
     ptx = compile_kernel(convolution_kernels._convolution, sizes | constants | tiled, types, **launch)
     assert "k16.f32.f16.f16" in ptx  # factors of half precision, sums in single
+    taps = {"C": 16, "TAPS": side * side, "BLOCK": 256}
+    compile_kernel(half_kernel._narrow_weight, taps, {"weight": "*fp32", "stored": "*fp16", "unit": "*fp32"})
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(3, 64), (16, 16)])

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from greedy_ensembles.models.convolution_function import can_convolve, convolve, convolve_prediction, reads_half
 from greedy_ensembles.models.convolution_tiles import FEW
 from greedy_ensembles.models.half import Narrow, narrow_weight
-from greedy_ensembles.models.norm import NormReLU, is_watched
+from greedy_ensembles.models.kernels import can_launch
+from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.models.plain import is_plain
 
 
 class Convolution(nn.Conv2d):
@@ -24,7 +26,7 @@ class Convolution(nn.Conv2d):
         x: Tensor | Narrow,
         residual: Tensor | None = None,
         norm: nn.Module | None = None,
-        then: "Convolution | None" = None,
+        then: nn.Module | None = None,
     ) -> Tensor | Narrow:
         """Return the convolution of x, plus the residual, after the layer that follows where one is given.
 
@@ -40,10 +42,6 @@ class Convolution(nn.Conv2d):
             y = y if residual is None else y + residual
         return y if norm is None else norm(y)
 
-    def reads_narrow(self, x: Tensor) -> bool:
-        """Return whether what this layer is to convolve is best left `Narrow`, in a network in which x occurs."""
-        return reads_half(x, self.weight) and not is_watched(self)
-
     def _predict(
         self,
         x: Tensor | Narrow,
@@ -51,20 +49,25 @@ class Convolution(nn.Conv2d):
         dtype: torch.dtype | None,
         residual: Tensor | None,
         norm: nn.Module | None,
-        then: "Convolution | None",
+        then: nn.Module | None,
     ) -> Tensor | Narrow:
         given = norm.given() if isinstance(norm, NormReLU) else None
-        to_narrow = then is not None and given is not None and then.reads_narrow(image) and not is_watched(self)
-        # Weights with a tap's channels together are read 16 bytes at a time.
+        to_narrow = then is not None and given is not None and reads_narrow(then, image) and is_plain(self, Convolution)
+        unit = None
         if isinstance(x, Narrow):
-            weight = narrow_weight(self.weight)
-        else:
+            weight, unit = narrow_weight(self.weight)
+        else:  # weights with a tap's channels together are read 16 bytes at a time
             image, weight = x.to(dtype), self.weight.to(dtype, memory_format=torch.channels_last)
         result = torch.float16 if to_narrow else dtype
-        y = convolve_prediction(image, weight, residual, self.stride[0], given, result)
+        y = convolve_prediction(image, weight, residual, self.stride[0], given, result, unit)
         if to_narrow:
             return Narrow(y)
         return y if norm is None or given is not None else norm(y)
+
+
+def reads_narrow(layer: nn.Module, x: Tensor) -> bool:
+    """Return whether what a layer is to convolve is best left `Narrow`, in a network in which x occurs."""
+    return isinstance(layer, Convolution) and is_plain(layer, Convolution) and reads_half(x, layer.weight)
 
 
 class ConvNormReLU(nn.Module):
@@ -77,7 +80,8 @@ class ConvNormReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activated, normalised convolution."""
-        if x.is_cuda and (self.training or not torch.is_grad_enabled()):
+        plain = is_plain(self.conv, nn.Conv2d) and is_plain(self.norm, NormReLU)
+        if plain and can_launch(x) and (self.training or not torch.is_grad_enabled()):
             return self.norm(self._without_bias(x), self.conv.bias)  # type: ignore[no-any-return]
         return self.norm(self.conv(x))  # type: ignore[no-any-return]
 

@@ -105,13 +105,15 @@ def convolve_prediction(
     stride: int = 1,
     given: Given | None = None,
     dtype: torch.dtype | None = None,
+    unit: Tensor | None = None,
 ) -> Tensor:
     """Return the convolution of x, plus the residual, normalised and activated if `given` says how; no gradients.
 
-    The result is of the type asked for, or else of x's, which weights have as well.
+    The result is of the type asked for, or else of x's, which weights have as well. Where activations in half precision
+    are asked for, they are as `half` stores them; where x and the weights are so stored, `unit` says in what units.
     """
     with on_device_of(x):
-        return _passes(x).output(x, weight, residual, stride, given, dtype)  # type: ignore[no-any-return]
+        return _passes(x).output(x, weight, residual, stride, given, dtype, unit)  # type: ignore[no-any-return]
 
 
 class _Convolution(torch.autograd.Function):
@@ -155,8 +157,9 @@ class TorchPasses:
         stride: int = 1,
         given: Given | None = None,
         dtype: torch.dtype | None = None,
+        unit: Tensor | None = None,
     ) -> Tensor:
-        """Return the convolution, plus the residual, normalised and activated as given, rounded once.
+        """Return the convolution in units, plus the residual, normalised and activated as given, rounded once.
 
         The result is of the type asked for, or else of x's.
         """
@@ -165,6 +168,7 @@ class TorchPasses:
             for row, column, shifted in _shifts(_wide(x), weight.shape[3])
         )
         assert isinstance(y, Tensor)
+        y = y if unit is None else y * unit[:, None, None]
         y = y if residual is None else y + _wide(residual)
         if given is not None:
             return NormPasses.prediction(y.movedim(1, -1), given, dtype or x.dtype).movedim(-1, 1)

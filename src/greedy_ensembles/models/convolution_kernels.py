@@ -96,6 +96,7 @@ def _products(values, factors, total, PRECISION: tl.constexpr):
 def _convolution(
     x,
     weight,
+    unit,
     residual,
     y,
     norm_weight,
@@ -113,6 +114,7 @@ def _convolution(
     OUT: tl.constexpr,
     SIDE: tl.constexpr,
     STRIDE: tl.constexpr,
+    UNIT: tl.constexpr,
     RESIDUAL: tl.constexpr,
     NORM: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -144,6 +146,8 @@ def _convolution(
                 total = _products(values, factors, total, PRECISION)
     at = p[:, None] * OUT + o[None, :]
     inside = there[:, None] & (o < OUT)[None, :]
+    if UNIT:
+        total *= _channels(unit, o, OUT)
     if RESIDUAL:
         total += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
     if NORM:
@@ -262,15 +266,16 @@ class TritonPasses:
         stride: int = 1,
         given: Given | None = None,
         dtype: torch.dtype | None = None,
+        unit: Tensor | None = None,
     ) -> Tensor:
-        """Return the convolution, plus the residual, normalised and activated as given, rounded once.
+        """Return the convolution in units, plus the residual, normalised and activated as given, rounded once.
 
         The result is of the type asked for, or else of x's.
         """
         outputs, inputs, side, _ = weight.shape
         strides = weight.stride(0), weight.stride(1), weight.stride(3)
         tile = output_tile(side, inputs, outputs, x.element_size())
-        return _run(x, weight, strides, outputs, side, tile, residual, stride, given, dtype)
+        return _run(x, weight, strides, outputs, side, tile, residual, stride, given, dtype, unit)
 
     @staticmethod
     def input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
@@ -317,6 +322,7 @@ def _run(
     stride: int = 1,
     given: Given | None = None,
     dtype: torch.dtype | None = None,
+    unit: Tensor | None = None,
 ) -> Tensor:
     """Convolve with the weights that begin where `weight` does, `strides` apart by output, input and tap."""
     n, inputs, height, width = x.shape
@@ -330,6 +336,7 @@ def _run(
         outputs,
         side,
         stride,
+        unit is not None,
         residual is not None,
         given is not None,
         precision(x),
@@ -339,7 +346,8 @@ def _run(
     )
     launch = {"num_warps": tile.warps, "num_stages": tile.stages}
     unused = x, x, x, x, 0.0
-    tensors = x, weight, x if residual is None else residual, y, *(unused if given is None else given)
+    optional = (x if tensor is None else tensor for tensor in (unit, residual))
+    tensors = x, weight, *optional, y, *(unused if given is None else given)
     _convolution[grid](*tensors, pixels, *strides, *sizes, **launch)
     return y.permute(0, 3, 1, 2)
 

@@ -16,6 +16,7 @@ from greedy_ensembles.models.norm_function import (
     norm_relu_fork,
     norm_relu_prediction,
 )
+from greedy_ensembles.models.plain import is_plain
 
 
 class NormReLU(nn.BatchNorm2d):
@@ -45,17 +46,13 @@ class NormReLU(nn.BatchNorm2d):
 
         None where something would be left out: batch statistics, hooks, or what a class derived from this one does.
         """
-        plain = type(self) is NormReLU and not self.training and self.running_mean is not None
-        return Given.by(self) if plain and self.weight is not None and not is_watched(self) else None
+        plain = type(self) is NormReLU and is_plain(self, NormReLU)
+        known = not self.training and self.running_mean is not None and self.weight is not None
+        return Given.by(self) if plain and known else None
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return the normalised input: what `split_batchnorm` takes over."""
         return super().forward(x)
-
-
-def is_watched(layer: nn.Module) -> bool:
-    """Return whether somebody has hooks on a layer, and so wants it called, on tensors."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def fork(norm: nn.Module, x: Tensor, may_narrow: bool = False) -> tuple[Tensor | Narrow, Tensor]:
@@ -64,7 +61,7 @@ def fork(norm: nn.Module, x: Tensor, may_narrow: bool = False) -> tuple[Tensor |
     Where the layer is one of ours and runs kernels of our own, one of them adds the gradients of both; and in
     predictions, what is made may be left `Narrow`, where its only reader wants that.
     """
-    if not isinstance(norm, NormReLU) or type(norm).forward is not NormReLU.forward or is_watched(norm):
+    if not isinstance(norm, NormReLU) or not is_plain(norm, NormReLU):
         return norm(x), x
     if norm.training and can_fuse(norm, x):
         return norm_relu_fork(x, norm, None, getattr(norm, "first_rows", len(x)), getattr(norm, "frozen", True))

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_choice, check_count
-from greedy_ensembles.models.convolution import Convolution
+from greedy_ensembles.models.convolution import Convolution, reads_narrow
 from greedy_ensembles.models.norm import NormReLU, fork
 from greedy_ensembles.models.residual import ResidualNetwork
 
@@ -33,7 +33,7 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = fork(self.norm1, x, self.conv1.reads_narrow(x))
+        active, x = fork(self.norm1, x, reads_narrow(self.conv1, x))
         change = self.conv1(active, norm=self.norm2, then=self.conv2)
         return self.conv2(change, self.shortcut(x))  # type: ignore[no-any-return]
 
@@ -56,7 +56,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = fork(self.norm1, x, self.conv1.reads_narrow(x))
+        active, x = fork(self.norm1, x, reads_narrow(self.conv1, x))
         change = self.conv1(active, norm=self.norm2, then=self.conv2)
         change = self.conv2(change, norm=self.norm3, then=self.conv3)
         return self.conv3(change, self.shortcut(x))  # type: ignore[no-any-return]

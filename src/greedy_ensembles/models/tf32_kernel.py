@@ -31,7 +31,8 @@ def stored(values, type: tl.constexpr):
     """Return activations, which are not negative, in the type of memory: half precision as `models.half` has it."""
     if type == tl.float16:
         values = values * _SCALE
-        values = tl.where(values > _LARGEST, _LARGEST, values)  # not a minimum: what is no number stays none
+        # Not a minimum: what is no number, or infinite, stays that.
+        values = tl.where((values > _LARGEST) & (values < float("inf")), _LARGEST, values)
     return values.to(type)
 
 
