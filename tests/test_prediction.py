@@ -2,6 +2,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from greedy_ensembles import tf32
 from greedy_ensembles.models import VGG16BN, PreResNet, kernels
 from greedy_ensembles.prediction import probabilities, wants_channels_last
 
@@ -29,7 +30,10 @@ def test_images_lie_channels_last_where_kernels_of_ours_want_them_so(monkeypatch
     net, other = PreResNet(8), nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())
     with torch.no_grad():
         assert wants_channels_last(net, images)
-        assert wants_channels_last(VGG16BN(), images)
+        for allowed in (True, False):
+            with tf32.set_inside(allowed):
+                assert wants_channels_last(net, images)
+                assert wants_channels_last(VGG16BN(), images) == allowed  # else cuDNN has no tensor cores for it
         assert not wants_channels_last(net, table)
         assert not wants_channels_last(net, torch.empty(2, 3, 8, 8))
         assert not wants_channels_last(other, images)

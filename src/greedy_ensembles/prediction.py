@@ -8,6 +8,7 @@ from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.models.convolution_function import has_tensor_cores
 from greedy_ensembles.models.kernels import can_launch
 from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.tf32 import allowed_in_convolutions
 
 
 def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Tensor:
@@ -15,17 +16,26 @@ def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None)
 
     They are in double precision where the member is, otherwise in single.
     """
+    return logits(member, batch, normalize).softmax(dim=1)
+
+
+def logits(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Tensor:
+    """Return a member's logits, as `probabilities` has them, in its own layout and at least single precision."""
     x = to_model(batch, normalize, dtype_of(member))
     if wants_channels_last(member, x):
         x = x.contiguous(memory_format=torch.channels_last)  # which weights need not be
-    logits: Tensor = member(x)
-    return logits.softmax(dim=1) if logits.dtype == torch.float64 else logits.float().softmax(dim=1)
+    found: Tensor = member(x)
+    return found if found.dtype == torch.float64 else found.float()
 
 
 def wants_channels_last(member: nn.Module, x: Tensor) -> bool:
     """Return whether the member has layers of ours, whose kernels want the channels of a pixel together.
 
-    Networks from elsewhere get images as they are: some take them apart in ways that their layout forbids.
+    Networks from elsewhere get images as they are: some take them apart in ways that their layout forbids. Those whose
+    convolutions are cuDNN's want it where it uses tensor cores.
     """
-    tensor_cores = x.ndim == 4 and has_tensor_cores(x.dtype) and can_launch(x)
-    return tensor_cores and any(isinstance(layer, Convolution | NormReLU) for layer in member.modules())
+    if x.ndim != 4 or not has_tensor_cores(x.dtype) or not can_launch(x):
+        return False
+    rounded = x.dtype != torch.float32 or allowed_in_convolutions()
+    kinds = (Convolution, NormReLU) if rounded else (Convolution,)
+    return any(isinstance(layer, kinds) for layer in member.modules())

@@ -140,8 +140,31 @@ def test_arithmetic_is_in_full_single_precision(counting, image_set, monkeypatch
         return contextlib.nullcontext()
 
     monkeypatch.setattr(predictions, "numerics", record)
-    predict(ge.Ensemble([counting(0), counting(1)]), image_set())
-    assert asked == [("float32", "cpu")] * 2
+    ensemble = ge.Ensemble([counting(0), counting(1)])
+    predict(ensemble, image_set())
+    predict(ensemble, image_set(), precision="tf32")  # of which a CPU knows nothing
+    assert asked == [("float32", "cpu")] * 4
+    asked.clear()
+    monkeypatch.setattr(predictions, "device_of", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(predictions, "logits", lambda _member, batch, _normalize: torch.zeros(len(batch), 2))
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
+    for precision in ("float32", "tf32"):
+        predict(ensemble, image_set(), precision=precision)
+    assert asked == [("float32", "cuda")] * 2 + [("tf32", "cuda")] * 2
+    with pytest.raises(ValueError, match="precision must be"):
+        predict(ensemble, image_set(), precision="bf16")
+
+
+def test_what_is_kept_in_one_precision_is_not_read_in_another(counting, image_set, tmp_path, monkeypatch):
+    ensemble, images = ge.Ensemble([counting(0)]), image_set()
+    predict(ensemble, images, cache=tmp_path)
+    (kept,) = tmp_path.iterdir()
+    monkeypatch.setattr(predictions, "device_of", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(predictions, "numerics", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(predictions, "logits", lambda _member, batch, _normalize: torch.zeros(len(batch), 2))
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
+    predict(ensemble, images, cache=tmp_path, precision="tf32")
+    assert {file.name for file in tmp_path.iterdir()} == {kept.name, f"{kept.stem}-tf32.safetensors"}
 
 
 @pytest.mark.cuda

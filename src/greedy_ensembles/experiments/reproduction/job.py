@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from greedy_ensembles.benchmark import Predictions, judge, pack_predictions, predict
+from greedy_ensembles.benchmark.predictions import Arithmetic
 from greedy_ensembles.benchmark.sources import facts_of
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.ensemble import Ensemble
@@ -29,6 +30,7 @@ from greedy_ensembles.experiments.reproduction.records import (
 )
 from greedy_ensembles.experiments.reproduction.sets import Sets
 from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Study, members_to_train
+from greedy_ensembles.inputs import device_of
 from greedy_ensembles.models import PreResNet, named
 from greedy_ensembles.training import Recipe, Run, fit, load_run
 
@@ -137,10 +139,16 @@ def _begun(job: Job, run: Run) -> Record:
 def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, record: Record) -> Record:
     """Add to a record what the study wants of the ensemble, and what an earlier record had already."""
     sets = workshop.sets
+    # Who was trained in less than single precision on a GPU is not judged in it.
+    less = job.protocol.precision != "float32" and device_of(ensemble[0]).type == "cuda"
+    precision: Arithmetic = "tf32" if less else "float32"
+    record = dataclasses.replace(record, judged_in=precision)
     if study.evaluated:
         bench = sets.bench(job.case.dataset)
-        inside, prediction = _timed(ensemble, bench.in_domain)
-        outside = [predict(ensemble, images.replace(name=name)) for name, images in bench.ood.items()]
+        inside, prediction = _timed(ensemble, bench.in_domain, precision)
+        outside = [
+            predict(ensemble, images.replace(name=name), precision=precision) for name, images in bench.ood.items()
+        ]
         packed: tuple[str, ...] = ()
         if workshop.pack or study.pictures:
             file = workshop.shelf.predictions(job.name)
@@ -149,10 +157,10 @@ def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, recor
         evaluation = plain(judge(inside, outside, missing=bench.missing))
         record = dataclasses.replace(record, evaluation=evaluation, prediction=prediction, packed=packed)
     elif not study.corruptions:
-        _, prediction = _timed(ensemble, sets.test(job.case.dataset))
+        _, prediction = _timed(ensemble, sets.test(job.case.dataset), precision)
         record = dataclasses.replace(record, prediction=prediction)
     if study.corruptions:
-        record = dataclasses.replace(record, corruptions=_corrupted(ensemble, sets))
+        record = dataclasses.replace(record, corruptions=_corrupted(ensemble, sets, precision))
     before = workshop.shelf.read(job)
     if before is None:
         return record
@@ -160,17 +168,17 @@ def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, recor
     return dataclasses.replace(record, **kept)
 
 
-def _timed(ensemble: Ensemble, images: ImageSet) -> tuple[Predictions, dict[str, float]]:
+def _timed(ensemble: Ensemble, images: ImageSet, precision: Arithmetic) -> tuple[Predictions, dict[str, float]]:
     """Return the predictions on a set, and the seconds they took, after some images that warm the device up."""
-    predict(ensemble, images.replace(images=images.images[:64], labels=None))
+    predict(ensemble, images.replace(images=images.images[:64], labels=None), precision=precision)
     start = time.perf_counter()
-    predictions = predict(ensemble, images)
+    predictions = predict(ensemble, images, precision=precision)
     return predictions, {"images": len(images), "seconds": time.perf_counter() - start}
 
 
-def _corrupted(ensemble: Ensemble, sets: Sets) -> dict[str, dict[str, float]]:
+def _corrupted(ensemble: Ensemble, sets: Sets, precision: Arithmetic) -> dict[str, dict[str, float]]:
     found = {}
     for name, images in sets.corruptions():
-        inside = judge(predict(ensemble, images), []).in_domain
+        inside = judge(predict(ensemble, images, precision=precision), []).in_domain
         found[name] = {"accuracy": inside.accuracy, "nll": inside.nll, "images": inside.images}
     return found

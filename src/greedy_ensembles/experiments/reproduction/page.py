@@ -10,6 +10,7 @@ reading.md        yours: what you write there stands at the end of the page, and
 import dataclasses
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,11 +152,18 @@ def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> s
     seconds = sum(record.seconds for record in records.values())
     lines += [
         f"- {plural(len(records))}, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
-        f"- on {'; '.join(devices)}",
+        f"- on {'; '.join(devices)}; {_judged(list(records.values()))}",
         f"- {'; '.join(versions)}; commit {', '.join(commits)}",
         f"- every run, with its seed, settings and machine: [{KEPT}]({KEPT})",
     ]
     return lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def _judged(records: Sequence[Record]) -> str:
+    """Return in what the runs were judged, as the counts of those."""
+    counts = Counter(record.judged_in for record in records)
+    listed = [f"{plural(count)} in {precision}" for precision, count in counts.items()]
+    return "predictions in " + (next(iter(counts)) if len(counts) == 1 else ", ".join(listed))
 
 
 def _versions(record: Record) -> str:
