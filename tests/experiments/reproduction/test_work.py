@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import judge, unpack_predictions
@@ -37,6 +38,26 @@ def test_every_run_leaves_a_folder_a_record_and_predictions_that_agree(tiny, wor
         test = workshop.sets.test("mnist")
         right = run.ensemble.predict_proba(test.images).mean(dim=0).argmax(dim=1).numpy() == test.labels
         assert record.evaluation["in_domain"]["accuracy"] == pytest.approx(np.mean(right))
+
+
+@pytest.mark.parametrize(
+    ("trained_in", "device", "judged_in"),
+    [("float32", "cuda", "float32"), ("bf16", "cuda", "tf32"), ("tf32", "cuda", "tf32"), ("bf16", "cpu", "float32")],
+)
+def test_who_was_trained_in_less_is_judged_in_less(tiny, workshop, monkeypatch, trained_in, device, judged_in):
+    asked, predict = [], job_module.predict
+
+    def spy(ensemble, images, precision):
+        asked.append(precision)
+        return predict(ensemble, images)
+
+    monkeypatch.setattr(job_module, "device_of", lambda _: torch.device(device))
+    monkeypatch.setattr(job_module, "predict", spy)
+    first = jobs(tiny, dataclasses.replace(QUICK, precision=trained_in))[0]
+    record = do(first, tiny, workshop)
+    assert record.judged_in == judged_in
+    assert set(asked) == {judged_in}
+    assert len(asked) > 2
 
 
 def test_a_small_deep_ensemble_is_part_of_a_large_one(tiny, workshop):

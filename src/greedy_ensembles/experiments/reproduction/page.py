@@ -162,8 +162,8 @@ def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> s
 def _judged(records: Sequence[Record]) -> str:
     """Return in what the runs were judged, as the counts of those."""
     counts = Counter(record.judged_in for record in records)
-    listed = [f"{plural(count)} in {precision}" for precision, count in counts.items()]
-    return "predictions in " + (next(iter(counts)) if len(counts) == 1 else ", ".join(listed))
+    listed = [f"of {plural(count)} in {precision}" for precision, count in counts.items()]
+    return "predictions " + (f"in {next(iter(counts))}" if len(counts) == 1 else ", ".join(listed))
 
 
 def _versions(record: Record) -> str:
