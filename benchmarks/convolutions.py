@@ -1,7 +1,8 @@
 """Our convolutions of few channels against PyTorch's, on a GPU: output, gradient of the input, gradient of the weight.
 
-Microseconds a call, from replays of a recording of 20 calls, so that launches do not count; in bf16 as in training, and
-outputs in float32 with TF32 products as in predictions. `floor` is what reading and writing everything once would take.
+Microseconds a call, from replays of a recording of 20 calls, so that launches do not count. In bf16 as in training; as
+in predictions, a network's first layer in float32 with TF32 products, others with BatchNorm and ReLU, stored in half
+precision, against PyTorch's three layers in float32. `floor` is what reading and writing everything once would take.
 
     python benchmarks/convolutions.py          # about a minute, most of it compiling
     python benchmarks/convolutions.py --tune   # tries tiles, prints tables for models/convolution_tiles.py
@@ -22,10 +23,12 @@ from typing import Any, NamedTuple
 import torch
 from gpu_time import BANDWIDTH, microseconds
 from torch import Tensor
-from torch.nn.functional import conv2d
+from torch.nn.functional import batch_norm, conv2d
 
 from greedy_ensembles.models import convolution_tiles
 from greedy_ensembles.models.convolution_tiles import FEW, Tile, power
+from greedy_ensembles.models.half import SCALE
+from greedy_ensembles.models.norm_function import Given
 
 #: Pixels of a tile, products added up at once, and (warps, stages).
 OUTPUT_GRID = ((64, 128, 256), (16, 32, 64), ((4, 1), (4, 3), (8, 1)))
@@ -60,10 +63,13 @@ SHAPES = (
     Shape(256, 8, 64, 256, 1),
     Shape(256, 8, 256, 64, 1),
     Shape(1024, 32, 3, 16, 3, torch.float32),
-    Shape(1024, 32, 16, 16, 3, torch.float32),
-    Shape(1024, 16, 32, 32, 3, torch.float32),
-    Shape(1024, 8, 64, 64, 3, torch.float32),
+    Shape(1024, 32, 16, 16, 3, torch.float16),
+    Shape(1024, 16, 32, 32, 3, torch.float16),
+    Shape(1024, 8, 64, 64, 3, torch.float16),
 )
+
+
+KINDS = {torch.bfloat16: "bf16", torch.float32: "tf32", torch.float16: "half"}
 
 
 class Pass(NamedTuple):
@@ -75,6 +81,7 @@ class Pass(NamedTuple):
     ours: Callable[[], Tensor]
     theirs: Callable[[], Tensor]
     floor: float
+    scale: float = 1.0  #: of what ours gives
 
 
 def passes(shape: Shape) -> list[Pass]:
@@ -88,7 +95,7 @@ def passes(shape: Shape) -> list[Pass]:
     x, dy = normal(batch, inputs, image, image), normal(batch, outputs, image, image)
     weight = normal(outputs, inputs, side, side)
     # A loop over members predicts from images as they come; training has them channels last.
-    plain = x.contiguous() if dtype == torch.float32 else x
+    plain = x if dtype == torch.bfloat16 else x.float().contiguous()
     floor = 1e6 * dtype.itemsize * batch * image**2 * (inputs + outputs) / BANDWIDTH
 
     def backward(which: int) -> Tensor:
@@ -97,16 +104,23 @@ def passes(shape: Shape) -> list[Pass]:
         return torch.ops.aten.convolution_backward(dy, x, weight, *settings, mask)[which]  # type: ignore[no-any-return]
 
     def output() -> Tensor:
-        return conv2d(plain, weight, padding=side // 2)
+        return conv2d(plain, weight.to(plain.dtype), padding=side // 2)
 
     forth, back = (side, inputs, outputs), (side, outputs, inputs)
     if dtype == torch.float32:
-        return [
-            Pass("output", "OUTPUT_WIDE", forth, partial(TritonPasses.output, x, weight, None, 1, None), output, floor)
-        ]
+        return [Pass("output", "OUTPUT_WIDE", forth, partial(TritonPasses.output, x, weight, None), output, floor)]
+    if dtype == torch.float16:
+        ones, zeros = torch.ones(outputs, device="cuda"), torch.zeros(outputs, device="cuda")
+        options = {"given": Given(ones, zeros, zeros, ones, 1e-5), "dtype": torch.float16, "unit": ones}
+        ours = partial(TritonPasses.output, x, weight, None, **options)
+
+        def theirs() -> Tensor:
+            return batch_norm(output(), zeros, ones).relu()
+
+        return [Pass("stored output", "OUTPUT", forth, ours, theirs, floor, SCALE)]
     of_weight = partial(TritonPasses.weight_gradient, x, dy, weight), partial(backward, 1)
     found = [
-        Pass("output", "OUTPUT", forth, partial(TritonPasses.output, x, weight, None, 1, None), output, floor),
+        Pass("output", "OUTPUT", forth, partial(TritonPasses.output, x, weight, None), output, floor),
         Pass("weight gradient", "WEIGHT", forth, *of_weight, floor),
     ]
     if inputs >= FEW:  # a network's first layer needs no gradient of its input
@@ -122,10 +136,10 @@ def compare() -> None:
     print(row.format(*names), flush=True)
     ratios = []
     for shape in SHAPES:
-        kernel, kind = f"{shape.side}x{shape.side}", "bf16" if shape.dtype == torch.bfloat16 else "tf32"
+        kernel, kind = f"{shape.side}x{shape.side}", KINDS[shape.dtype]
         for one in passes(shape):
             ours, theirs = microseconds(one.ours), microseconds(one.theirs)
-            a, b = one.ours().float(), one.theirs().float()
+            a, b = one.ours().float() / one.scale, one.theirs().float()
             differs = ((a - b).abs().max() / b.abs().max()).item()
             ratios.append(theirs / ours)
             times = [f"{time:.1f}" for time in (ours, theirs, one.floor)]

@@ -99,8 +99,9 @@ class Ensemble:
             batch_size: how many inputs a member sees at once; a DataLoader has its own.
 
         The result lies on the device of x where x is a tensor, otherwise on the CPU. On a GPU torch's own switches
-        decide whether products round to TF32 (in convolutions they do by default); `ge.benchmark` and the commands that
-        evaluate use full single precision. What a member says of an input must not depend on the others in the batch.
+        decide whether products round to TF32 (in convolutions they do by default), and then networks of `ge.models` may
+        store activations with no more bits than that; `ge.benchmark` and the commands that evaluate use full single
+        precision. What a member says of an input must not depend on the others in the batch.
         """
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
         with torch.no_grad():

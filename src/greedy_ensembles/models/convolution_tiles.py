@@ -34,7 +34,7 @@ OUTPUT: dict[tuple[int, int, int], Tile] = {
     (1, 64, 256): Tile(128, 64, 64, 4, 3),
     (1, 256, 64): Tile(128, 64, 32, 4, 3),
 }
-#: The same with factors of four bytes.
+#: The same with factors of four bytes: of a network's first layer and, where TF32 is forbidden, of all.
 OUTPUT_WIDE: dict[tuple[int, int, int], Tile] = {
     (3, 1, 16): Tile(256, 16, 16, 4, 1),
     (3, 3, 16): Tile(128, 16, 32, 4, 3),
