@@ -27,7 +27,7 @@ from torch.nn.functional import batch_norm, conv2d
 
 from greedy_ensembles.models import convolution_tiles
 from greedy_ensembles.models.convolution_tiles import FEW, Tile, power
-from greedy_ensembles.models.half import SCALE
+from greedy_ensembles.models.half import SCALE, narrow_weight
 from greedy_ensembles.models.norm_function import Given
 
 #: Pixels of a tile, products added up at once, and (warps, stages).
@@ -95,7 +95,9 @@ def passes(shape: Shape) -> list[Pass]:
     x, dy = normal(batch, inputs, image, image), normal(batch, outputs, image, image)
     weight = normal(outputs, inputs, side, side)
     # A loop over members predicts from images as they come; training has them channels last.
-    plain = x if dtype == torch.bfloat16 else x.float().contiguous()
+    plain, own = (x, weight) if dtype == torch.bfloat16 else (x.float().contiguous(), weight.float())
+    if dtype == torch.float16:  # which x is what is stored of
+        plain = plain / SCALE
     floor = 1e6 * dtype.itemsize * batch * image**2 * (inputs + outputs) / BANDWIDTH
 
     def backward(which: int) -> Tensor:
@@ -104,15 +106,18 @@ def passes(shape: Shape) -> list[Pass]:
         return torch.ops.aten.convolution_backward(dy, x, weight, *settings, mask)[which]  # type: ignore[no-any-return]
 
     def output() -> Tensor:
-        return conv2d(plain, weight.to(plain.dtype), padding=side // 2)
+        return conv2d(plain, own, padding=side // 2)
 
     forth, back = (side, inputs, outputs), (side, outputs, inputs)
     if dtype == torch.float32:
         return [Pass("output", "OUTPUT_WIDE", forth, partial(TritonPasses.output, x, weight, None), output, floor)]
     if dtype == torch.float16:
         ones, zeros = torch.ones(outputs, device="cuda"), torch.zeros(outputs, device="cuda")
-        options = {"given": Given(ones, zeros, zeros, ones, 1e-5), "dtype": torch.float16, "unit": ones}
-        ours = partial(TritonPasses.output, x, weight, None, **options)
+        given = Given(ones, zeros, zeros, ones, 1e-5)
+
+        def ours() -> Tensor:
+            stored, unit = narrow_weight(own)
+            return TritonPasses.output(x, stored, None, given=given, dtype=torch.float16, unit=unit)
 
         def theirs() -> Tensor:
             return batch_norm(output(), zeros, ones).relu()

@@ -120,7 +120,7 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
         ready = time.perf_counter() - start
         milliseconds = 1e3 * seconds(engine.train_epoch) / STEPS / count
         profile = profiled(engine.train_epoch, STEPS) if samples == BATCH else None
-        memory = torch.cuda.max_memory_allocated() / 2**30
+        memory = torch.cuda.max_memory_reserved() / 2**30  # of which recordings keep what they use
     del engine, members, weighting, posed
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()

@@ -1,7 +1,7 @@
 """Recording what a GPU does, so that it can be replayed without the host's help."""
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,18 +21,19 @@ def warm_up(run: Callable[[], object], device: torch.device) -> None:
 
 
 def record(
-    run: Callable[[], Result], device: torch.device, generators: Iterable[torch.Generator] = ()
+    run: Callable[[], Result], device: torch.device, generators: Iterable[torch.Generator] = (), pool: Any = None
 ) -> tuple[torch.cuda.CUDAGraph, Result]:
     """Record a run, and return it with what the run returned; replays advance the generators and the device's own.
 
-    Where recording fails, the device is left fit for use.
+    Recordings that are never replayed at the same time, and leave each other nothing but what lies elsewhere, may share
+    the memory of a pool (`torch.cuda.graph_pool_handle`). Where recording fails, the device is left fit for use.
     """
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
     state = torch.cuda.get_rng_state(device)
     try:
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             result = run()
     except BaseException:
         torch.cuda.synchronize(device)

@@ -100,8 +100,8 @@ class Ensemble:
 
         The result lies on the device of x where x is a tensor, otherwise on the CPU. On a GPU torch's own switches
         decide whether products round to TF32 (in convolutions they do by default), and then networks of `ge.models` may
-        store activations with no more bits than that; `ge.benchmark` and the commands that evaluate use full single
-        precision. What a member says of an input must not depend on the others in the batch.
+        store activations with no more bits than that; `ge.benchmark` uses full single precision unless it is told
+        otherwise. What a member says of an input must not depend on the others in the batch.
         """
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
         with torch.no_grad():

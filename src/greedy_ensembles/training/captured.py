@@ -53,6 +53,7 @@ class CapturedEngine(Engine):
         self._weighting = weighting if needs_samples(members, weighting) else None
         self._totals = torch.zeros(2, len(members), dtype=torch.float64, device=problem.device)
         self._branches = Streams(members, problem.device)
+        self._pool = torch.cuda.graph_pool_handle()  # of all recordings: what outlives one of them is made before it
         lengths = [len(batch) for batch in epoch_batches(problem, members[0])]
         make_capturable(members, problem.device)
         with _kept(members, problem.device):
@@ -95,10 +96,10 @@ class CapturedEngine(Engine):
         if compile_models:
             try:
                 with compiled(models):
-                    return Recorded(step(), self._branches, self._problem.device, rows, at_once)
+                    return Recorded(step(), self._branches, self._problem.device, rows, at_once, self._pool)
             except Exception as error:  # of any kind: what compiles depends on model, drivers and versions
                 warnings.warn(f"trained without compiling, which failed: {_in_short(error)}", stacklevel=2)
-        return Recorded(step(), self._branches, self._problem.device, rows, at_once)
+        return Recorded(step(), self._branches, self._problem.device, rows, at_once, self._pool)
 
 
 def steps_at_once(problem: Problem, members: int, rows: int) -> int:
@@ -114,7 +115,9 @@ def steps_at_once(problem: Problem, members: int, rows: int) -> int:
 class Recorded:
     """Steps that were recorded, to be played until all rows of their tables are: several at once, then single ones."""
 
-    def __init__(self, step: GroupStep, branches: "Streams", device: torch.device, rows: int, at_once: int) -> None:
+    def __init__(
+        self, step: GroupStep, branches: "Streams", device: torch.device, rows: int, at_once: int, pool: Any
+    ) -> None:
         self._step, self._at_once = step, at_once
         before = _host_generators()
         try:
@@ -123,7 +126,7 @@ class Recorded:
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
             lengths = [at_once, 1] if rows % at_once else [at_once]
-            self._graphs = {n: record(partial(step.run, n), device, branches.generators)[0] for n in lengths}
+            self._graphs = {n: record(partial(step.run, n), device, branches.generators, pool)[0] for n in lengths}
         except CannotCapture:
             raise
         except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
@@ -226,6 +229,8 @@ def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
         yield
         recorded = True
     finally:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # a step that broke off may be under way on some lanes still
         for member, (weights, moments, generators) in zip(members, states, strict=True):
             member.model.load_state_dict(weights)
             _restore(member.optimizer, moments, recorded)

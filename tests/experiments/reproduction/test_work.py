@@ -53,11 +53,21 @@ def test_who_was_trained_in_less_is_judged_in_less(tiny, workshop, monkeypatch, 
 
     monkeypatch.setattr(job_module, "device_of", lambda _: torch.device(device))
     monkeypatch.setattr(job_module, "predict", spy)
+    tiny = tiny.with_cases(lambda case: [dataclasses.replace(case, dataset="cifar10")])
     first = jobs(tiny, dataclasses.replace(QUICK, precision=trained_in))[0]
     record = do(first, tiny, workshop)
-    assert record.judged_in == judged_in
+    parts = {"evaluation", "prediction", "packed"}
+    assert record.judged_in == ({} if judged_in == "float32" else dict.fromkeys(parts, judged_in))
     assert set(asked) == {judged_in}
     assert len(asked) > 2
+    assert unpack_predictions(workshop.shelf.predictions(first.name)).information["judged_in"] == judged_in
+    # Another study, on a machine without a GPU, judges its own part in full, and leaves the others as they are.
+    monkeypatch.setattr(job_module, "device_of", lambda _: torch.device("cpu"))
+    workshop.shelf.write(record)
+    again = do(first, dataclasses.replace(tiny, evaluated=False, corruptions=True), workshop)
+    assert again.evaluation == record.evaluation
+    assert again.corruptions
+    assert again.judged_in == {name: judged_in for name in parts - {"prediction"} if judged_in == "tf32"}
 
 
 def test_a_small_deep_ensemble_is_part_of_a_large_one(tiny, workshop):

@@ -142,7 +142,7 @@ def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, recor
     # Who was trained in less than single precision on a GPU is not judged in it.
     less = job.protocol.precision != "float32" and device_of(ensemble[0]).type == "cuda"
     precision: Arithmetic = "tf32" if less else "float32"
-    record = dataclasses.replace(record, judged_in=precision)
+    found: dict[str, Any] = {}
     if study.evaluated:
         bench = sets.bench(job.case.dataset)
         inside, prediction = _timed(ensemble, bench.in_domain, precision)
@@ -152,20 +152,22 @@ def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, recor
         packed: tuple[str, ...] = ()
         if workshop.pack or study.pictures:
             file = workshop.shelf.predictions(job.name)
-            files = pack_predictions(file, inside, outside, missing=bench.missing, information=record.information)
+            information = {**record.information, "judged_in": precision}
+            files = pack_predictions(file, inside, outside, missing=bench.missing, information=information)
             packed = tuple(path.name for path in files)
         evaluation = plain(judge(inside, outside, missing=bench.missing))
-        record = dataclasses.replace(record, evaluation=evaluation, prediction=prediction, packed=packed)
+        found |= {"evaluation": evaluation, "prediction": prediction, "packed": packed}
     elif not study.corruptions:
-        _, prediction = _timed(ensemble, sets.test(job.case.dataset), precision)
-        record = dataclasses.replace(record, prediction=prediction)
+        _, found["prediction"] = _timed(ensemble, sets.test(job.case.dataset), precision)
     if study.corruptions:
-        record = dataclasses.replace(record, corruptions=_corrupted(ensemble, sets, precision))
+        found["corruptions"] = _corrupted(ensemble, sets, precision)
+    judged_in: dict[str, str] = dict.fromkeys(found, precision) if less else {}
     before = workshop.shelf.read(job)
-    if before is None:
-        return record
-    kept = {name: getattr(record, name) or getattr(before, name) for name in ("evaluation", "corruptions", "packed")}
-    return dataclasses.replace(record, **kept)
+    for name in ("evaluation", "corruptions", "packed"):
+        if before is not None and not found.get(name):
+            found[name] = getattr(before, name)
+            judged_in |= {name: before.judged_in[name]} if name in before.judged_in else {}
+    return dataclasses.replace(record, **found, judged_in=judged_in)
 
 
 def _timed(ensemble: Ensemble, images: ImageSet, precision: Arithmetic) -> tuple[Predictions, dict[str, float]]:

@@ -152,18 +152,29 @@ def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> s
     seconds = sum(record.seconds for record in records.values())
     lines += [
         f"- {plural(len(records))}, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
-        f"- on {'; '.join(devices)}; {_judged(list(records.values()))}",
+        f"- on {'; '.join(devices)}{_judged(records)}",
         f"- {'; '.join(versions)}; commit {', '.join(commits)}",
         f"- every run, with its seed, settings and machine: [{KEPT}]({KEPT})",
     ]
     return lines[0] + "\n\n" + "\n".join(lines[1:])
 
 
-def _judged(records: Sequence[Record]) -> str:
-    """Return in what the runs were judged, as the counts of those."""
-    counts = Counter(record.judged_in for record in records)
-    listed = [f"of {plural(count)} in {precision}" for precision, count in counts.items()]
-    return "predictions " + (f"in {next(iter(counts))}" if len(counts) == 1 else ", ".join(listed))
+def _judged(records: Mapping[Job, Record]) -> str:
+    """Return in what the runs were judged: of which methods, where they differ."""
+    methods: dict[str, Counter[str]] = {}
+    for job, record in records.items():
+        for name in ("evaluation", "corruptions", "prediction"):
+            if getattr(record, name) is not None:
+                counts = methods.setdefault(record.judged_in.get(name, "float32"), Counter())
+                counts["greedy" if job.case.strength else "Deep Ensembles"] += 1
+                break
+    if len(methods) < 2:
+        return "".join(f"; predictions in {precision}" for precision in methods)
+    listed = [
+        f"of {', '.join(f'{plural(count)} of {method}' for method, count in counts.items())} in {precision}"
+        for precision, counts in methods.items()
+    ]
+    return f"; predictions {', '.join(listed)}"
 
 
 def _versions(record: Record) -> str:

@@ -36,7 +36,7 @@ class Record:
     machine: dict[str, Any] = dataclasses.field(default_factory=dict)  #: when, where and with what it was started
     seconds: float = 0.0  #: of training
     epoch_seconds: float = 0.0  #: of a member's epoch, the mean over members, without the first epoch
-    judged_in: str = "float32"  #: in what a GPU predicted
+    judged_in: dict[str, str] = dataclasses.field(default_factory=dict)  #: by field, where it was not float32
     prediction: dict[str, float] | None = None  #: images, and seconds for all members on them
     evaluation: dict[str, Any] | None = None
     corruptions: dict[str, dict[str, float]] | None = None  #: by corruption/severity: accuracy and nll
