@@ -14,6 +14,7 @@ from greedy_ensembles.models.tf32_kernel import stored
 
 _PROGRAMS = 512  # partial sums at most; enough to fill a GPU, few enough to add up in one go
 _TILE = 4096  # elements of a tile
+_SUMS_TILE = 2048  # of sums of the gradient, which hold twice as much of each: all programs fit a GPU at once
 _WARPS = 8  # of a program: enough loads under way to keep memory busy
 
 
@@ -136,7 +137,7 @@ def _gradient_sums(
     program, channels = tl.program_id(0), tl.program_id(1) * BC + tl.arange(0, BC)
     other, start, end = _rows_of(program, first_programs, chunk, rows, count)
     stop = tl.minimum(start + chunk, end)
-    scale, center, rstd, b = _coefficients(by, bias, other, channels, C)
+    scale, center, _, b = _coefficients(by, bias, other, channels, C)
     total = tl.zeros((BR, BC), tl.float32)
     products = tl.zeros((BR, BC), tl.float32)
     for first in range(start, stop, BR):
@@ -147,9 +148,11 @@ def _gradient_sums(
         g = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
         g = tl.where(d * scale + b > 0, g, 0.0)
         total += g
-        products += g * (d * rstd)
+        products += g * d
     tl.store(partial + (program * 2) * C + channels, tl.sum(total, 0))
-    tl.store(partial + (program * 2 + 1) * C + channels, tl.sum(products, 0))
+    # How many of these programs run at once is limited by registers: 1/std is not in the loop.
+    rstd = tl.load(by + tl.where(other, C, 0) + 4 * C + channels)
+    tl.store(partial + (program * 2 + 1) * C + channels, tl.sum(products, 0) * rstd)
 
 
 @triton.jit
@@ -298,7 +301,7 @@ class TritonPasses:
     def gradient_sums(x: Tensor, gradient: Tensor, count: int, frozen: bool, by: Coefficients, bias: Tensor) -> Sums:
         """Return sums of the gradient over rows."""
         rows, channels = x.shape
-        height, width = _tile(channels)
+        height, width = _tile(channels, _SUMS_TILE)
         chunk, _ = _chunks(rows, height, channels // width)
         first, others = triton.cdiv(count, chunk), triton.cdiv(rows - count, chunk)
         programs = first + others
@@ -356,10 +359,10 @@ def _pointwise(x: Tensor, count: int) -> tuple[tuple[int, int], tuple[int, ...]]
     return (first + others, channels // width), (rows, count, first, channels, height, width)
 
 
-def _tile(channels: int) -> tuple[int, int]:
+def _tile(channels: int, elements: int = _TILE) -> tuple[int, int]:
     """Return rows and channels of a tile; its channels divide those of x."""
     width = min(channels & -channels, 64)
-    return max(_TILE // width, 1), width
+    return max(elements // width, 1), width
 
 
 def _chunks(rows: int, height: int, blocks: int) -> tuple[int, int]:
