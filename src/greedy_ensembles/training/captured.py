@@ -1,8 +1,9 @@
 """The captured engine: the whole step of a group as one CUDA graph, its members as parallel branches.
 
 Small networks at usual batch sizes are bound by the launches of their kernels, not by the GPU. So everything that a
-step does, from choosing the examples to the optimizer, is recorded once and replayed from then on, and where training
-is long enough for it to pay, the networks are compiled first.
+step does, from choosing the examples to the optimizer, is recorded once and replayed from then on. Where training is
+long enough for it to pay, several steps are recorded together, and networks that our layers are not in are compiled
+first.
 """
 
 import warnings
