@@ -664,5 +664,8 @@ class TestOnAGpu:
             exact = plain_network(net).double()(x.double())
             found = net.cuda()(x.cuda().contiguous(memory_format=torch.channels_last)).cpu()
             theirs = plain_network(net).cuda()(x.cuda()).cpu()  # as far from the exact ones as PyTorch itself is
-        allowed = 1e-4 * exact.abs().max() if precise else 3 * (theirs - exact).abs().max()
+        largest = exact.abs().max()
+        # VGG's convolutions are PyTorch's own, which may be exact ones in the usual layout: then TF32 has no other bound.
+        least = 2**-9 * largest if kind == (VGG16BN,) else 0.0
+        allowed = 1e-4 * largest if precise else max(3 * (theirs - exact).abs().max(), least)
         assert (found - exact).abs().max() <= allowed
