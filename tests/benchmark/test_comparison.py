@@ -121,6 +121,19 @@ def test_a_note_on_one_of_the_trainings_names_it(evaluation, information):
     assert compare(runs).notes[0] == "Deep Ensembles: trained on mnist: partial"
 
 
+def test_runs_that_were_not_predicted_in_full_precision_are_named(evaluation, information):
+    told = "predicted on a GPU with products in TF32"
+    rounded = {**information(strength=0.1, seed=100), "judged_in": "tf32"}
+    runs = [
+        (RunFacts("a", information(seed=0)), evaluation()),
+        (RunFacts("b", information(strength=0.1)), evaluation()),
+        (RunFacts("c", rounded), evaluation()),
+    ]
+    (note,) = (note for note in compare(runs).notes if told in note)
+    assert note.startswith("greedy")
+    assert not any(told in note for note in compare(runs[:2]).notes)
+
+
 def test_departures_from_the_papers_training_are_noted_where_its_figures_are_shown(evaluation, information):
     short = {"recipe": {"epochs": 1}}
     shown = compare([(RunFacts("a", information(**short)), evaluation())])

@@ -189,16 +189,17 @@ def compare(runs: Sequence[tuple[RunFacts, Evaluation]]) -> Comparison:
 
 
 def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
-    """Return what a reader must know of how the methods were trained, and of figures that say nothing."""
+    """Return what a reader must know of how the methods were trained and predict, and of figures that say nothing."""
     first = {label: runs[0] for label, runs in groups.items()}
     beside_the_paper = {row.method for row in comparison.rows if any(figure.paper for figure in row.figures.values())}
     trained = {label: facts.training_note for label, facts in first.items()}
     otherwise = {label: departures(facts) if label in beside_the_paper else "" for label, facts in first.items()}
+    predicted = {label: max(facts.prediction_note for facts in runs) for label, runs in groups.items()}  # of any run
     alone = {
         method.label: ONE_MEMBER if any(each.says_nothing for each in method.evaluations) else ""
         for method in comparison.methods
     }
-    return [note for texts in (trained, otherwise, alone) for note in _said_once(texts)]
+    return [note for texts in (trained, otherwise, predicted, alone) for note in _said_once(texts)]
 
 
 def _said_once(texts: Mapping[str, str]) -> list[str]:

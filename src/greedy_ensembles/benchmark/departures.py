@@ -26,8 +26,6 @@ def departures(facts: RunFacts) -> str:
     if facts.information.get("extended_from"):
         found.append("grown from fewer members")
     told = [f"trained otherwise than in the paper: {', '.join(found)}"] if found else []
-    if facts.information.get("judged_in") == "tf32":
-        told.append("predicted on a GPU with products in TF32")
     if facts.setting is not None and not paper.strength_is_known(facts.setting):
         told.append("the paper does not say which lambda_M it took here")
     return "; ".join(told)

@@ -89,8 +89,8 @@ def predict(
 ) -> Predictions:
     """Return what each member says of the images, out of the cache folder where it is there.
 
-    In full single precision a GPU says what a CPU does. With "tf32" its products are rounded to ten bits, which is
-    several times as fast, and as exact as members are that were trained so, or in bf16.
+    In full single precision a GPU says what a CPU does. With "tf32" factors are rounded to ten bits, for its tensor
+    cores: enough for members that were trained in so many, or in bf16, which has fewer.
     """
     batch_size = fitting_batch_size(ensemble) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)

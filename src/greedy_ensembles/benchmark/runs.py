@@ -98,6 +98,11 @@ class RunFacts:
         return f"trained on {data['name']}: {data['note']}" if data and data["note"] else ""
 
     @property
+    def prediction_note(self) -> str:
+        """In what its predictions were made where that was not full single precision, else empty."""
+        return "predicted on a GPU with products in TF32" if self.information.get("judged_in") == "tf32" else ""
+
+    @property
     def but_the_seed(self) -> dict[str, Any]:
         """All that repetitions of the run have in common."""
         kept = {key: self.information.get(key) for key in ("size", "extended_from")}
