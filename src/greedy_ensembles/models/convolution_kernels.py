@@ -17,8 +17,9 @@ from torch import Tensor
 
 from greedy_ensembles.models.convolution_function import strided
 from greedy_ensembles.models.convolution_tiles import FEW, PROGRAMS, Tile, output_tile, weight_tile
+from greedy_ensembles.models.half_kernel import stored
 from greedy_ensembles.models.norm_function import Given
-from greedy_ensembles.models.tf32_kernel import precision, rounded, stored
+from greedy_ensembles.models.tf32_kernel import precision, rounded
 
 _ADDED = 4096  # elements of a tile of partial sums
 _NARROW = 16  # weights of a program that adds up partial sums

@@ -5,8 +5,8 @@ What it lacks is range, so powers of two move it to where numbers are.
 
 - Activations that a norm leaves are about 1. Stored are 2^-6 of them, which has all ten bits from 0.004 to four
   million: what is smaller has an error of at most 2e-6, what is larger is cut off; what is infinite stays infinite.
-- Weights in front of a norm may be of any size, since it divides by it. Those of each output are stored as multiples
-  of a power of two that is a little larger than the largest of them.
+- Weights in front of a norm may be of any size, since it divides by it. Those of each output are stored as fractions of
+  the power of two next above the largest of them.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from greedy_ensembles.models.kernels import on_device_of
 SCALE = 2.0**-6
 #: Of finite numbers in half precision.
 LARGEST = torch.finfo(torch.float16).max
-#: Of powers of two that weights are multiples of, smallest and largest: their inverses and their units are numbers.
+#: Of powers of two that weights are fractions of, smallest and largest: their inverses and their units are numbers.
 EXPONENTS = -125, 121
 
 
@@ -37,10 +37,10 @@ class Narrow:
 
 
 class NarrowWeight(NamedTuple):
-    """Weights as they are stored, channels last, and what their products with stored activations are multiples of."""
+    """Weights as they are stored, channels last, and the unit of their products with stored activations."""
 
     stored: Tensor
-    unit: Tensor  #: a power of two for each output
+    unit: Tensor  #: a power of two for each output; what a convolution of what is stored is to be multiplied by
 
 
 def narrow(activations: Tensor) -> Tensor:

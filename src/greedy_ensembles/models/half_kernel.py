@@ -1,15 +1,27 @@
-"""Weights as `half` stores them, in one pass: a program takes all weights of an output."""
+"""Activations and weights as `half` stores them: the former where kernels write them, the latter in one pass."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from greedy_ensembles.models.half import EXPONENTS, SCALE, NarrowWeight
+from greedy_ensembles.models.half import EXPONENTS, LARGEST, SCALE, NarrowWeight
 
+_SCALE = tl.constexpr(SCALE)
 _UNSCALE = tl.constexpr(1 / SCALE)
-_SMALLEST = tl.constexpr(EXPONENTS[0])
-_LARGEST = tl.constexpr(EXPONENTS[1])
+_LARGEST_STORED = tl.constexpr(LARGEST)
+_SMALLEST_EXPONENT = tl.constexpr(EXPONENTS[0])
+_LARGEST_EXPONENT = tl.constexpr(EXPONENTS[1])
+
+
+@triton.jit
+def stored(values, type: tl.constexpr):
+    """Return activations, which are not negative, in the type of memory: half precision as `models.half` has it."""
+    if type == tl.float16:
+        values = values * _SCALE
+        # Not a minimum: what is no number, or infinite, stays that.
+        values = tl.where((values > _LARGEST_STORED) & (values < float("inf")), _LARGEST_STORED, values)
+    return values.to(type)
 
 
 @triton.jit
@@ -30,6 +42,7 @@ def _narrow_weight(
     TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Store all weights of an output, and their unit."""
     o = tl.program_id(0)
     j = tl.arange(0, BLOCK)  # pairs of (tap, channel), as they are stored
     inside = j < C * TAPS
@@ -37,7 +50,7 @@ def _narrow_weight(
     values = tl.load(at, mask=inside, other=0.0)
     largest = tl.max(tl.abs(values), 0)
     biased = largest.to(tl.int32, bitcast=True) >> 23
-    exponent = tl.minimum(tl.maximum(biased - 126, _SMALLEST), _LARGEST)
+    exponent = tl.minimum(tl.maximum(biased - 126, _SMALLEST_EXPONENT), _LARGEST_EXPONENT)
     exponent = tl.where(biased == 255, 0, exponent)  # of what is infinite or no number
     tl.store(stored + o * C * TAPS + j, (values * _power(-exponent)).to(tl.float16), mask=inside)
     tl.store(unit + o, _power(exponent) * _UNSCALE)

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from greedy_ensembles.models.half_kernel import stored
 from greedy_ensembles.models.norm_function import Coefficients, Given, Sums
-from greedy_ensembles.models.tf32_kernel import stored
 
 _PROGRAMS = 512  # partial sums at most; enough to fill a GPU, few enough to add up in one go
 _TILE = 4096  # elements of a tile

@@ -12,5 +12,9 @@ def is_plain(layer: object, kind: type[nn.Module]) -> bool:
     """
     if not isinstance(layer, kind) or type(layer).forward is not kind.forward or "forward" in layer.__dict__:
         return False
-    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
-    return not any(hooks) and not _has_any_global_hook()
+    return not has_hooks(layer) and not _has_any_global_hook()
+
+
+def has_hooks(layer: nn.Module) -> bool:
+    """Return whether a layer has hooks of its own."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)

@@ -1,18 +1,11 @@
-"""In what precision kernels multiply, and store activations for others to multiply.
-
-Factors are rounded to TF32 to the nearest, as cuDNN does: tensor cores alone cut, and shrink every product.
-"""
+"""Rounding to TF32 inside kernels: to the nearest, as cuDNN does. Tensor cores alone cut, and shrink every product."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from greedy_ensembles.models.half import LARGEST, SCALE
 from greedy_ensembles.tf32 import allowed_in_convolutions
-
-_LARGEST = tl.constexpr(LARGEST)
-_SCALE = tl.constexpr(SCALE)
 
 
 @triton.jit
@@ -24,16 +17,6 @@ def rounded(values, PRECISION: tl.constexpr):
         )
         values = bits.to(tl.float32, bitcast=True)
     return values
-
-
-@triton.jit
-def stored(values, type: tl.constexpr):
-    """Return activations, which are not negative, in the type of memory: half precision as `models.half` has it."""
-    if type == tl.float16:
-        values = values * _SCALE
-        # Not a minimum: what is no number, or infinite, stays that.
-        values = tl.where((values > _LARGEST) & (values < float("inf")), _LARGEST, values)
-    return values.to(type)
 
 
 def precision(x: Tensor) -> str:

@@ -106,8 +106,8 @@ class CapturedEngine(Engine):
 def steps_at_once(problem: Problem, members: int, rows: int) -> int:
     """Return how many steps of an epoch's are recorded together.
 
-    Members that begin a step together are at the same layers together, and leave the GPU idle at the small ones. In a
-    recording of several steps they drift apart. It takes as much longer to record, which has to pay.
+    Members that begin a step together are at the same layers together, also at small ones that do not fill a GPU. In a
+    recording of several steps they may drift apart. It takes as much longer to record, which has to pay.
     """
     pays = members > 1 and problem.recipe.epochs * rows >= _LONG
     return min(AT_ONCE, rows) if pays else 1

@@ -10,7 +10,7 @@ from greedy_ensembles.training.weighting_set import weighting_samples
 #: How many members are under way on a GPU at the same time: enough to fill the gaps that one leaves, few enough for
 #: what one kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
 LANES = 6
-#: How many steps are recorded together on a GPU, at most: members drift apart in them, and the GPU has no pauses.
+#: How many steps are recorded together on a GPU, at most: members need not begin each of them together.
 AT_ONCE = 4
 #: What passes need beyond the tensors that they keep: buffers of kernels, gradients under way.
 _MARGIN = 1.25

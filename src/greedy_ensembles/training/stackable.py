@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from greedy_ensembles.models.plain import has_hooks
 from greedy_ensembles.training.examples import ArrayExamples
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
@@ -80,7 +81,7 @@ def _of_model(model: nn.Module, dtype: torch.dtype) -> str | None:
     for name, layer in parts:
         if type(layer) not in _LAYERS:
             return f"{name or 'the model'} is a {type(layer).__name__}"
-    if any(_has_hooks(module) for module in model.modules()):
+    if any(_is_watched(module) for module in model.modules()):
         return "the model has hooks"
     used = [id(p) for _, layer in parts for p in layer.parameters()]
     if len(used) != len(set(used)):
@@ -110,9 +111,7 @@ def _structure(model: nn.Module) -> tuple[object, ...]:
     return (*((name, repr(layer)) for name, layer in layers(model)), *parameters)
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+def _is_watched(module: nn.Module) -> bool:
+    """Return whether a layer, or one of its parameters, has hooks."""
     of_gradients = ("_backward_hooks", "_post_accumulate_grad_hooks")
-    return any(getattr(module, name) for name in hooks) or any(
-        getattr(p, name) for p in module.parameters(recurse=False) for name in of_gradients
-    )
+    return has_hooks(module) or any(getattr(p, name) for p in module.parameters(recurse=False) for name in of_gradients)
