@@ -150,6 +150,17 @@ def test_one_member_is_noted(evaluation, information):
     assert compare([(RunFacts("a", information(size=1)), other)]).notes == ()
 
 
+def test_members_that_have_learnt_nothing_are_not_hidden_by_the_others(evaluation, information):
+    def of(*accuracies):
+        inside = dataclasses.replace(evaluation().in_domain, member_accuracies=accuracies)
+        return dataclasses.replace(evaluation(), in_domain=inside)
+
+    lowest = {0: 0.1, 100: 0.5}
+    greedy = [(RunFacts("a", information(strength=0.1, seed=seed)), of(0.9, low)) for seed, low in lowest.items()]
+    (note,) = compare([*greedy, (RunFacts("b", information()), evaluation())]).notes[-1:]
+    assert note == "greedy, lambda_M = 0.1: members alone are right on 10.00% to 90.00%"
+
+
 def test_runs_become_methods(evaluation, information):
     runs = [
         (RunFacts("greedy", information(seed=0, strength=0.1, note="partial")), evaluation(accuracy=0.8)),

@@ -17,6 +17,9 @@ def test_every_figure_against_scikit_learn(random_predictions, kind):
     assert found.in_domain.accuracy == pytest.approx(accuracy_score(inside.labels, probs.argmax(1)))
     assert 0.5 < found.in_domain.accuracy < 1
     assert found.in_domain.nll == pytest.approx(log_loss(inside.labels, probs, labels=range(4)), abs=1e-6)
+    alone = [accuracy_score(inside.labels, member.argmax(1)) for member in inside.log_probs]
+    assert found.in_domain.member_accuracies == pytest.approx(alone)
+    assert len(set(alone)) > 1
     one_hot = np.eye(4)[inside.labels]
     assert found.in_domain.brier == pytest.approx(((probs - one_hot) ** 2).sum(1).mean())
     assert found.in_domain.ace == float(ge.metrics.adaptive_calibration_error(probs, inside.labels, bins=30))

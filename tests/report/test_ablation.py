@@ -100,6 +100,20 @@ def test_one_seed_has_no_bars_and_no_words_on_them():
     assert caption == "CIFAR-10 (10,000 images), mean of 5 seeds; bars and band: one standard error either side."
 
 
+def test_other_figures_stand_below():
+    areas = {strength: Estimate(0.9 if strength is None else strength / 20, 0.01, 5) for strength in [None, *STRENGTHS]}
+    figure = draw_ablation(all_trials(), "CIFAR-10", 10_000, others={"AUC, natural": areas, "AUC, synthetic": areas})
+    assert [axis.get_ylabel() for axis in figure.axes[3:]] == ["AUC, natural", "AUC, synthetic"]
+    for axis in figure.axes[3:]:
+        x, y = points(axis)
+        assert (x.tolist(), y) == (STRENGTHS, pytest.approx(np.array(STRENGTHS) / 20))
+        (level,) = (line for line in axis.lines if line.get_label() == "Deep Ensembles")
+        assert level.get_ydata() == pytest.approx([0.9, 0.9])
+    figure.canvas.draw()
+    tops = [axis.get_position().y1 for axis in figure.axes]
+    assert max(tops[3:]) < min(axis.get_position().y0 for axis in figure.axes[:3])
+
+
 def test_without_deep_ensembles(tmp_path):
     figure = draw_ablation([trial(1.0)], "CIFAR-10", 10_000, chosen=1)
     assert not figure.axes[0].patches

@@ -196,10 +196,17 @@ def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> 
     otherwise = {label: departures(facts) if label in beside_the_paper else "" for label, facts in first.items()}
     predicted = {label: max(facts.prediction_note for facts in runs) for label, runs in groups.items()}  # of any run
     alone = {
-        method.label: ONE_MEMBER if any(each.says_nothing for each in method.evaluations) else ""
+        method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""
         for method in comparison.methods
     }
-    return [note for texts in (trained, otherwise, predicted, alone) for note in _said_once(texts)]
+    each = {method.label: _members_alone(method) for method in comparison.methods}
+    return [note for texts in (trained, otherwise, predicted, alone, each) for note in _said_once(texts)]
+
+
+def _members_alone(method: Method) -> str:
+    """Return how accurate members are by themselves: an ensemble can hide one that has learnt nothing."""
+    accuracies = [share for evaluation in method.evaluations for share in evaluation.in_domain.member_accuracies]
+    return f"members alone are right on {min(accuracies):.2%} to {max(accuracies):.2%}" if accuracies else ""
 
 
 def _said_once(texts: Mapping[str, str]) -> list[str]:

@@ -43,6 +43,7 @@ class InDomain:
     ece: float  #: top label, 15 bins of equal width
     scores: Scores = dataclasses.field(repr=False, compare=False)
     content: str = ""  #: a hash of the images, if it is known
+    member_accuracies: tuple[float, ...] = ()  #: of each member alone, if they are known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +180,7 @@ def _in_domain(predictions: Predictions, kind: str) -> InDomain:
         float(metrics.expected_calibration_error(probs, labels)),
         scores,
         predictions.content,
+        tuple(float(metrics.accuracy(np.exp(member), labels)) for member in predictions.log_probs),
     )
 
 

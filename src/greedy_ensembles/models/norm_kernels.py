@@ -12,9 +12,8 @@ from torch import Tensor
 from greedy_ensembles.models.half_kernel import stored
 from greedy_ensembles.models.norm_function import Coefficients, Given, Sums
 
-_PROGRAMS = 512  # partial sums at most; enough to fill a GPU, few enough to add up in one go
+_PROGRAMS = 264  # partial sums at most: two for each processor of an H200, all at once, and few to add up
 _TILE = 4096  # elements of a tile
-_SUMS_TILE = 2048  # of sums of the gradient, which hold twice as much of each: all programs fit a GPU at once
 _WARPS = 8  # of a program: enough loads under way to keep memory busy
 
 
@@ -301,7 +300,7 @@ class TritonPasses:
     def gradient_sums(x: Tensor, gradient: Tensor, count: int, frozen: bool, by: Coefficients, bias: Tensor) -> Sums:
         """Return sums of the gradient over rows."""
         rows, channels = x.shape
-        height, width = _tile(channels, _SUMS_TILE)
+        height, width = _tile(channels)
         chunk, _ = _chunks(rows, height, channels // width)
         first, others = triton.cdiv(count, chunk), triton.cdiv(rows - count, chunk)
         programs = first + others
@@ -359,10 +358,10 @@ def _pointwise(x: Tensor, count: int) -> tuple[tuple[int, int], tuple[int, ...]]
     return (first + others, channels // width), (rows, count, first, channels, height, width)
 
 
-def _tile(channels: int, elements: int = _TILE) -> tuple[int, int]:
+def _tile(channels: int) -> tuple[int, int]:
     """Return rows and channels of a tile; its channels divide those of x."""
     width = min(channels & -channels, 64)
-    return max(elements // width, 1), width
+    return max(_TILE // width, 1), width
 
 
 def _chunks(rows: int, height: int, blocks: int) -> tuple[int, int]:

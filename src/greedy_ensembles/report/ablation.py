@@ -1,10 +1,12 @@
 """Accuracy, negative log-likelihood and calibration on in-domain data against the strength of diversity, lambda_M.
 
+Other figures may stand below these, such as means of AUC: to be seen, not to choose by.
+
 Deep Ensembles, which have no strength, are a level to compare with: a line at their mean in a band of one standard
 error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,33 +17,51 @@ from greedy_ensembles.benchmark.selection import Trial
 from greedy_ensembles.report.figure import NORMAL, entitle, method_styles, new_figure, plain
 from greedy_ensembles.report.seeds import describe_seeds
 
+#: Figures by strength, None being Deep Ensembles.
+ByStrength = Mapping[float | None, Estimate]
+
 #: Of a panel: the field, the label of its axis, and what the figure is multiplied by.
 _PANELS = (("accuracy", "accuracy (%)", 100.0), ("nll", "NLL (nats)", 1.0), ("ace", "ACE (%)", 100.0))
 
 
-def draw_ablation(trials: Sequence[Trial], name: str, images: int, chosen: float | None = None) -> Figure:
-    """Draw the three figures side by side over a common axis of strengths.
+def draw_ablation(
+    trials: Sequence[Trial],
+    name: str,
+    images: int,
+    chosen: float | None = None,
+    others: Mapping[str, ByStrength] | None = None,
+) -> Figure:
+    """Draw the three figures side by side over a common axis of strengths, and others below them.
 
     Parameters
     ----------
     trials : in any order, each strength once; at most one is of Deep Ensembles.
     name, images : the in-domain set on which they were measured, and how many images it has.
     chosen : the strength that was selected, to be marked.
+    others : more figures of all trials, by the label of their axis.
     """
     deep, tried = _split(trials, chosen)
     strengths = np.array([trial.strength for trial in tried], dtype=np.float64)
-    figure = new_figure(height=2.75)
-    axes = figure.subplots(1, 3, sharex=True)
-    for axis, (field, label, factor) in zip(axes, _PANELS, strict=True):
-        _draw_panel(axis, strengths, [getattr(trial, field) for trial in tried], factor, chosen)
+    panels: list[tuple[str, float, ByStrength]] = [
+        (label, factor, {trial.strength: getattr(trial, field) for trial in trials}) for field, label, factor in _PANELS
+    ]
+    panels += [(label, 1.0, figures) for label, figures in (others or {}).items()]
+    rows = -(-len(panels) // 3)
+    figure = new_figure(height=0.75 + 2 * rows)
+    axes = figure.subplots(rows, 3, sharex=True, squeeze=False).ravel()
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    for axis, (label, factor, figures) in zip(axes, panels, strict=False):
+        _draw_panel(axis, strengths, [figures[trial.strength] for trial in tried], factor, chosen)
         if deep is not None:
-            _draw_level(axis, getattr(deep, field), factor)
+            _draw_level(axis, figures[None], factor)
         axis.set(ylabel=label, xlabel=r"$\lambda_M$")
+        axis.tick_params(labelbottom=True)
         plain(axis)
     _scale(axes[0], strengths, chosen)
     handles, labels = axes[0].get_legend_handles_labels()  # error bars come last, whatever the order
     figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=3, frameon=False, fontsize=NORMAL)
-    estimates = [getattr(trial, field) for trial in trials for field, _, _ in _PANELS]
+    estimates = [figures[trial.strength] for _, _, figures in panels for trial in trials]
     bars = "; bars and band: one standard error either side" if any(estimate.error for estimate in estimates) else ""
     entitle(figure, "", f"{name} ({images:,} images), {describe_seeds(estimates)}{bars}.")
     return figure

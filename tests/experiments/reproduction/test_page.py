@@ -4,6 +4,7 @@ import json
 import pytest
 
 from greedy_ensembles.experiments.reproduction.cost import Device
+from greedy_ensembles.experiments.reproduction.curve import areas
 from greedy_ensembles.experiments.reproduction.gather import gather
 from greedy_ensembles.experiments.reproduction.page import Circumstances, write_page
 from greedy_ensembles.experiments.reproduction.records import Shelf
@@ -50,6 +51,11 @@ def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
     assert {"mnist.md", "study.json", "records", "m-5.csv", "m-5.json", "m-5.tex", "m-5-radar.png"} == {
         file.name for file in path.parent.iterdir()
     }
+
+
+def test_runs_of_which_no_commit_is_known_are_counted(page):
+    unknown = page(mnist(1), figures=lambda job: {"machine": {"git_commit": None}} if job.case.strength else {})
+    assert "; commit 0123456789ab, unknown for 2 runs\n" in unknown.read_text()
 
 
 def test_pages_say_in_what_runs_were_judged(page):
@@ -123,6 +129,17 @@ def test_a_curve_is_drawn(page):
     study = mnist(5)
     assert "lambda-m-m-5-curve.png" in page(study).read_text()
     assert (page(study).parent / "lambda-m-m-5-curve.png").exists()
+
+
+def test_the_curve_has_auc_of_both_kinds(shelf_with):
+    study, protocol = mnist(5), Protocol()
+    figures = lambda job: {"areas": {"uniform": 1 / (1 + (job.case.strength or 0)), "dtd": 0.6, "omniglot": 0.7}}  # noqa: E731
+    (gathered,) = gather(study, protocol, shelf_with(study, protocol, (), figures=figures))
+    found = areas(gathered.section, gathered.comparison)
+    assert list(found) == ["AUC, mean of 1 synthetic", "AUC, mean of 2 natural"]
+    for strength, estimate in found["AUC, mean of 1 synthetic"].items():
+        assert estimate.mean == 1 / (1 + (strength or 0))
+    assert [estimate.mean for estimate in found["AUC, mean of 2 natural"].values()] == pytest.approx([0.65] * 7)
 
 
 def test_overhead_is_told_beside_the_papers(page, record_of):

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import pytest
 
@@ -25,6 +26,12 @@ def test_an_evaluation_comes_back_without_its_scores(job, record_of):
     assert evaluation.mean("auc") == 0.5
     assert evaluation.missing == ("dtd",)
     assert restored(plain(evaluation)) == evaluation
+    inside = dataclasses.replace(evaluation.in_domain, member_accuracies=(0.5, 0.25))
+    known = dataclasses.replace(evaluation, in_domain=inside)
+    assert restored(json.loads(json.dumps(plain(known)))) == known
+    before = plain(evaluation)
+    del before["in_domain"]["member_accuracies"]  # as in records from before it was kept
+    assert restored(before) == evaluation
 
 
 def test_a_changed_file_is_refused_and_named(tmp_path, job, record_of):

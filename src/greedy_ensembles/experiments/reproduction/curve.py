@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from greedy_ensembles.benchmark import Comparison, Trial
+from greedy_ensembles.benchmark import Comparison, Estimate, Trial
 from greedy_ensembles.experiments.reproduction.study import Section
 
 
@@ -13,6 +13,16 @@ def trials(section: Section, comparison: Comparison) -> list[Trial]:
         Trial(strengths[row.method], **{name: row.figures[name].ours for name in ("accuracy", "nll", "ace")})
         for row in comparison.in_domain_rows
     ]
+
+
+def areas(section: Section, comparison: Comparison) -> dict[str, dict[float | None, Estimate]]:
+    """Return the mean AUC over synthetic and over natural sets, by strength, of the kinds that there are."""
+    strengths = {section.label(case): case.strength for case in section.cases}
+    found: dict[str, dict[float | None, Estimate]] = {}
+    for row in comparison.mean_rows:
+        if not row.set.endswith("sets"):
+            found.setdefault(f"AUC, {row.set}", {})[strengths[row.method]] = row.figures["auc"].ours
+    return found
 
 
 def can_choose(tried: Sequence[Trial]) -> bool:

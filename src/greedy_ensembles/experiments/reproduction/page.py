@@ -11,7 +11,7 @@ import dataclasses
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,15 +148,22 @@ def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> s
     started = sorted(str(record.machine.get("started", "")) for record in records.values())
     devices = dict.fromkeys(str(record.machine.get("device")) for record in records.values())
     versions = dict.fromkeys(_versions(record) for record in records.values())
-    commits = dict.fromkeys(str(record.machine.get("git_commit"))[:12] for record in records.values())
     seconds = sum(record.seconds for record in records.values())
     lines += [
         f"- {plural(len(records))}, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
         f"- on {'; '.join(devices)}{_judged(records)}",
-        f"- {'; '.join(versions)}; commit {', '.join(commits)}",
+        f"- {'; '.join(versions)}; {_commits(records.values())}",
         f"- every run, with its seed, settings and machine: [{KEPT}]({KEPT})",
     ]
     return lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def _commits(records: Collection[Record]) -> str:
+    """Return on which commits runs were started, as far as that was known there."""
+    known = [str(commit)[:12] for record in records if (commit := record.machine.get("git_commit"))]
+    unknown = len(records) - len(known)
+    listed = [*dict.fromkeys(known), *([f"unknown for {plural(unknown)}"] if unknown else [])]
+    return f"commit {', '.join(listed)}"
 
 
 def _judged(records: Mapping[Job, Record]) -> str:

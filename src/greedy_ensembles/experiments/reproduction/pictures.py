@@ -5,7 +5,7 @@ from pathlib import Path
 
 from greedy_ensembles.benchmark import Comparison, select
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.experiments.reproduction.curve import can_choose, trials
+from greedy_ensembles.experiments.reproduction.curve import areas, can_choose, trials
 from greedy_ensembles.experiments.reproduction.study import Section
 from greedy_ensembles.report.ablation import draw_ablation
 from greedy_ensembles.report.evaluation import write_pictures, write_radar
@@ -41,4 +41,4 @@ def _write_curve(section: Section, comparison: Comparison, path: Path) -> None:
         chosen = select(tried).chosen
     inside = comparison.first.in_domain
     name = f"{inside.name} [{inside.note}]" if inside.note else inside.name
-    write_figure(draw_ablation(tried, name, inside.images, chosen), path)
+    write_figure(draw_ablation(tried, name, inside.images, chosen, areas(section, comparison)), path)

@@ -133,10 +133,12 @@ def plain(evaluation: Evaluation) -> dict[str, Any]:
         names = (field.name for field in dataclasses.fields(result))
         return {name: getattr(result, name) for name in names if name != "scores"}
 
+    inside = fields(evaluation.in_domain)
+    inside["member_accuracies"] = list(inside["member_accuracies"])
     return {
         "score": evaluation.score,
         "members": evaluation.members,
-        "in_domain": fields(evaluation.in_domain),
+        "in_domain": inside,
         "ood": [fields(result) for result in evaluation.ood],
         "missing": list(evaluation.missing),
     }
@@ -145,10 +147,11 @@ def plain(evaluation: Evaluation) -> dict[str, Any]:
 def restored(content: dict[str, Any]) -> Evaluation:
     """Return the evaluation that `plain` made JSON of; its scores are empty."""
     none = np.empty(0)
+    inside = {**content["in_domain"], "member_accuracies": tuple(content["in_domain"].get("member_accuracies", ()))}
     return Evaluation(
         content["score"],
         content["members"],
-        InDomain(**content["in_domain"], scores=none),
+        InDomain(**inside, scores=none),
         tuple(OutOfDistribution(**result, scores=none) for result in content["ood"]),
         tuple(content["missing"]),
     )
