@@ -41,6 +41,33 @@ def test_figures_of_two_moons_are_those_of_the_results():
     assert f"{', '.join(spelled[:-1])} and {spelled[-1]} nats" in (ROOT / "docs" / "method.md").read_text()
 
 
+def test_figures_of_weighting_distributions_are_those_of_the_results():
+    page = (ROOT / "results" / "weighting" / "weighting.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    found = {(row[0], row[1]): row for row in rows if len(row) == 7}
+
+    def figures(name, method):
+        accuracy, *means = (cell.partition(" ")[0] for cell in found[name, method][3:6])
+        return [text.removeprefix("0") for text in means], accuracy
+
+    told = (ROOT / "docs" / "method.md").read_text()
+    for name, p in {
+        "(Deep Ensembles)": None,
+        "Gaussian, as it is": ("none", "none"),
+        "Gaussian, clipped": ("clip", "clip"),
+        "Gaussian, wrapped": ("wrap", "wrap"),
+        "uniform": ("uniform", "uniform"),
+        "other images": ("cifar10", "svhn/test"),
+    }.items():
+        labels = [
+            f"greedy, lambda_M = {strength}, p* = {each}" if each else "Deep Ensembles"
+            for strength, each in zip(("0.1", "3"), p or (None, None), strict=True)
+        ]
+        digits, _ = figures("MNIST, PreResNet8, M = 5", labels[0])
+        objects, accuracy = figures("CIFAR-10, VGG16BN, M = 5, 30 epochs", labels[1])
+        assert f"| {name} | {' | '.join([*digits, *objects, accuracy])} |" in told
+
+
 def test_the_page_on_theory_runs_and_says_the_truth():
     names = {}
     for block in blocks("docs/theory.md"):
