@@ -251,7 +251,8 @@ def on_gpu(parts: list[str], out: Path | None) -> None:
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(content, indent=2) + "\n")
-            file.with_suffix(".md").write_text(page(content))
+            own = file.with_name("speed-reading.md")  # written by hand, and kept
+            file.with_suffix(".md").write_text(page(content, own.read_text() if own.exists() else ""))
 
 
 def on_cpu() -> None:

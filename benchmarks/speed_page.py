@@ -24,8 +24,8 @@ def verdict(name: str, model: str, value: float) -> str:
     return f"target {sign} {targets[model]}: {'met' if met else 'missed'}"
 
 
-def page(content: dict[str, Any]) -> str:
-    """Return the measurements as Markdown."""
+def page(content: dict[str, Any], reading: str = "") -> str:
+    """Return the measurements as Markdown, and what someone has to say of them behind."""
     models = {model: content["parts"][model] for model in MODELS if model in content["parts"]}
     made = dict.fromkeys(f"{p['date']}, {p['machine']}, torch {p['torch']}" for p in content["parts"].values())
     lines = [
@@ -40,7 +40,7 @@ def page(content: dict[str, Any]) -> str:
         *(_steps(models) if models else ()),
         *(line for part in PREDICTING if part in content["parts"] for line in _predicting(content, part)),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).strip() + "\n" + (f"\n{reading}" if reading else "")
 
 
 def _steps(models: dict[str, Any]) -> list[str]:
