@@ -78,8 +78,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
     ]
     for statistics, title in STATISTICS.items():
         own = [row for row in rows if row["statistics"] == statistics]
-        if own:
-            lines += ["", f"## {title}", "", *section(own)]
+        lines += ["", f"## {title}", "", *(section(own) if own else ["Not measured yet."])]
     notes = {name: note for row in rows for name, note in row["notes"].items()}
     lines += ["", *(f"{name}: {note}." for name, note in notes.items())] if notes else []
     return "\n".join(lines) + "\n"

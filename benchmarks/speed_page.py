@@ -27,14 +27,16 @@ def verdict(name: str, model: str, value: float) -> str:
 def page(content: dict[str, Any], reading: str = "") -> str:
     """Return the measurements as Markdown, and what someone has to say of them behind."""
     models = {model: content["parts"][model] for model in MODELS if model in content["parts"]}
-    made = dict.fromkeys(f"{p['date']}, {p['machine']}, torch {p['torch']}" for p in content["parts"].values())
+    made = dict.fromkeys(f"{part['machine']}, torch {part['torch']}" for part in content["parts"].values())
+    dates = ", ".join(f"{name} {part['date']}" for name, part in content["parts"].items())
     lines = [
         "# What a step costs",
         "",
-        f"`{content['command']}`, {'; '.join(made)}. Batch "
-        f"{content['batch']}, CIFAR-10 shapes, M = {content['size']}; medians over epochs of {content['steps']} steps, "
-        "in milliseconds per member and step, all of a step included. Ours in bf16; the published loop's shape is "
-        "eager, in PyTorch's default precision, with its data on the GPU already.",
+        f"`{content['command']}`, {'; '.join(made)}; every part in a run of its own, and every ratio of one run: "
+        f"{dates}. Batch {content['batch']}, CIFAR-10 shapes, M = {content['size']}; medians over epochs of "
+        f"{content['steps']} steps, in milliseconds per member and step, all of a step included. Ours in "
+        "bf16; the published loop's shape is eager, in PyTorch's default precision (convolutions in TF32), with its "
+        "data on the GPU already.",
         *(f"Not measured yet: {part}." for part in (*MODELS, *PREDICTING) if part not in content["parts"]),
         "",
         *(_steps(models) if models else ()),
@@ -85,9 +87,9 @@ def _floors(models: dict[str, Any]) -> list[str]:
         return []
     lines = [
         "",
-        "What a member's step at p* batch 128 cannot take less than: products at the rate of large ones, activations "
-        "and weights through memory at the speed of copies, without launches or waiting (`benchmarks/floor.py`). The "
-        "nearer the sequential schedule comes to it, the less there is for others to fill.",
+        "The floor of a member's step at p* batch 128: products at the rate of large ones, activations and weights "
+        "through memory at the speed of copies, as often as our passes read and write them, without launches or "
+        "waiting (`benchmarks/floor.py`).",
         "",
     ]
     for model, entry in models.items():
@@ -113,7 +115,7 @@ def _predicting(content: dict[str, Any], part: str) -> list[str]:
         "",
         f"Predicting 10,000 images with {content['size']} members of {model}: a plain loop over members "
         f"{predicting['plain loop']:.0f} ms, `predict_proba` {predicting['predict_proba']:.0f} ms, "
-        f"{predicting['ratio']:.2f} times faster{target}; probabilities differ by at most "
-        f"{predicting['largest difference']:.1e}.",
+        f"{predicting['ratio']:.2f} times faster{target}, after a first call, which records; "
+        f"probabilities differ by at most {predicting['largest difference']:.1e}.",
         *([f"Sums over its kernels, as above: {_listed(predicting['profile'])}."] if "profile" in predicting else ()),
     ]

@@ -83,6 +83,7 @@ def ends_of_epochs(run: Callable[[Listener], object]) -> dict[int, list[float]]:
 def main() -> None:
     """Print the ratios."""
     print(f"MLP 2-128-128-2, 300 points, {RECIPE.epochs} epochs, M = {SIZE}: time over that of one member")
+    print("  (target: concurrent over one <= 3, with two threads or more)")
     for threads in sorted({1, torch.get_num_threads()}):
         torch.set_num_threads(threads)
         epochs = times_of(trainings())

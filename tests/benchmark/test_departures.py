@@ -18,7 +18,7 @@ def told(information):
 
 def test_the_papers_own_training_has_none(told):
     assert told() == told(strength=0.1, schedule="sequential") == ""
-    assert told(recipe={"deterministic": True, "members_at_once": 3}) == ""  # which change no training
+    assert told(recipe={"deterministic": True, "members_at_once": 3}) == ""  # which change nothing here
 
 
 def test_fields_of_the_recipe_are_named_with_both_values(told):
@@ -30,6 +30,8 @@ def test_fields_of_the_recipe_are_named_with_both_values(told):
 def test_schedules_matter_to_those_who_see_each_other(told):
     assert told(schedule="concurrent") == ""
     assert "schedule concurrent instead of sequential" in told(strength=0.1, schedule="concurrent")
+    pairs = told(strength=0.1, schedule="concurrent", recipe={"members_at_once": 2})
+    assert "schedule concurrent in groups of 2 instead of sequential" in pairs
 
 
 def test_a_grown_ensemble(told):

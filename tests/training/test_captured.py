@@ -146,6 +146,17 @@ def test_compiled_it_takes_the_same_steps_to_rounding(images, eagerly, monkeypat
     assert_same(fit(part, **options), eagerly(part, **options), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("make_model", [partial(ge.models.PreResNet, 8), ge.models.VGG16BN, ge.models.WideResNet28x10])
+@pytest.mark.parametrize("examples", [32, 64])
+def test_our_networks_take_the_eager_engines_steps(images, eagerly, make_model, examples):
+    """A step or two in single precision, dropout included."""
+    part = [values[:examples] for values in images]
+    part[0] = part[0].repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
+    options = {"make_model": make_model, "schedule": "concurrent", "validation": 0.0, "size": 2}
+    options["recipe"] = {"epochs": 1, "lr": 0.01}
+    assert_same(fit(tuple(part), **options), eagerly(tuple(part), **options), rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "make_model", [partial(ge.models.PreResNet, 8), partial(ge.models.PreResNet, 47), ge.models.VGG16BN]
 )

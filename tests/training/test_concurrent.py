@@ -1,5 +1,6 @@
 """The concurrent schedule: all members at once, each against the live outputs of those before it."""
 
+import json
 import random
 
 import numpy as np
@@ -32,6 +33,7 @@ def same(a, b):
 
 RECIPE = ge.Recipe(epochs=3, batch_size=16, augment=noise)
 QUIET = {"progress": False, "device": "cpu"}
+CONCURRENT = {"strength": 2.0, "recipe": RECIPE, "schedule": "concurrent", **QUIET}
 
 
 def test_deep_ensembles_are_the_same_in_both_schedules_bit_for_bit(blobs):
@@ -186,6 +188,56 @@ def test_as_many_members_at_once_as_memory_holds(blobs, monkeypatch, count, less
     monkeypatch.setattr(schedule, "make_engine", listen)
     ge.fit(with_batchnorm, blobs, size=5, method="deep", recipe=recipe, schedule="concurrent", **QUIET)
     assert found == groups
+
+
+class TestTheSizeOfGroupsOfARun:
+    """It is decided once: members of other groups would become others."""
+
+    @pytest.fixture
+    def room_for(self, monkeypatch):
+        """Let memory hold so many members."""
+        return lambda count: monkeypatch.setattr(memory, "_fitting", lambda problem: min(count, problem.size))
+
+    def stopped(self, blobs, folder):
+        def stop(event):
+            raise Stop
+
+        with pytest.raises(Stop):
+            ge.fit(everything_random, blobs, size=6, run_dir=folder, callbacks=[stop], **CONCURRENT)
+
+    def test_a_run_goes_on_with_the_groups_that_it_was_begun_with(self, blobs, tmp_path, room_for):
+        room_for(2)
+        whole = ge.fit(everything_random, blobs, size=6, **CONCURRENT)
+        self.stopped(blobs, tmp_path)
+        room_for(4)
+        resumed = ge.fit(everything_random, blobs, size=6, run_dir=tmp_path, **CONCURRENT)
+        assert same(whole, resumed)
+        assert not same(whole, ge.fit(everything_random, blobs, size=6, **CONCURRENT))  # in groups of four
+
+    def test_it_does_not_go_on_where_they_do_not_fit(self, blobs, tmp_path, room_for):
+        room_for(4)
+        self.stopped(blobs, tmp_path)
+        room_for(2)
+        with pytest.raises(ValueError, match=r"begun with members_at_once = 4, but 2 of its members fit .* free some"):
+            ge.fit(everything_random, blobs, size=6, run_dir=tmp_path, **CONCURRENT)
+
+    def test_an_extension_is_in_groups_of_its_own(self, blobs, tmp_path, room_for):
+        room_for(2)
+        two = ge.fit(with_batchnorm, blobs, size=2, run_dir=tmp_path, **CONCURRENT)
+        room_for(3)
+        ge.fit(with_batchnorm, blobs, size=5, run_dir=tmp_path, **CONCURRENT)
+        assert json.loads((tmp_path / "run.json").read_text())["members_at_once"] == 3
+        other = ge.fit(with_batchnorm, blobs, size=5, earlier=two, **CONCURRENT)  # in a group of three
+        assert same(other, ge.load_run(tmp_path, with_batchnorm).ensemble)
+
+    def test_more_than_fit_are_refused_before_anything_is_written(self, blobs, tmp_path, room_for):
+        room_for(2)
+        options = {**CONCURRENT, "recipe": ge.Recipe(epochs=2, batch_size=16, members_at_once=3)}
+        told = "members_at_once of the recipe is 3, but 2 of its members fit into the memory that is free on cpu; use"
+        with pytest.raises(ValueError, match=told):
+            ge.fit(with_batchnorm, blobs, size=6, run_dir=tmp_path / "run", **options)
+        assert not (tmp_path / "run").exists()
+        assert len(ge.fit(with_batchnorm, blobs, size=2, **options)) == 2  # of which there are but two
 
 
 def test_states_that_take_long_to_write_are_saved_now_and_then_and_at_the_end(blobs, tmp_path, monkeypatch):

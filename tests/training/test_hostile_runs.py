@@ -65,6 +65,7 @@ def model(*arguments, **keywords):
     "changes",
     [{"size": value} for value in (True, 2.0, 0, -1, "2", None, [2])]
     + [{"configuration": value} for value in (None, [], "x", {}, {"recipe": 3}, {"recipe": {"normalize": [1]}})]
+    + [{"members_at_once": value} for value in (True, 0, "2", None)]
     + [{"extended_from": 5}, {"format": 2}]
     + [
         model("a"),

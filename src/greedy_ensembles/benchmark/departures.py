@@ -5,7 +5,7 @@ from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.training import Recipe
 from greedy_ensembles.training.configuration import describe, differences
 
-_NO_MATTER = {"deterministic", "members_at_once"}  # they change how fast a training is, and what rounding does
+_NO_MATTER = {"deterministic", "members_at_once"}  # the one changes rounding; the other is told with the schedule
 
 
 def departures(facts: RunFacts) -> str:
@@ -22,7 +22,8 @@ def departures(facts: RunFacts) -> str:
         if where not in _NO_MATTER
     ]
     if facts.strength and facts.configuration.get("schedule", "sequential") != "sequential":
-        found.append(f"schedule {facts.configuration['schedule']} instead of sequential")
+        groups = f" in groups of {at_once}" if (at_once := recipe.get("members_at_once")) else ""
+        found.append(f"schedule {facts.configuration['schedule']}{groups} instead of sequential")
     if facts.information.get("extended_from"):
         found.append("grown from fewer members")
     told = [f"trained otherwise than in the paper: {', '.join(found)}"] if found else []

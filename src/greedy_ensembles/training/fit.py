@@ -19,7 +19,7 @@ from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.progress import ProgressBars
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.run_folder import open_run_folder
-from greedy_ensembles.training.schedule import SCHEDULES, train
+from greedy_ensembles.training.schedule import SCHEDULES, group_size, train
 from greedy_ensembles.training.seeds import preserved_generators
 from greedy_ensembles.training.store import MemoryStore, Store
 
@@ -128,7 +128,12 @@ def _store(problem: Problem, run_dir: str | Path | None, data: Any) -> Iterator[
     if run_dir is None:
         yield MemoryStore()
         return
-    information = {"model": describe(problem.make_model), "data": describe_data(data), **provenance(problem.device)}
+    information = {
+        "members_at_once": group_size(problem),
+        "model": describe(problem.make_model),
+        "data": describe_data(data),
+        **provenance(problem.device),
+    }
     arguments = (problem.configuration, information, problem.size, problem.make_model, problem.device)
     with open_run_folder(Path(run_dir).expanduser(), *arguments, problem.earlier or ()) as folder:
         yield folder

@@ -36,11 +36,26 @@ def check_memory(problem: Problem) -> None:
         )
 
 
-def members_at_once(problem: Problem) -> int:
-    """Return how many members to train together: as many as the recipe says, or else as memory holds."""
-    chosen, available = problem.recipe.members_at_once, available_memory(problem.device)
-    if chosen is not None or available is None:
-        return min(chosen or problem.size, problem.size)
+def members_at_once(problem: Problem, chosen: int | None = None) -> int:
+    """Return how many members to train together: as many as memory holds, or as many as were chosen, if it holds them.
+
+    chosen : by whom the run was begun; None: by the recipe, if by anyone.
+    """
+    fitting = _fitting(problem)
+    wanted = min(chosen or problem.recipe.members_at_once or fitting, problem.size)
+    if wanted > fitting:
+        source = "members_at_once of the recipe is" if chosen is None else "this run was begun with members_at_once ="
+        raise ValueError(
+            f"{source} {wanted}, but {fitting} of its members fit into the memory that is free on {problem.device}; "
+            f"{'use less, or None for as many as fit' if chosen is None else 'free some, and go on then'}"
+        )
+    return wanted
+
+
+def _fitting(problem: Problem) -> int:
+    available = available_memory(problem.device)
+    if available is None:
+        return problem.size
     lanes = LANES if problem.device.type == "cuda" else 1
     free = available - _fixed(problem)
     fitting = (

@@ -26,8 +26,11 @@ from greedy_ensembles.training.weighting_set import WeightingSet
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 
-#: From a problem to the size of a group.
-SCHEDULES: dict[str, Callable[[Problem], int]] = {"sequential": lambda problem: 1, "concurrent": members_at_once}
+#: From a problem, and the size of groups that its run was begun with, if it was, to the size of a group.
+SCHEDULES: dict[str, Callable[[Problem, int | None], int]] = {
+    "sequential": lambda problem, begun: 1,
+    "concurrent": members_at_once,
+}
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -38,14 +41,22 @@ def train(problem: Problem, store: Store, notify: Notify) -> None:
     """Train the members that the store does not have yet."""
     if store.finished >= problem.size:
         return
+    at_once = group_size(problem, store.members_at_once)
     weighting = None if problem.weighting is None else WeightingSet(problem, problem.weighting)
     if weighting is not None:
         for row in store.rows():
             weighting.bank.append(row)
     _take_over_earlier(problem, store, weighting)
-    at_once = SCHEDULES[problem.configuration["schedule"]](problem)
     while store.finished < problem.size:
         _train_group(_next_group(problem, store, at_once), problem, store, weighting, notify)
+
+
+def group_size(problem: Problem, begun: int | None = None) -> int:
+    """Return how many members train together, in a new run or in one that was begun with groups of some size.
+
+    Which members are in a group changes what they become, so one size is kept for the whole of a run.
+    """
+    return SCHEDULES[problem.configuration["schedule"]](problem, begun)
 
 
 def _next_group(problem: Problem, store: Store, at_once: int) -> list[Member]:

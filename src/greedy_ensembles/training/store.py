@@ -27,6 +27,11 @@ class Store(Protocol):
     """What a schedule needs of the place where a run is kept."""
 
     @property
+    def members_at_once(self) -> int | None:
+        """How many members train together, if a run was begun with that."""
+        ...
+
+    @property
     def finished(self) -> int:
         """How many members are done."""
         ...
@@ -65,6 +70,8 @@ class Store(Protocol):
 
 class MemoryStore:
     """A run that is kept nowhere else: an interruption loses it."""
+
+    members_at_once: int | None = None
 
     def __init__(self) -> None:
         self._members: list[nn.Module] = []
