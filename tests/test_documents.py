@@ -68,6 +68,12 @@ def test_figures_of_weighting_distributions_are_those_of_the_results():
         assert f"| {name} | {' | '.join([*digits, *objects, accuracy])} |" in told
 
 
+@pytest.mark.parametrize("reading", sorted((ROOT / "results").rglob("*reading.md")), ids=lambda path: path.parent.name)
+def test_pages_end_with_their_reading(reading):
+    pages = [path for path in reading.parent.glob("*.md") if path != reading]
+    assert any(page.read_text().endswith(reading.read_text()) for page in pages)
+
+
 def test_the_page_on_theory_runs_and_says_the_truth():
     names = {}
     for block in blocks("docs/theory.md"):
