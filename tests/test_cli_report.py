@@ -118,6 +118,16 @@ def test_other_points_are_not_claimed_to_be_two_moons(blobs, make_model, quick, 
     assert two_moons.known_points(ge.load_run(tmp_path / "run")) is None
 
 
+def test_runs_of_our_models_beside_those_of_your_own(report, home):
+    fixed = ["--size", 2, "--root", "data", "--out", "ours", "--device", "cpu", "--quiet", "--set", "epochs=1"]
+    done = invoke("train", "mnist", "--model", "PreResNet8", "--validation", 0.2, *fixed)
+    assert done.exit_code == 0, done.output
+    done, page = report("deep", "ours", "--ood", "noise.npy")
+    assert done.exit_code == 0, done.output
+    assert "PreResNet" in page
+    assert "make_reported" in page
+
+
 def test_a_data_set_of_your_own_has_no_test_set_to_be_found(report, home, tmp_path):
     import reported_model
 

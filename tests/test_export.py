@@ -1,4 +1,5 @@
 import importlib.util
+import pickle
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_a_fitted_estimator_exports_with_its_standardisation(tmp_path):
     x = 1000 + 50 * np.random.default_rng(0).normal(size=(60, 3))
     recipe = ge.Recipe(epochs=3)
     fitted = ge.GreedyEnsembleClassifier(size=2, hidden=(8,), recipe=recipe, device="cpu").fit(x, x[:, 0] > 1000)
-    fitted.ensemble_.export_onnx(tmp_path / "table.onnx", x)
+    fitted.ensemble_.export_onnx(tmp_path / "table.onnx")
     found = run_onnx(tmp_path / "table.onnx", torch.from_numpy(x))
     np.testing.assert_allclose(found["probabilities"], fitted.predict_proba(x), atol=1e-5)
 
@@ -147,6 +148,44 @@ def test_exporting_leaves_the_ensemble_as_it_was_and_replaces_only_its_file(tmp_
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["e.pt2", "mine.txt"]
     assert torch.equal(ensemble.predict_proba(batch(example, 5)), before)
     ensemble.export_torch(tmp_path / "made" / "on" / "the way.pt2", example.numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.int64])
+def test_a_trained_ensemble_knows_its_inputs_wherever_it_has_been(tmp_path, dtype):
+    make_model = Embedding if dtype == torch.int64 else Flat
+    x, y = torch.randint(0, 9, (20, 1, 2, 2)).to(dtype), torch.arange(20) % 2
+    weighting = ge.weighting.FromData(x)
+    recipe = ge.Recipe(epochs=1)
+    options = {"strength": 1.0, "weighting": weighting, "recipe": recipe, "device": "cpu", "progress": False}
+    trained = ge.fit(make_model, (x, y), size=2, run_dir=tmp_path / "run", **options)
+    trained.save(tmp_path / "saved")
+    for number, ensemble in enumerate(
+        (
+            trained,
+            trained[:1],
+            pickle.loads(pickle.dumps(trained)),
+            ge.Ensemble.load(tmp_path / "saved", make_model),
+            ge.load_run(tmp_path / "run", make_model).ensemble,
+        )
+    ):
+        ensemble.export_torch(tmp_path / f"{number}.pt2")
+        program = torch.export.load(tmp_path / f"{number}.pt2").module()
+        torch.testing.assert_close(program(x)["total"], ensemble.uncertainty(x).total, rtol=0, atol=1e-6)
+
+
+class Flat(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(4, 2))
+
+
+class Embedding(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Embedding(9, 3), nn.Flatten(), nn.Linear(12, 2))
+
+
+def test_members_from_elsewhere_need_an_example(tmp_path):
+    with pytest.raises(ValueError, match="example must be a batch of inputs: what this ensemble was trained on is not"):
+        ge.Ensemble.from_members([table()]).export_torch(tmp_path / "e.pt2")
 
 
 class Branching(nn.Module):

@@ -92,10 +92,20 @@ NUMBERS = [True, 1.0, 0, 2, -1, 10**400, "1", None, [1], {}]
 SEALS = [None, 3, "../../elsewhere", {"1": "a"}, [], [None], [1.5], [["a"]], ["../../../etc/passwd"], ["0" * 64] * 3]
 NORMALS = [5, "ab", [1], [1, 2, 3], [0, 0], [[0, 0], [1]], {"a": 1, "b": 2}, [10**400, 1], ["x", "y"], [None, 1]]
 
+FLOATS = {"type": "float32"}
+INPUTS = [
+    *(3, "x", [], {}, FLOATS, {"shape": [4]}, {"shape": [4], "type": "load"}, {"shape": [4], "type": ["uint8"]}),
+    *({**FLOATS, "shape": shape} for shape in (4, [], [0], [-1], [4.0], [True], ["4"], [10**6, 10**6], [10**400])),
+]
+
 
 @pytest.mark.parametrize(
     "changes",
-    [{"format": value} for value in NUMBERS] + [{"members": v} for v in SEALS] + [{"normalize": v} for v in NORMALS],
+    [{"format": value} for value in NUMBERS]
+    + [{"members": value} for value in SEALS]
+    + [{"normalize": value} for value in NORMALS]
+    + [{"inputs": value} for value in INPUTS]
+    + [{"notes": value} for value in (None, 3, ["a"], {"a": 1}, {"a": ["b"]})],
     ids=lambda changes: str(changes)[:50],
 )
 def test_ensemble_json_with_fields_of_other_kinds_is_refused(saved, changes):
@@ -222,7 +232,7 @@ JSON = st.recursive(
 )
 
 
-@given(content=st.dictionaries(st.sampled_from(["format", "members", "normalize", "x"]), JSON))
+@given(content=st.dictionaries(st.sampled_from(["format", "members", "normalize", "inputs", "notes", "x"]), JSON))
 def test_random_content_with_a_right_checksum_loads_or_is_refused(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("random") / "saved"
     ge.Ensemble.from_members([make_model()]).save(folder)

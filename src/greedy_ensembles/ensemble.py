@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from greedy_ensembles import export, metrics, storage
 from greedy_ensembles.captured_prediction import WORTH_CAPTURING, CapturedPrediction, can_capture
 from greedy_ensembles.card import model_card
-from greedy_ensembles.inputs import Normalize, as_normalize, as_tensor, device_of
+from greedy_ensembles.inputs import InputForm, Normalize, as_normalize, as_tensor, device_of
 from greedy_ensembles.prediction import probabilities
 from greedy_ensembles.storage import FolderError
 
@@ -54,6 +54,7 @@ class Ensemble:
         self._members = [member.eval() for member in members]
         self.normalize: Normalize | None = as_normalize(normalize)
         self.notes: dict[str, object] = {}  #: what the training says of itself on the card that `save` writes
+        self.inputs: InputForm | None = None  #: what one input looks like, if that is known
         self._captured: CapturedPrediction | None = None
         self._can_be_captured = True
         if not self._members:
@@ -75,8 +76,15 @@ class Ensemble:
     def __getitem__(self, index: slice) -> "Ensemble": ...
     def __getitem__(self, index: int | slice) -> "nn.Module | Ensemble":
         if isinstance(index, slice):
-            return Ensemble(self._members[index], self.normalize)
+            return self._part(self._members[index])
         return self._members[index]
+
+    def _part(self, members: list[nn.Module]) -> "Ensemble":
+        part = Ensemble(members, self.normalize)
+        part.inputs, part.notes = self.inputs, dict(self.notes)
+        if part.notes and len(members) < len(self):
+            part.notes["Part"] = f"{len(members)} of the {len(self)} members of which this is said"
+        return part
 
     def __iter__(self) -> Iterator[nn.Module]:
         return iter(self._members)
@@ -138,25 +146,32 @@ class Ensemble:
         """Return how uncertain the ensemble is about each of n inputs, and why."""
         return Uncertainty.of(self.predict_proba(x, batch_size))
 
-    def export_onnx(self, path: str | Path, example: Any) -> None:
+    def export_onnx(self, path: str | Path, example: Any = None) -> None:
         """Write the ensemble as one ONNX graph, for any length of batch; see `greedy_ensembles.export`.
 
         Args:
             path: the file to write, or to replace. Weights of more than 2 GB go into a second file beside it.
             example: a batch of at least one input as `predict_proba` takes it, a tensor or array: the graph takes
-                inputs of its shape and type.
+                inputs of its shape and type. None: those that the ensemble was trained on.
 
         The graph's input is ``x``, its outputs are ``probabilities`` (the members' mean), ``epistemic``, ``aleatoric``
         and ``total``. This needs the extra ``greedy-ensembles[onnx]``.
         """
-        export.export_onnx(self, self.normalize, path, example)
+        export.export_onnx(self, self.normalize, path, self._example(example))
 
-    def export_torch(self, path: str | Path, example: Any) -> None:
+    def export_torch(self, path: str | Path, example: Any = None) -> None:
         """Write the same graph as `export_onnx` as a program (.pt2) for PyTorch alone.
 
         ``torch.export.load(path).module()`` returns a callable from a batch to a dict of the outputs.
         """
-        export.export_torch(self, self.normalize, path, example)
+        export.export_torch(self, self.normalize, path, self._example(example))
+
+    def _example(self, given: Any) -> Any:
+        if given is not None:
+            return given
+        if self.inputs is None:
+            raise ValueError("example must be a batch of inputs: what this ensemble was trained on is not known")
+        return self.inputs.example()
 
     def save(self, folder: str | Path, notes: Mapping[str, object] | None = None) -> None:
         """Write the ensemble to a new folder: all of it, or nothing.
@@ -173,18 +188,25 @@ class Ensemble:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            self._write(unfinished / folder.name, {**self.notes, **(notes or {})})
+            told = {**self.notes, **(notes or {})}
+            self._write(unfinished / folder.name, {str(title): str(value) for title, value in told.items()})
             (unfinished / folder.name).replace(folder)
         finally:
             shutil.rmtree(unfinished)
 
-    def _write(self, folder: Path, notes: Mapping[str, object]) -> None:
+    def _write(self, folder: Path, notes: Mapping[str, str]) -> None:
         seals = []
         for number, member in enumerate(self, start=1):
             weights = weights_file(folder, number)
             weights.parent.mkdir(parents=True)
             seals.append(storage.write_tensors(weights, member.state_dict()))
-        content = {"format": storage.FORMAT, "members": seals, "normalize": self.normalize}
+        content = {
+            "format": storage.FORMAT,
+            "members": seals,
+            "normalize": self.normalize,
+            "inputs": None if self.inputs is None else self.inputs.to_json(),
+            "notes": notes,
+        }
         storage.write_json(folder / "ensemble.json", content)
         storage.write_bytes(folder / "README.md", [model_card(self, self.normalize, notes).encode()])
 
@@ -200,22 +222,44 @@ class Ensemble:
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
         storage.check_contained(folder)
-        seals, normalize = _read_description(folder / "ensemble.json")
+        content = _read_description(folder / "ensemble.json")
         members = [
             load_member(weights_file(folder, number), seal, make_model, device)
-            for number, seal in enumerate(seals, start=1)
+            for number, seal in enumerate(content.members, start=1)
         ]
-        return cls(members, normalize)
+        ensemble = cls(members, content.normalize)
+        ensemble.inputs, ensemble.notes = content.inputs, dict(content.notes)
+        return ensemble
 
 
-def _read_description(path: Path) -> tuple[list[str], Normalize | None]:
-    """Return the members' checksums and the normalisation that ensemble.json holds."""
+class _Description(NamedTuple):
+    """What ensemble.json holds."""
+
+    members: list[str]  #: their checksums
+    normalize: Normalize | None
+    inputs: InputForm | None
+    notes: dict[str, str]
+
+
+def _read_description(path: Path) -> _Description:
     content = storage.read_json(path)
     check_format(path, content)
-    seals = content.get("members")
+    seals: Any = content.get("members")
     proper = isinstance(seals, list) and len(seals) > 0 and all(isinstance(seal, str) for seal in seals)
     storage.require(proper, path, "its 'members' are not a list of checksums")
-    return seals, read_normalize(path, content.get("normalize"))  # type: ignore[return-value]
+    notes: Any = content.get("notes", {})  # which older folders do not have
+    proper = isinstance(notes, dict) and all(isinstance(value, str) for value in notes.values())
+    storage.require(proper, path, "its 'notes' are not texts by title")
+    return _Description(seals, read_normalize(path, content.get("normalize")), read_inputs(path, content), notes)
+
+
+def read_inputs(path: Path, content: Mapping[str, Any]) -> InputForm | None:
+    """Return what a file says of inputs, if it does, or refuse the file."""
+    value = content.get("inputs")  # which older folders do not have
+    try:
+        return None if value is None else InputForm.from_json(value)
+    except ValueError as error:
+        raise storage.damaged(path, str(error)) from None
 
 
 def read_normalize(path: Path, value: Any) -> Normalize | None:

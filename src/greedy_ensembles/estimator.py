@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from greedy_ensembles.ensemble import Ensemble, ModelFactory, Uncertainty
+from greedy_ensembles.inputs import InputForm
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.models import MLP
 from greedy_ensembles.training import Recipe, SplitError, fit
@@ -121,6 +122,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             members = train(validation=0)
         # Standardising becomes a part of the ensemble, so that it takes plain tables when it is saved or exported too.
         self.ensemble_ = Ensemble(members, normalize=(scaler.mean_, scaler.scale_))
+        self.ensemble_.inputs = InputForm((X.shape[1],), torch.float64)
+        self.ensemble_.notes = {**members.notes, "Data": f"a table of {X.shape[0]:,} rows and {X.shape[1]:,} columns"}
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,7 +180,9 @@ def _on_cpu(ensemble: Ensemble) -> Ensemble:
     for member in ensemble:
         there = all(tensor.device.type == "cpu" for tensor in (*member.parameters(), *member.buffers()))
         members.append(member if there else copy.deepcopy(member).to("cpu"))
-    return Ensemble(members, ensemble.normalize)
+    moved = Ensemble(members, ensemble.normalize)
+    moved.inputs, moved.notes = ensemble.inputs, dict(ensemble.notes)
+    return moved
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ of other types, such as tokens, go to the model as they are.
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,47 @@ from torch import Tensor, nn
 
 #: Means and standard deviations, one for all dimensions or one for each channel (dimension 1 of a batch).
 Normalize = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+_TYPES = {
+    name: getattr(torch, name)
+    for name in (
+        *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "bfloat16", "float32", "float64", "bool"),
+    )
+}
+_MOST = 1 << 28  # values of one input that a file may name: far more than any has, far less than memory
+
+
+class InputForm(NamedTuple):
+    """Shape and type of one input, as training or prediction takes it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def example(self) -> Tensor:
+        """Return a batch of one input that is nothing."""
+        return torch.zeros(1, *self.shape, dtype=self.dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON.
+
+        >>> InputForm((3, 32, 32), torch.uint8).to_json()
+        {'shape': [3, 32, 32], 'type': 'uint8'}
+        """
+        return {"shape": list(self.shape), "type": str(self.dtype).removeprefix("torch.")}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "InputForm":
+        """Return what `to_json` wrote, or refuse it."""
+        shape, kind = (value.get("shape"), value.get("type")) if isinstance(value, dict) else (None, None)
+        if not (isinstance(shape, list) and shape and all(type(side) is int and side > 0 for side in shape)):
+            raise ValueError("its 'inputs' have no 'shape' of whole numbers above 0")
+        if math.prod(shape) > _MOST:
+            raise ValueError(f"its 'inputs' have {math.prod(shape):,} values each, which no input has")
+        if not (isinstance(kind, str) and kind in _TYPES):
+            raise ValueError(f"its 'inputs' have none of the types {', '.join(_TYPES)}")
+        return cls(tuple(shape), _TYPES[kind])
 
 
 def as_normalize(value: Any) -> Normalize | None:

@@ -9,7 +9,8 @@ DataFolder = Annotated[
     Path | None, typer.Option("--root", help="The data folder; default: GREEDY_ENSEMBLES_DATA, else a cache folder.")
 ]
 OwnModel = Annotated[
-    str | None, typer.Option("--model", help="package:function, for runs that were trained with such a model.")
+    str | None,
+    typer.Option("--model", help="package:function, for runs of a model of your own."),
 ]
 Device = Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")]
 BatchSize = Annotated[

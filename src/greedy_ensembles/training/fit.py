@@ -9,6 +9,7 @@ import torch
 
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.inputs import InputForm
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.configuration import describe, describe_data, provenance
 from greedy_ensembles.training.events import Callback, Epoch
@@ -119,6 +120,7 @@ def fit(
             interruption.add_note(_how_to_go_on(last, run_dir))
             raise
         ensemble = store.ensemble(problem.normalize)
+        ensemble.inputs = InputForm(tuple(problem.examples.shape), problem.examples.dtype)
         ensemble.notes.update(training_notes(problem.configuration, describe_data(data), store.facts()))
         return ensemble
 
@@ -130,6 +132,7 @@ def _store(problem: Problem, run_dir: str | Path | None, data: Any) -> Iterator[
         return
     information = {
         "members_at_once": group_size(problem),
+        "inputs": InputForm(tuple(problem.examples.shape), problem.examples.dtype).to_json(),
         "model": describe(problem.make_model),
         "data": describe_data(data),
         **provenance(problem.device),

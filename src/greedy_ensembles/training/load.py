@@ -1,7 +1,7 @@
 """Reading a run folder: what was asked, what happened, and the ensemble that came of it."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from greedy_ensembles import models
-from greedy_ensembles.ensemble import Ensemble, ModelFactory, weights_file
+from greedy_ensembles.ensemble import Ensemble, ModelFactory, read_inputs, weights_file
 from greedy_ensembles.storage import FolderError, check_contained, damaged, require
 from greedy_ensembles.training.notes import training_notes
 from greedy_ensembles.training.run_folder import read_history, read_members, read_run, read_weights
@@ -58,6 +58,7 @@ class Run:
             _check_size(make_model, self.folder)
         members = read_weights(self.folder, make_model, self.device)
         ensemble = Ensemble(members, self.configuration["recipe"].get("normalize"))
+        ensemble.inputs = read_inputs(self.folder / "run.json", self.information)
         with suppress(KeyError, TypeError, ValueError):  # a folder from elsewhere may say what it likes
             ensemble.notes.update(training_notes(self.configuration, self.information.get("data"), self.members))
         return ensemble
@@ -78,6 +79,12 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
         for number, facts in enumerate(members, start=1)
     ]
     return Run(folder, read_run(folder), members, histories, make_model, device)
+
+
+def load_any(folder: str | Path, own: ModelFactory | None, device: torch.device | str = "cpu") -> Run:
+    """Read a run of one of `ge.models` as it describes itself, and one of another model by `own`, its factory."""
+    run = load_run(folder, None, device)
+    return run if _known_model(run.information.get("model")) else replace(run, make_model=own)
 
 
 def _known_model(description: Any) -> ModelFactory | None:

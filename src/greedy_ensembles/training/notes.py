@@ -9,12 +9,16 @@ def training_notes(
 ) -> dict[str, str]:
     """Return lines by title, from a run's configuration, its data as `describe_data` has it, and its members' facts."""
     notes = {"Data": _data(data), "Training": _training(configuration)}
+    before = sum(member.get("origin") == "earlier" for member in members)
+    if before:
+        notes["Training"] += f"; {before} of the members were there before, from elsewhere"
     accuracies = [found for member in members if (found := member.get("validation_accuracy")) is not None]
     if accuracies:
         low, high = min(accuracies), max(accuracies)
         each = f"{low:.2%}" if low == high else f"{low:.2%} to {high:.2%}"
         share = float(configuration["validation"])
-        notes["Validation accuracy"] = f"{each} a member, on {share:.0%} of the examples, held out"
+        whom = "a member that was trained here" if before else "a member"
+        notes["Validation accuracy"] = f"{each} {whom}, on {share:.0%} of the examples, held out"
     return notes
 
 
