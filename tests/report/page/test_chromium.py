@@ -1,8 +1,14 @@
 """The page in a real browser, in both themes and on a phone: no complaints, what moves moves, all text is readable."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+import torch
+from typer.testing import CliRunner
 
+import greedy_ensembles as ge
+from greedy_ensembles.cli.commands import app
 from greedy_ensembles.report.page import write_page
 from greedy_ensembles.report.page.charts import line_chart, radar
 from greedy_ensembles.report.page.pictures import coloured
@@ -96,6 +102,24 @@ def test_no_complaints_no_requests_and_nothing_wider_than_the_window(browser, pa
     assert browser.requests == []
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     assert browser.run("[...document.images].every((image) => image.naturalWidth > 0)")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_page_that_the_command_wrote(browser, tmp_path, dark):
+    """Two runs on points of a plane: curves, and a map with a slider over lambda_M."""
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    for strength in (1.0, 10.0):
+        options = {"strength": strength, "recipe": ge.Recipe(epochs=2), "device": "cpu", "progress": False}
+        make_model = partial(ge.models.MLP, 2, hidden=(8,))
+        ge.fit(make_model, (x, (x[:, 0] > 0).long()), size=2, run_dir=tmp_path / f"{strength}", **options)
+    runs = [str(tmp_path / name) for name in ("1.0", "10.0")]
+    done = CliRunner().invoke(app, ["report", *runs, "--out", str(tmp_path / "page.html"), "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    browser.open(tmp_path / "page.html", width=400, dark=dark)
+    assert browser.complaints == browser.requests == []
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    assert [(text, round(ratio, 2)) for text, ratio in browser.run(CONTRAST) if ratio < 4.5] == []
+    assert browser.run("document.querySelectorAll('input[type=range]').length") == 1
 
 
 def test_the_pages_policy_stops_what_is_not_its_own_and_complaints_are_heard(browser, page):
