@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 RESULTS = Path(__file__).parents[1] / "results"
-_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]*)\)")
+_LINK = re.compile(r"```.*?```|`[^`\n]*`|(!?)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)?\)", flags=re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -21,18 +21,17 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> str:
-    """Point links to where things are in the site, and leave the text of those that lead out of it."""
-    folder = dirname(page.file.src_uri)
+    """Point links to where things are in the site, and leave the text of those to other files of the project."""
+    folder, source = dirname(page.file.src_uri), Path(page.file.abs_src_path or "").parent
 
     def moved(link: re.Match[str]) -> str:
-        picture, text, target = link.groups()
-        path, mark, anchor = target.partition("#")
-        if "://" in target or not path:
+        picture, text, path, anchor = link.groups()
+        if path is None:  # it is code
             return link.group(0)
         place = normpath(join(folder, path)).removeprefix("../")  # in the project, results lie beside the documents
         found = files.get_file_from_path(place)
-        if found is None or not found.inclusion.is_included():
-            return text
-        return f"{picture}[{text}]({relpath(place, folder or '.')}{mark}{anchor})"
+        if found is not None and found.inclusion.is_included():
+            return f"{picture}[{text}]({relpath(place, folder or '.')}{anchor or ''})"
+        return text if (source / path).exists() else link.group(0)  # what is nowhere is left to be complained of
 
     return _LINK.sub(moved, markdown)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.cli.commands import app
+from greedy_ensembles.training import Run
 
 MODEL = """
 from torch import nn
@@ -107,11 +108,15 @@ def test_a_broken_picture_is_named_and_the_others_are_predicted(home):
     assert not (home / "known" / "calibration.json").exists()
 
 
-def test_a_saved_ensemble_needs_a_model_and_a_shape(home):
+def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(home):
     own = ["--model", "predicted_model:make_mine"]
     import predicted_model
 
-    ge.load_run("own", predicted_model.make_mine).ensemble.save("saved")
+    ensemble = ge.load_run("own", predicted_model.make_mine).ensemble
+    ensemble.save("trained here")
+    done = invoke("predict", "trained here", "pictures", *own)  # which says what images are like
+    assert done.exit_code == 0, done.output
+    ge.Ensemble.from_members(ensemble).save("saved")
     assert "does not name its model" in invoke("predict", "saved", "pictures").output
     done = invoke("predict", "saved", "pictures", *own)
     assert done.exit_code == 1
@@ -153,7 +158,9 @@ def test_mistakes_are_one_line(home, arguments, message):
 
 
 def test_a_run_that_does_not_know_its_images_asks_for_its_data(home, monkeypatch):
-    monkeypatch.setattr(RunFacts, "image_shape", None)  # which runs of older versions do not have
+    monkeypatch.setattr(RunFacts, "image_shape", None)  # as in runs of older versions
+    unknown = ge.Ensemble.from_members(ge.load_run("known").ensemble)
+    monkeypatch.setattr(Run, "ensemble", unknown)
     done = invoke("predict", "known", "pictures", "--root", "nowhere")
     assert done.exit_code == 1
     assert "mnist is not in the data folder (--root)" in done.output

@@ -185,7 +185,7 @@ def test_the_example_of_an_own_loop_is_short_and_its_method_works(capsys):
 
 
 def test_links_in_the_documents_lead_somewhere():
-    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("results/*/*.md")]
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("results/**/*.md")]
     assert len(documents) > 5
     for document in documents:
         for target in re.findall(r"\]\(([^)#\s]+)\)", document.read_text()):

@@ -183,6 +183,29 @@ class Embedding(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Embedding(9, 3), nn.Flatten(), nn.Linear(12, 2))
 
 
+class Bag(torch.utils.data.Dataset):
+    """Inputs that are single numbers, whose form no file can name."""
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return torch.tensor(index % 9), index % 2
+
+
+class OfNumbers(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Embedding(9, 2))
+
+
+def test_inputs_that_cannot_be_named_are_not_known(tmp_path):
+    options = {"method": "deep", "recipe": ge.Recipe(epochs=1), "device": "cpu", "progress": False}
+    trained = ge.fit(OfNumbers, Bag(), size=2, run_dir=tmp_path / "run", **options)
+    trained.save(tmp_path / "saved")
+    assert ge.Ensemble.load(tmp_path / "saved", OfNumbers).inputs is None
+    assert ge.load_run(tmp_path / "run", OfNumbers).ensemble.inputs is None
+
+
 def test_members_from_elsewhere_need_an_example(tmp_path):
     with pytest.raises(ValueError, match="example must be a batch of inputs: what this ensemble was trained on is not"):
         ge.Ensemble.from_members([table()]).export_torch(tmp_path / "e.pt2")
@@ -207,7 +230,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_no_file(tmp_path):
         ensemble.export_torch(tmp_path / "e.pt2", "x")
     with pytest.raises(ValueError, match=r"path must be that of a file, but .* is a folder"):
         ensemble.export_torch(tmp_path, example)
-    message = r"the members cannot take inputs of shape \(5,\) and type torch.float32, as in example: mat1 and mat2"
+    message = r"the members cannot take inputs of shape \(5,\) and type torch.float32: mat1 and mat2"
     with pytest.raises(ValueError, match=message):
         ensemble.export_torch(tmp_path / "e.pt2", torch.zeros(1, 5))
     with pytest.raises(ValueError, match=r"torch\.export cannot make a graph of the members: Could not guard on data"):

@@ -46,15 +46,22 @@ class Ensemble:
     in training (after `normalize`); ``e[:3]`` is an ensemble of the first three.
     """
 
+    inputs: InputForm | None = None  #: what one input looks like, if that is known
+
     def __init__(
-        self, members: Iterable[nn.Module], normalize: Sequence[float | Sequence[float]] | None = None
+        self,
+        members: Iterable[nn.Module],
+        normalize: Sequence[float | Sequence[float]] | None = None,
+        *,
+        inputs: InputForm | None = None,
+        notes: Mapping[str, object] | None = None,
     ) -> None:
         if isinstance(members, nn.Module):
             raise TypeError("members must be a list of models, not one model")
         self._members = [member.eval() for member in members]
         self.normalize: Normalize | None = as_normalize(normalize)
-        self.notes: dict[str, object] = {}  #: what the training says of itself on the card that `save` writes
-        self.inputs: InputForm | None = None  #: what one input looks like, if that is known
+        self.notes = dict(notes or {})  #: what the training says of itself on the card that `save` writes
+        self.inputs = inputs
         self._captured: CapturedPrediction | None = None
         self._can_be_captured = True
         if not self._members:
@@ -80,11 +87,10 @@ class Ensemble:
         return self._members[index]
 
     def _part(self, members: list[nn.Module]) -> "Ensemble":
-        part = Ensemble(members, self.normalize)
-        part.inputs, part.notes = self.inputs, dict(self.notes)
-        if part.notes and len(members) < len(self):
-            part.notes["Part"] = f"{len(members)} of the {len(self)} members of which this is said"
-        return part
+        notes = dict(self.notes)
+        if notes and len(members) < len(self):
+            notes["Part"] = f"{len(members)} of the members of which this is said"
+        return Ensemble(members, self.normalize, inputs=self.inputs, notes=notes)
 
     def __iter__(self) -> Iterator[nn.Module]:
         return iter(self._members)
@@ -227,9 +233,7 @@ class Ensemble:
             load_member(weights_file(folder, number), seal, make_model, device)
             for number, seal in enumerate(content.members, start=1)
         ]
-        ensemble = cls(members, content.normalize)
-        ensemble.inputs, ensemble.notes = content.inputs, dict(content.notes)
-        return ensemble
+        return cls(members, content.normalize, inputs=content.inputs, notes=content.notes)
 
 
 class _Description(NamedTuple):

@@ -121,9 +121,12 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             warnings.warn(f"no validation split, so each member's last epoch is kept: {error}", stacklevel=2)
             members = train(validation=0)
         # Standardising becomes a part of the ensemble, so that it takes plain tables when it is saved or exported too.
-        self.ensemble_ = Ensemble(members, normalize=(scaler.mean_, scaler.scale_))
-        self.ensemble_.inputs = InputForm((X.shape[1],), torch.float64)
-        self.ensemble_.notes = {**members.notes, "Data": f"a table of {X.shape[0]:,} rows and {X.shape[1]:,} columns"}
+        self.ensemble_ = Ensemble(
+            members,
+            normalize=(scaler.mean_, scaler.scale_),
+            inputs=InputForm((X.shape[1],), torch.float64),
+            notes={**members.notes, "Data": f"a table of {X.shape[0]:,} rows and {X.shape[1]:,} columns"},
+        )
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -180,9 +183,7 @@ def _on_cpu(ensemble: Ensemble) -> Ensemble:
     for member in ensemble:
         there = all(tensor.device.type == "cpu" for tensor in (*member.parameters(), *member.buffers()))
         members.append(member if there else copy.deepcopy(member).to("cpu"))
-    moved = Ensemble(members, ensemble.normalize)
-    moved.inputs, moved.notes = ensemble.inputs, dict(ensemble.notes)
-    return moved
+    return Ensemble(members, ensemble.normalize, inputs=ensemble.inputs, notes=ensemble.notes)
 
 
 @dataclass(frozen=True)

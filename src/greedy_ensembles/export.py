@@ -82,7 +82,7 @@ def _program(members: Iterable[nn.Module], normalize: Normalize | None, example:
             graph(inputs)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         kind = f"inputs of shape {tuple(inputs.shape[1:])} and type {inputs.dtype}"
-        raise ValueError(f"the members cannot take {kind}, as in example: {_first_line(error)}") from error
+        raise ValueError(f"the members cannot take {kind}: {_first_line(error)}") from error
     try:
         return torch.export.export(graph, (inputs,), dynamic_shapes=_any_length())
     except Exception as error:  # models are the user's own, and fail in ways of their own

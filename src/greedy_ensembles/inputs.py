@@ -6,6 +6,7 @@ of other types, such as tokens, go to the model as they are.
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,16 +46,21 @@ class InputForm(NamedTuple):
         return {"shape": list(self.shape), "type": str(self.dtype).removeprefix("torch.")}
 
     @classmethod
+    def of(cls, shape: Sequence[int], dtype: torch.dtype) -> "InputForm | None":
+        """Return the form of an input, None where files cannot name it: single numbers, and types that are rare."""
+        named = dtype in _TYPES.values() and len(shape) > 0 and 0 < math.prod(shape) <= _MOST
+        return cls(tuple(shape), dtype) if named else None
+
+    @classmethod
     def from_json(cls, value: Any) -> "InputForm":
         """Return what `to_json` wrote, or refuse it."""
         shape, kind = (value.get("shape"), value.get("type")) if isinstance(value, dict) else (None, None)
-        if not (isinstance(shape, list) and shape and all(type(side) is int and side > 0 for side in shape)):
+        if not (isinstance(shape, list) and all(type(side) is int and side > 0 for side in shape)):
             raise ValueError("its 'inputs' have no 'shape' of whole numbers above 0")
-        if math.prod(shape) > _MOST:
-            raise ValueError(f"its 'inputs' have {math.prod(shape):,} values each, which no input has")
-        if not (isinstance(kind, str) and kind in _TYPES):
-            raise ValueError(f"its 'inputs' have none of the types {', '.join(_TYPES)}")
-        return cls(tuple(shape), _TYPES[kind])
+        found = cls.of(shape, _TYPES[kind]) if isinstance(kind, str) and kind in _TYPES else None
+        if found is None:
+            raise ValueError("its 'inputs' are of no shape and type that inputs have")
+        return found
 
 
 def as_normalize(value: Any) -> Normalize | None:

@@ -8,10 +8,11 @@ from greedy_ensembles.training.configuration import describe
 
 @pytest.fixture
 def told(information):
-    def make(*, extended=None, dataset="mnist", model="PreResNet8", depth=8, strength=None, size=5, **changes):
+    def make(*, dataset="mnist", model="PreResNet8", depth=8, strength=None, size=5, **changes):
+        kept = {"extended_from": changes.pop("extended", None), "members_at_once": changes.pop("at_once", None)}
         recipe = describe(Recipe.paper(dataset, model, **changes.pop("recipe", {})))
         known = information(dataset=dataset, depth=depth, strength=strength, size=size, recipe=recipe, **changes)
-        return departures(RunFacts("x", {**known, "extended_from": extended}))
+        return departures(RunFacts("x", {**known, **kept}))
 
     return make
 
@@ -30,8 +31,8 @@ def test_fields_of_the_recipe_are_named_with_both_values(told):
 def test_schedules_matter_to_those_who_see_each_other(told):
     assert told(schedule="concurrent") == ""
     assert "schedule concurrent instead of sequential" in told(strength=0.1, schedule="concurrent")
-    pairs = told(strength=0.1, schedule="concurrent", recipe={"members_at_once": 2})
-    assert "schedule concurrent in groups of 2 instead of sequential" in pairs
+    assert "schedule concurrent in groups of 2 instead" in told(strength=0.1, schedule="concurrent", at_once=2)
+    assert "schedule concurrent instead" in told(strength=0.1, schedule="concurrent", at_once=5)
 
 
 def test_a_grown_ensemble(told):

@@ -63,7 +63,9 @@ def test_the_form_comes_from_the_run_or_else_from_the_data_set_if_that_is_there(
     subject = train()
     assert form_of(subject, tmp_path / "data") == Form((1, 28, 28), tuple("0123456789"))
     assert form_of(subject, tmp_path / "elsewhere") == Form((1, 28, 28))  # as run.json has it
-    monkeypatch.setattr(RunFacts, "image_shape", None)  # which runs of older versions do not have
+    subject.ensemble.inputs = None  # as in runs of older versions
+    assert form_of(subject, tmp_path / "elsewhere") == Form((1, 28, 28))
+    monkeypatch.setattr(RunFacts, "image_shape", None)  # of still older ones
     assert form_of(subject, tmp_path / "data").shape == (1, 28, 28)
     assert form_of(subject, tmp_path / "elsewhere") == Form()
 
@@ -109,7 +111,7 @@ def test_a_run_that_held_nothing_out_is_refused(train, tmp_path):
 def test_a_data_set_of_your_own_has_no_name_to_be_found_by(train, tmp_path):
     images = ge.data.load("mnist", "train", tmp_path / "data").replace(name="mine")
     subject = train(images)
-    assert form_of(subject, tmp_path / "data") == Form()
+    assert form_of(subject, tmp_path / "data") == Form((1, 28, 28))
     with pytest.raises(ValueError, match="does not name a data set"):
         calibrate(subject, root=tmp_path / "data")
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles import storage
 from greedy_ensembles.training import engines, memory, run_folder, schedule
 from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
 
@@ -190,22 +191,31 @@ def test_as_many_members_at_once_as_memory_holds(blobs, monkeypatch, count, less
     assert found == groups
 
 
-class TestTheSizeOfGroupsOfARun:
-    """It is decided once: members of other groups would become others."""
+class TestTheSizeOfGroups:
+    """It is decided once for the members that a run is asked for: in other groups they would become others."""
 
     @pytest.fixture
     def room_for(self, monkeypatch):
         """Let memory hold so many members."""
-        return lambda count: monkeypatch.setattr(memory, "_fitting", lambda problem: min(count, problem.size))
 
-    def stopped(self, blobs, folder):
+        def hold(count):
+            for module in (memory, schedule):
+                monkeypatch.setattr(module, "fitting_members", lambda problem: min(count, problem.size))
+
+        return hold
+
+    def stopped(self, blobs, folder, where=(1, 1), **options):
         def stop(event):
-            raise Stop
+            if (event.member, event.epoch) == where:
+                raise Stop
 
         with pytest.raises(Stop):
-            ge.fit(everything_random, blobs, size=6, run_dir=folder, callbacks=[stop], **CONCURRENT)
+            ge.fit(everything_random, blobs, size=6, run_dir=folder, callbacks=[stop], **{**CONCURRENT, **options})
 
-    def test_a_run_goes_on_with_the_groups_that_it_was_begun_with(self, blobs, tmp_path, room_for):
+    def kept(self, folder):
+        return json.loads((folder / "run.json").read_text()).get("members_at_once")
+
+    def test_a_run_goes_on_in_those_that_it_was_begun_with(self, blobs, tmp_path, room_for):
         room_for(2)
         whole = ge.fit(everything_random, blobs, size=6, **CONCURRENT)
         self.stopped(blobs, tmp_path)
@@ -214,29 +224,50 @@ class TestTheSizeOfGroupsOfARun:
         assert same(whole, resumed)
         assert not same(whole, ge.fit(everything_random, blobs, size=6, **CONCURRENT))  # in groups of four
 
-    def test_it_does_not_go_on_where_they_do_not_fit(self, blobs, tmp_path, room_for):
+    def test_it_does_not_go_on_where_the_next_group_does_not_fit(self, blobs, tmp_path, room_for):
         room_for(4)
         self.stopped(blobs, tmp_path)
-        room_for(2)
-        with pytest.raises(ValueError, match=r"begun with members_at_once = 4, but 2 of its members fit .* free some"):
+        room_for(3)
+        told = "this run goes on with 4 members together, and 3 fit into the memory that is free on cpu; free some"
+        with pytest.raises(ValueError, match=told):
             ge.fit(everything_random, blobs, size=6, run_dir=tmp_path, **CONCURRENT)
+
+    def test_what_is_left_may_need_less(self, blobs, tmp_path, room_for):
+        room_for(4)
+        self.stopped(blobs, tmp_path, where=(5, 1))  # of the second group, of two
+        room_for(2)
+        assert len(ge.fit(everything_random, blobs, size=6, run_dir=tmp_path, **CONCURRENT)) == 6
+        room_for(1)
+        assert len(ge.fit(everything_random, blobs, size=6, run_dir=tmp_path, **CONCURRENT)) == 6  # nothing is left
 
     def test_an_extension_is_in_groups_of_its_own(self, blobs, tmp_path, room_for):
         room_for(2)
         two = ge.fit(with_batchnorm, blobs, size=2, run_dir=tmp_path, **CONCURRENT)
         room_for(3)
         ge.fit(with_batchnorm, blobs, size=5, run_dir=tmp_path, **CONCURRENT)
-        assert json.loads((tmp_path / "run.json").read_text())["members_at_once"] == 3
+        assert self.kept(tmp_path) == 3
         other = ge.fit(with_batchnorm, blobs, size=5, earlier=two, **CONCURRENT)  # in a group of three
         assert same(other, ge.load_run(tmp_path, with_batchnorm).ensemble)
 
-    def test_more_than_fit_are_refused_before_anything_is_written(self, blobs, tmp_path, room_for):
+    def test_a_folder_that_does_not_say_is_told(self, blobs, tmp_path, room_for):
         room_for(2)
-        options = {**CONCURRENT, "recipe": ge.Recipe(epochs=2, batch_size=16, members_at_once=3)}
-        told = "members_at_once of the recipe is 3, but 2 of its members fit into the memory that is free on cpu; use"
-        with pytest.raises(ValueError, match=told):
-            ge.fit(with_batchnorm, blobs, size=6, run_dir=tmp_path / "run", **options)
-        assert not (tmp_path / "run").exists()
+        self.stopped(blobs, tmp_path)
+        run = storage.read_json(tmp_path / "run.json")
+        del run["members_at_once"]  # as older versions wrote it
+        storage.write_json(tmp_path / "run.json", run)
+        self.stopped(blobs, tmp_path, where=(3, 1))
+        assert self.kept(tmp_path) == 2
+
+    def test_more_than_fit_are_trained_in_smaller_groups_and_a_line_says_so(self, blobs, tmp_path, room_for):
+        room_for(2)
+        recipe = ge.Recipe(epochs=2, batch_size=16, augment=noise, members_at_once=4)
+        told = "members_at_once is 4, but 2 fit into the memory that is free on cpu; members are trained in groups of 2"
+        with pytest.warns(UserWarning, match=told):
+            self.stopped(blobs, tmp_path, recipe=recipe)
+        assert self.kept(tmp_path) == 2
+        room_for(6)
+        options = {**CONCURRENT, "recipe": recipe}
+        assert len(ge.fit(everything_random, blobs, size=6, run_dir=tmp_path, **options)) == 6
         assert len(ge.fit(with_batchnorm, blobs, size=2, **options)) == 2  # of which there are but two
 
 

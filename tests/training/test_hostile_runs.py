@@ -87,6 +87,22 @@ def test_run_json_with_fields_of_other_kinds_is_refused(run, changes):
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        *({"data": value} for value in (3, [1], "x", {"name": []}, {"name": "x", "images": "many"})),
+        *({"strength": value} for value in (10**400, "x", [1])),
+        {"validation": 10**400},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_what_a_run_says_of_itself_may_be_anything(run, changes):
+    """It is for people, on the card of its ensemble, and left out where it makes no sense."""
+    configuration = storage.read_json(run / "run.json")["configuration"]
+    forge(run / "run.json", **(changes if "data" in changes else {"configuration": {**configuration, **changes}}))
+    assert load(run).shape == (2, 3, 2)
+
+
+@pytest.mark.parametrize(
     "description",
     [
         None,

@@ -205,8 +205,11 @@ def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> 
 
 def _members_alone(method: Method) -> str:
     """Return how accurate members are by themselves: an ensemble can hide one that has learnt nothing."""
-    accuracies = [share for evaluation in method.evaluations for share in evaluation.in_domain.member_accuracies]
-    return f"members alone are right on {min(accuracies):.2%} to {max(accuracies):.2%}" if accuracies else ""
+    known = [evaluation.in_domain.member_accuracies for evaluation in method.evaluations]
+    if not all(known):
+        return ""
+    low, high = (f"{end(share for shares in known for share in shares):.2%}" for end in (min, max))
+    return f"members alone are right on {low}" + (f" to {high}" if high != low else "")
 
 
 def _said_once(texts: Mapping[str, str]) -> list[str]:

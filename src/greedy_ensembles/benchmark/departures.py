@@ -22,7 +22,7 @@ def departures(facts: RunFacts) -> str:
         if where not in _NO_MATTER
     ]
     if facts.strength and facts.configuration.get("schedule", "sequential") != "sequential":
-        groups = f" in groups of {at_once}" if (at_once := recipe.get("members_at_once")) else ""
+        groups = "" if facts.groups is None else f" in groups of {facts.groups}"
         found.append(f"schedule {facts.configuration['schedule']}{groups} instead of sequential")
     if facts.information.get("extended_from"):
         found.append("grown from fewer members")

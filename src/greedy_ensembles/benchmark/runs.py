@@ -16,7 +16,7 @@ import numpy as np
 from greedy_ensembles.benchmark.paper import Setting
 
 #: What is kept of run.json when predictions travel.
-KEPT = ("size", "configuration", "model", "data", "extended_from")
+KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
 _LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
 _EXPECTED = {"method", "strength", "weighting", "distance", "size"}  # what runs are put side by side for
 
@@ -103,12 +103,19 @@ class RunFacts:
         return "predicted on a GPU with products in TF32" if self.information.get("judged_in") == "tf32" else ""
 
     @property
+    def groups(self) -> int | None:
+        """How many members trained together, where that was some of them and they could see each other."""
+        count = self.information.get("members_at_once")
+        alone = not self.strength or self.configuration.get("schedule", "sequential") == "sequential"
+        return None if alone or not isinstance(count, int) or count >= self.size else count
+
+    @property
     def but_the_seed(self) -> dict[str, Any]:
         """All that repetitions of the run have in common."""
         kept = {key: self.information.get(key) for key in ("size", "extended_from")}
         configuration = {key: value for key, value in self.configuration.items() if key != "seed"}
         # configuration["model"] has the shapes of parameters; what made them is the better name for a difference.
-        return {**kept, "factory": self.information["model"], **configuration}
+        return {**kept, "groups of": self.groups, "factory": self.information["model"], **configuration}
 
     @property
     def setting(self) -> Setting | None:

@@ -21,8 +21,7 @@ from greedy_ensembles.checks import check_choice
 from greedy_ensembles.data import ImageSet, load
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.training import Run
-from greedy_ensembles.training.load import load_any
+from greedy_ensembles.training import Run, load_run
 
 #: From an ensemble, an image set and a run's folder to what the members say of it.
 Predict = Callable[[Ensemble, ImageSet, Path], Predictions]
@@ -201,7 +200,7 @@ def _spelled(source: Source) -> str:
 
 def open_run(folder: Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
     """Return a run whose members are all there, or refuse it."""
-    run = load_any(folder, make_model, device)
+    run = load_run(folder, device=device).completed_by(make_model)
     if not run.finished:
         raise ValueError(f"{folder} has {len(run.members)} of {run.size} members; train the others first")
     return run

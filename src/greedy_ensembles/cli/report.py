@@ -40,7 +40,7 @@ def report(
     """Write a page about runs: what was trained, curves, tables, pictures. It is one file, and needs no network."""
     from greedy_ensembles.experiments.two_moons import known_points
     from greedy_ensembles.report.page import Findings, build_page, dataset_of, write_page
-    from greedy_ensembles.training.load import load_any
+    from greedy_ensembles.training import load_run
     from greedy_ensembles.training.problem import as_device
 
     check_there(runs)
@@ -48,7 +48,7 @@ def report(
     make_model, where = None if model is None else imported(model), as_device(device)
     if len(set(runs)) < len(runs):
         raise ValueError(f"{next(path for path in runs if runs.count(path) > 1)} is named twice")
-    loaded = [load_any(path, make_model, where) for path in runs]
+    loaded = [load_run(path, device=where).completed_by(make_model) for path in runs]
     by_dataset: dict[str, list[Run]] = {}
     for run in loaded:
         by_dataset.setdefault(dataset_of(run), []).append(run)

@@ -1,7 +1,8 @@
 """The form in which an ensemble takes inputs, and the names of its classes, as far as they are known.
 
-A run folder holds the name of an image set, whose files have both, and of the shape no more than what its p* tells. A
-calibration keeps them beside the weights, so that a calibrated run predicts on a machine that has no data set.
+Folders say what inputs look like (those of older versions no more than what p* tells), and a run names its image set,
+whose files have the classes. A calibration keeps both beside the weights, so that a calibrated run predicts where there
+is no data set.
 """
 
 import re
@@ -9,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from greedy_ensembles.data import SETS, data_root, load
 from greedy_ensembles.data.image_set import check_channels
 from greedy_ensembles.data.registry import find
+from greedy_ensembles.inputs import InputForm
 from greedy_ensembles.screening.subject import Subject
 
 Shape = tuple[int, int, int]
@@ -42,16 +45,24 @@ class Form:
 
 
 def form_of(subject: Subject, root: str | Path | None = None) -> Form:
-    """Return what is known of a run's images: their shape from its p*, else from its data set if that is there."""
-    name = trained_on(subject)
+    """Return what is known of the images: their shape from the folder, else from the data set if that is there."""
+    name, shape = trained_on(subject), _shape(subject.ensemble.inputs)
     if name is None or subject.facts is None:
-        return Form()
-    shape = subject.facts.image_shape
+        return Form(shape)
+    shape = shape or subject.facts.image_shape
     splits = [split for split in SETS[name].counts if find(SETS[name], split, data_root(root))]
     if not splits:
         return Form(shape)
     images = load(name, min(splits), root)  # test before train: it is smaller
     return Form.of_images(images.images, images.classes) if shape is None else Form(shape, images.classes)
+
+
+def _shape(inputs: InputForm | None) -> Shape | None:
+    """Return the shape of inputs that pictures can be made into: square images of bytes."""
+    if inputs is None or inputs.dtype != torch.uint8 or len(inputs.shape) != 3:
+        return None
+    channels, height, width = inputs.shape
+    return (channels, height, width) if channels in (1, 3) and height == width <= _LARGEST else None
 
 
 def trained_on(subject: Subject) -> str | None:

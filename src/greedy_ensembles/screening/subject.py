@@ -20,7 +20,7 @@ class Subject:
     folder: Path
     ensemble: Ensemble
     weights: str  #: SHA-256 of the checksums of all members: others after any change, or with more members
-    facts: RunFacts | None  #: None for a saved ensemble, which does not say what it was trained on
+    facts: RunFacts | None  #: None for a saved ensemble, which names no data set
 
 
 def open_subject(folder: Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Subject:

@@ -9,7 +9,6 @@ import torch
 
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import InputForm
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.configuration import describe, describe_data, provenance
 from greedy_ensembles.training.events import Callback, Epoch
@@ -20,7 +19,7 @@ from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.progress import ProgressBars
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.run_folder import open_run_folder
-from greedy_ensembles.training.schedule import SCHEDULES, group_size, train
+from greedy_ensembles.training.schedule import SCHEDULES, train
 from greedy_ensembles.training.seeds import preserved_generators
 from greedy_ensembles.training.store import MemoryStore, Store
 
@@ -120,7 +119,7 @@ def fit(
             interruption.add_note(_how_to_go_on(last, run_dir))
             raise
         ensemble = store.ensemble(problem.normalize)
-        ensemble.inputs = InputForm(tuple(problem.examples.shape), problem.examples.dtype)
+        ensemble.inputs = problem.input_form
         ensemble.notes.update(training_notes(problem.configuration, describe_data(data), store.facts()))
         return ensemble
 
@@ -131,8 +130,7 @@ def _store(problem: Problem, run_dir: str | Path | None, data: Any) -> Iterator[
         yield MemoryStore()
         return
     information = {
-        "members_at_once": group_size(problem),
-        "inputs": InputForm(tuple(problem.examples.shape), problem.examples.dtype).to_json(),
+        "inputs": None if problem.input_form is None else problem.input_form.to_json(),
         "model": describe(problem.make_model),
         "data": describe_data(data),
         **provenance(problem.device),

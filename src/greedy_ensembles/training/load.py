@@ -57,11 +57,18 @@ class Run:
         if self.make_model is None:
             _check_size(make_model, self.folder)
         members = read_weights(self.folder, make_model, self.device)
-        ensemble = Ensemble(members, self.configuration["recipe"].get("normalize"))
-        ensemble.inputs = read_inputs(self.folder / "run.json", self.information)
-        with suppress(KeyError, TypeError, ValueError):  # a folder from elsewhere may say what it likes
-            ensemble.notes.update(training_notes(self.configuration, self.information.get("data"), self.members))
-        return ensemble
+        inputs = read_inputs(self.folder / "run.json", self.information)
+        notes: dict[str, str] = {}
+        # A folder from elsewhere may say what it likes.
+        with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            notes = training_notes(self.configuration, self.information.get("data"), self.members)
+        return Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)
+
+    def completed_by(self, make_model: ModelFactory | None) -> "Run":
+        """Return the run with this factory where it does not say itself what all of its members are."""
+        known = _known_model(self.information.get("model")) is not None
+        elsewhere = any(member.get("origin") == "earlier" for member in self.members)
+        return self if known and not elsewhere else replace(self, make_model=make_model)
 
 
 def load_run(folder: str | Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
@@ -79,12 +86,6 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
         for number, facts in enumerate(members, start=1)
     ]
     return Run(folder, read_run(folder), members, histories, make_model, device)
-
-
-def load_any(folder: str | Path, own: ModelFactory | None, device: torch.device | str = "cpu") -> Run:
-    """Read a run of one of `ge.models` as it describes itself, and one of another model by `own`, its factory."""
-    run = load_run(folder, None, device)
-    return run if _known_model(run.information.get("model")) else replace(run, make_model=own)
 
 
 def _known_model(description: Any) -> ModelFactory | None:

@@ -1,6 +1,7 @@
 """Whether a training fits into memory, and how many members at once, known before it starts."""
 
 import math
+import warnings
 
 from greedy_ensembles.method import Bank
 from greedy_ensembles.training.free_memory import available_memory, gib
@@ -36,23 +37,20 @@ def check_memory(problem: Problem) -> None:
         )
 
 
-def members_at_once(problem: Problem, chosen: int | None = None) -> int:
-    """Return how many members to train together: as many as memory holds, or as many as were chosen, if it holds them.
-
-    chosen : by whom the run was begun; None: by the recipe, if by anyone.
-    """
-    fitting = _fitting(problem)
-    wanted = min(chosen or problem.recipe.members_at_once or fitting, problem.size)
-    if wanted > fitting:
-        source = "members_at_once of the recipe is" if chosen is None else "this run was begun with members_at_once ="
-        raise ValueError(
-            f"{source} {wanted}, but {fitting} of its members fit into the memory that is free on {problem.device}; "
-            f"{'use less, or None for as many as fit' if chosen is None else 'free some, and go on then'}"
+def members_at_once(problem: Problem) -> int:
+    """Return how many members to train together: as many as memory holds, and no more than the recipe says."""
+    fitting, most = fitting_members(problem), problem.recipe.members_at_once
+    if most is not None and min(most, problem.size) > fitting:
+        warnings.warn(
+            f"members_at_once is {most}, but {fitting} fit into the memory that is free on {problem.device}; "
+            f"members are trained in groups of {fitting}",
+            stacklevel=2,
         )
-    return wanted
+    return min(most or fitting, fitting)
 
 
-def _fitting(problem: Problem) -> int:
+def fitting_members(problem: Problem) -> int:
+    """Return how many members memory holds at once, before p* and the bank are there."""
     available = available_memory(problem.device)
     if available is None:
         return problem.size

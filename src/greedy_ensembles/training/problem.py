@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import Normalize, dtype_of, to_model
+from greedy_ensembles.inputs import InputForm, Normalize, dtype_of, to_model
 from greedy_ensembles.method import METHODS, Coupling
 from greedy_ensembles.method.weighting import Gaussian, Weighting, moments
 from greedy_ensembles.training.configuration import describe, describe_model, describe_weighting
@@ -80,6 +80,11 @@ class Problem:
     def augment(self) -> Augmentation | None:
         """What training inputs go through."""
         return as_augmentation(self.recipe)
+
+    @property
+    def input_form(self) -> InputForm | None:
+        """What one input looks like, before it is brought into the form of the models."""
+        return InputForm.of(self.examples.shape, self.examples.dtype)
 
     def inputs(self, batch: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Return a batch as the models take it; those that came from elsewhere may be of another type."""

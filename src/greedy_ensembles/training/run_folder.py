@@ -46,8 +46,16 @@ class RunFolder:
         self.path, self._make_model, self._device, self._earlier = path, make_model, device, list(earlier)
         self._checkpoint = path / "checkpoint.safetensors"
         self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
-        self.members_at_once: int | None = read_run(path).get("members_at_once")
         self.finished = len(read_members(path))
+
+    @property
+    def members_at_once(self) -> int | None:
+        """How many members train together, if that was decided before."""
+        return read_run(self.path).get("members_at_once")
+
+    def keep_members_at_once(self, count: int) -> None:
+        """Keep how many members train together."""
+        storage.write_json(self.path / "run.json", {**read_run(self.path), "members_at_once": count})
 
     def rows(self) -> Iterator[Tensor]:
         """Return the bank rows of the finished members, one at a time."""
@@ -189,8 +197,8 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
             f"{path} is a finished run of size {planned}; it cannot become one of size {size}. Take "
             f"ge.load_run(...).ensemble[:{size}], or train in another run_dir"
         )
-    changes = {"size": size, "extended_from": [*run.get("extended_from", []), planned]}
-    storage.write_json(file, {**run, **changes, "members_at_once": information["members_at_once"]})
+    run.pop("members_at_once", None)  # of those that are there; it is decided anew for the others
+    storage.write_json(file, {**run, "size": size, "extended_from": [*run.get("extended_from", []), planned]})
 
 
 def read_run(path: Path) -> dict[str, Any]:
@@ -204,7 +212,7 @@ def read_run(path: Path) -> dict[str, Any]:
     proper = isinstance(configuration, dict) and isinstance(configuration.get("recipe"), dict)
     storage.require(proper, file, "its 'configuration' has no 'recipe'")
     storage.require(isinstance(run.get("extended_from", []), list), file, "its 'extended_from' is not a list")
-    at_once: Any = run.get("members_at_once", 1)  # which older folders do not say
+    at_once: Any = run.get("members_at_once", 1)  # which is not there before the first epoch, nor in older folders
     storage.require(type(at_once) is int and at_once > 0, file, "its 'members_at_once' is not a whole number above 0")
     read_normalize(file, configuration["recipe"].get("normalize"))
     return run

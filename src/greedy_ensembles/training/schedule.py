@@ -17,7 +17,7 @@ from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.engines import make_engine
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.memory import members_at_once
+from greedy_ensembles.training.memory import fitting_members, members_at_once
 from greedy_ensembles.training.outputs import outputs_on_set
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.step import Losses
@@ -26,11 +26,8 @@ from greedy_ensembles.training.weighting_set import WeightingSet
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 
-#: From a problem, and the size of groups that its run was begun with, if it was, to the size of a group.
-SCHEDULES: dict[str, Callable[[Problem, int | None], int]] = {
-    "sequential": lambda problem, begun: 1,
-    "concurrent": members_at_once,
-}
+#: From a problem to the size of a group.
+SCHEDULES: dict[str, Callable[[Problem], int]] = {"sequential": lambda problem: 1, "concurrent": members_at_once}
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -41,7 +38,7 @@ def train(problem: Problem, store: Store, notify: Notify) -> None:
     """Train the members that the store does not have yet."""
     if store.finished >= problem.size:
         return
-    at_once = group_size(problem, store.members_at_once)
+    at_once = _group_size(problem, store)
     weighting = None if problem.weighting is None else WeightingSet(problem, problem.weighting)
     if weighting is not None:
         for row in store.rows():
@@ -51,12 +48,25 @@ def train(problem: Problem, store: Store, notify: Notify) -> None:
         _train_group(_next_group(problem, store, at_once), problem, store, weighting, notify)
 
 
-def group_size(problem: Problem, begun: int | None = None) -> int:
-    """Return how many members train together, in a new run or in one that was begun with groups of some size.
+def _group_size(problem: Problem, store: Store) -> int:
+    """Return how many members train together, which is decided once for all that a run was asked for.
 
-    Which members are in a group changes what they become, so one size is kept for the whole of a run.
+    Who is in a group changes what its members become, so a run that was interrupted goes on in the same groups.
     """
-    return SCHEDULES[problem.configuration["schedule"]](problem, begun)
+    at_once = store.members_at_once
+    if at_once is None:
+        at_once = SCHEDULES[problem.configuration["schedule"]](problem)
+        store.keep_members_at_once(at_once)
+        return at_once
+    state = store.checkpoint()
+    left = problem.size - max(store.finished, len(problem.earlier or ()))
+    next_ones = min(at_once, left) if state is None else sum(m["number"] > store.finished for m in state["members"])
+    if next_ones > (fitting := fitting_members(problem)):
+        raise ValueError(
+            f"this run goes on with {next_ones} members together, and {fitting} fit into the memory that is free on "
+            f"{problem.device}; free some, and go on then"
+        )
+    return at_once
 
 
 def _next_group(problem: Problem, store: Store, at_once: int) -> list[Member]:

@@ -28,7 +28,11 @@ class Store(Protocol):
 
     @property
     def members_at_once(self) -> int | None:
-        """How many members train together, if a run was begun with that."""
+        """How many members train together, if that was decided before."""
+        ...
+
+    def keep_members_at_once(self, count: int) -> None:
+        """Keep how many members train together."""
         ...
 
     @property
@@ -81,6 +85,9 @@ class MemoryStore:
     def finished(self) -> int:
         """How many members are done."""
         return len(self._members)
+
+    def keep_members_at_once(self, count: int) -> None:
+        """Do nothing: it is decided anew in every run."""
 
     def rows(self) -> Iterable[Tensor]:
         """Return nothing: a run in memory starts without members."""

@@ -136,10 +136,10 @@ def test_the_curve_has_auc_of_both_kinds(shelf_with):
     figures = lambda job: {"areas": {"uniform": 1 / (1 + (job.case.strength or 0)), "dtd": 0.6, "omniglot": 0.7}}  # noqa: E731
     (gathered,) = gather(study, protocol, shelf_with(study, protocol, (), figures=figures))
     found = areas(gathered.section, gathered.comparison)
-    assert list(found) == ["AUC, mean of 1 synthetic", "AUC, mean of 2 natural"]
-    for strength, estimate in found["AUC, mean of 1 synthetic"].items():
+    assert list(found) == ["mean AUC, 1 synthetic sets", "mean AUC, 2 natural sets"]
+    for strength, estimate in found["mean AUC, 1 synthetic sets"].items():
         assert estimate.mean == 1 / (1 + (strength or 0))
-    assert [estimate.mean for estimate in found["AUC, mean of 2 natural"].values()] == pytest.approx([0.65] * 7)
+    assert [estimate.mean for estimate in found["mean AUC, 2 natural sets"].values()] == pytest.approx([0.65] * 7)
 
 
 def test_overhead_is_told_beside_the_papers(page, record_of):

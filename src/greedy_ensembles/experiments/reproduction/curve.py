@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from greedy_ensembles.benchmark import Comparison, Estimate, Trial
+from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate
 from greedy_ensembles.experiments.reproduction.study import Section
 
 
@@ -19,9 +19,12 @@ def areas(section: Section, comparison: Comparison) -> dict[str, dict[float | No
     """Return the mean AUC over synthetic and over natural sets, by strength, of the kinds that there are."""
     strengths = {section.label(case): case.strength for case in section.cases}
     found: dict[str, dict[float | None, Estimate]] = {}
-    for row in comparison.mean_rows:
-        if not row.set.endswith("sets"):
-            found.setdefault(f"AUC, {row.set}", {})[strengths[row.method]] = row.figures["auc"].ours
+    for kind in ("synthetic", "natural"):
+        if sets := len(comparison.first.of_kind(kind)):
+            found[f"mean AUC, {sets} {kind} sets"] = {
+                strengths[method.label]: estimate([each.mean("auc", kind) or 0.0 for each in method.evaluations])
+                for method in comparison.methods
+            }
     return found
 
 
