@@ -26,8 +26,7 @@ from greedy_ensembles.training.weighting_set import WeightingSet
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 
-#: From a problem to the size of a group.
-SCHEDULES: dict[str, Callable[[Problem], int]] = {"sequential": lambda problem: 1, "concurrent": members_at_once}
+SCHEDULES = ("sequential", "concurrent")
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -53,9 +52,11 @@ def _group_size(problem: Problem, store: Store) -> int:
 
     Who is in a group changes what its members become, so a run that was interrupted goes on in the same groups.
     """
+    if problem.configuration["schedule"] == "sequential":
+        return 1
     at_once = store.members_at_once
     if at_once is None:
-        at_once = SCHEDULES[problem.configuration["schedule"]](problem)
+        at_once = members_at_once(problem)
         store.keep_members_at_once(at_once)
         return at_once
     state = store.checkpoint()
