@@ -1,9 +1,10 @@
 import pickle
 
+import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.notes import training_notes
+from greedy_ensembles.training.notes import idle_members, training_notes
 
 CONFIGURATION = {"strength": 3.0, "schedule": "concurrent", "seed": 7, "validation": 0.1}
 
@@ -64,3 +65,51 @@ def test_the_card_of_an_estimator():
     notes = pickle.loads(pickle.dumps(fitted.fit(x, x[:, 0] > 0))).ensemble_.notes
     assert notes["Data"] == "a table of 40 rows and 3 columns"
     assert notes["Training"].startswith("greedy, lambda_M = 1")
+
+
+def of(*accuracies):
+    return [{"number": number, "validation_accuracy": share} for number, share in enumerate(accuracies, start=1)]
+
+
+def test_members_that_learnt_next_to_nothing_are_named():
+    told = idle_members(of(0.9, 0.1, 0.12, 0.9), classes=10, held_out=100)
+    assert told == (
+        "members 2, 3 learnt next to nothing: they are right on 12.00% at most of the held-out examples, and the best "
+        "member on 90.00%"
+    )
+    assert "member 1 learnt" in idle_members(of(0.5, 0.95), classes=2, held_out=100)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "classes", "held_out"),
+    [
+        ((0.9, 0.2), 10, 1000),  # an eighth of what the best has over chance
+        ((0.3, 0.1), 10, 1000),  # the best has not learnt much either
+        ((0.9, 0.1), 10, 99),
+        ((0.95, 0.55), 2, 1000),
+        ((), 2, 1000),
+        ((None, None), 2, 1000),
+    ],
+)
+def test_others_are_not(accuracies, classes, held_out):
+    assert idle_members(of(*accuracies), classes, held_out) == ""
+
+
+class Deaf(torch.nn.Linear):
+    def forward(self, x):
+        return 0 * super().forward(x)
+
+
+def test_training_tells_of_them(quick):
+    x = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0))
+    data, made = (x, (x[:, 0] > 0).long()), []
+
+    def make_model():
+        made.append(Deaf if len(made) == 2 else torch.nn.Linear)
+        return made[-1](2, 2)
+
+    with pytest.warns(UserWarning, match=r"member \d learnt next to nothing: .* A smaller strength"):
+        ge.fit(make_model, data, size=3, strength=1.0, **{**quick, "validation": 0.2})
+    made.clear()
+    with pytest.warns(UserWarning, match=r"learnt next to nothing: .*%\. A smaller lr, or warmup_epochs, may help"):
+        ge.fit(make_model, data, size=3, method="deep", **{**quick, "validation": 0.2})

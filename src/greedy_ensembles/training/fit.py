@@ -1,5 +1,6 @@
 """`ge.fit`: train an ensemble, in memory or in a run folder."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.configuration import describe, describe_data, provenance
 from greedy_ensembles.training.events import Callback, Epoch
 from greedy_ensembles.training.memory import check_memory
-from greedy_ensembles.training.notes import training_notes
+from greedy_ensembles.training.notes import idle_members, training_notes
 from greedy_ensembles.training.numerics import numerics
 from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.progress import ProgressBars
@@ -118,6 +119,9 @@ def fit(
         except KeyboardInterrupt as interruption:
             interruption.add_note(_how_to_go_on(last, run_dir))
             raise
+        if idle := idle_members(store.facts(), problem.classes, len(problem.validation)):
+            less = "strength (lambda_M) or lr" if problem.configuration["strength"] else "lr"
+            warnings.warn(f"{idle}. A smaller {less}, or warmup_epochs, may help", stacklevel=2)
         ensemble = store.ensemble(problem.normalize)
         ensemble.inputs = problem.input_form
         ensemble.notes.update(training_notes(problem.configuration, describe_data(data), store.facts()))
