@@ -120,8 +120,7 @@ def fit(
             interruption.add_note(_how_to_go_on(last, run_dir))
             raise
         if idle := idle_members(store.facts(), problem.classes, len(problem.validation)):
-            less = "strength (lambda_M) or lr" if problem.configuration["strength"] else "lr"
-            warnings.warn(f"{idle}. A smaller {less}, or warmup_epochs, may help", stacklevel=2)
+            warnings.warn(f"{idle}. {_what_may_help(problem)}", stacklevel=2)
         ensemble = store.ensemble(problem.normalize)
         ensemble.inputs = problem.input_form
         ensemble.notes.update(training_notes(problem.configuration, describe_data(data), store.facts()))
@@ -142,6 +141,11 @@ def _store(problem: Problem, run_dir: str | Path | None, data: Any) -> Iterator[
     arguments = (problem.configuration, information, problem.size, problem.make_model, problem.device)
     with open_run_folder(Path(run_dir).expanduser(), *arguments, problem.earlier or ()) as folder:
         yield folder
+
+
+def _what_may_help(problem: Problem) -> str:
+    less = "strength (lambda_M) or lr" if problem.configuration["strength"] else "lr"
+    return f"A smaller {less}, or warmup_epochs, may help"
 
 
 def _how_to_go_on(last: list[int], run_dir: str | Path | None) -> str:

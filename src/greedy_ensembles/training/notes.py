@@ -1,4 +1,4 @@
-"""What a training says of itself on the card of its ensemble: data, method, and accuracy on held-out examples."""
+"""What a training says of itself: data, method and accuracy, on the card of its ensemble; and which members failed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,8 +27,8 @@ def training_notes(
 def idle_members(members: Sequence[Mapping[str, Any]], classes: int, held_out: int) -> str:
     """Return who learnt next to nothing while others learnt much, which the mean of an ensemble hides; or nothing.
 
-    Next to nothing: a tenth of what the best has over chance. Much: a third of all there is. Of few held-out examples
-    neither can be told.
+    Next to nothing: less than a tenth of what the best has over chance. Much: a third of all there is. Of few held-out
+    examples neither can be told.
 
     >>> facts = [{"number": 1, "validation_accuracy": 0.93}, {"number": 2, "validation_accuracy": 0.11}]
     >>> idle_members(facts, classes=10, held_out=1000)

@@ -53,7 +53,7 @@ class Recipe:
         precision: "float32", "tf32" (products of a GPU's tensor cores, sums in single precision) or "bf16" (autocast);
             weights and their updates are in the model's own precision always.
         deterministic: whether to use only kernels that give the same result every time; slower on a GPU.
-        members_at_once: how many members the concurrent schedule trains together; None: all that memory holds.
+        members_at_once: how many members the concurrent schedule trains together at most; None: all that memory holds.
     """
 
     epochs: int = 100

@@ -59,9 +59,7 @@ def _group_size(problem: Problem, store: Store) -> int:
         at_once = members_at_once(problem)
         store.keep_members_at_once(at_once)
         return at_once
-    state = store.checkpoint()
-    left = problem.size - max(store.finished, len(problem.earlier or ()))
-    next_ones = min(at_once, left) if state is None else sum(m["number"] > store.finished for m in state["members"])
+    next_ones = min(at_once, problem.size - max(store.finished, len(problem.earlier or ())))
     if next_ones > (fitting := fitting_members(problem)):
         raise ValueError(
             f"this run goes on with {next_ones} members together, and {fitting} fit into the memory that is free on "
