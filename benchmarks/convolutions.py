@@ -86,7 +86,7 @@ class Pass(NamedTuple):
 
 def passes(shape: Shape) -> list[Pass]:
     """Return what a shape is measured in: all that training does, or the output alone, as predictions do."""
-    from greedy_ensembles.models.convolution_kernels import TritonPasses
+    from greedy_ensembles.models.convolution_passes import TritonPasses
 
     def normal(*sizes: int) -> Tensor:
         return torch.randn(sizes, device="cuda", dtype=shape.dtype).contiguous(memory_format=torch.channels_last)

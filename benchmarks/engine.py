@@ -39,7 +39,7 @@ BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
 KERNELS = {
     "convolutions": ("xmma", "cutlass", "nvjet", "gemm", "splitK", "conv"),
     "pooling": ("_pool",),
-    "BatchNorm with ReLU": ("_moments", "_output", "_gradient", "_finish", "_prediction"),
+    "BatchNorm with ReLU": ("norm_",),
     "copies to and from the GPU": ("HtoD", "DtoH"),
     "optimizer and casts of weights": ("multi_tensor", "_sgd"),
     "additions": ("CUDAFunctor_add<c10::BFloat16>",),

@@ -23,7 +23,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("There is no GPU here: passes of BatchNorm were not measured.")
         return
-    from greedy_ensembles.models.norm_kernels import TritonPasses
+    from greedy_ensembles.models.norm_passes import TritonPasses
 
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"{'image':>5} {'channels':>8} {'pass':15} {'took':>7} {'floor':>6} {'ratio':>6}")

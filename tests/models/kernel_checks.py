@@ -13,13 +13,13 @@ from greedy_ensembles.method import split_batchnorm
 from greedy_ensembles.models import (
     PreResNet,
     convolution_function,
-    convolution_kernels,
+    convolution_passes,
     half,
     half_kernel,
     norm_function,
 )
 from greedy_ensembles.models.norm_function import Given, TorchPasses
-from greedy_ensembles.models.norm_kernels import TritonPasses
+from greedy_ensembles.models.norm_passes import TritonPasses
 from greedy_ensembles.models.pool_kernels import pool, pool_gradient
 from greedy_ensembles.training.sgd_kernel import launch
 
@@ -143,7 +143,7 @@ def check_convolution(device, shape, outputs, side, dtype, layout, residual):
         values = torch.randint(-largest, largest + 1, shape, generator=draw)
         return values.to(device, dtype).contiguous(memory_format=layout)
 
-    ours, theirs = convolution_kernels.TritonPasses, convolution_function.TorchPasses
+    ours, theirs = convolution_passes.TritonPasses, convolution_function.TorchPasses
     x, weight = whole(3, shape), whole(100, (outputs, shape[1], side, side), layout)
     gradient = whole(3, (shape[0], outputs, *shape[2:]))
     given = x, weight, whole(100, gradient.shape) if residual else None, 1, None
@@ -170,7 +170,7 @@ def check_convolution_prediction(device, shape, outputs, side, stride, dtype, re
         values = torch.randint(-largest, largest + 1, shape, generator=draw)
         return values.to(device, dtype).contiguous(memory_format=torch.channels_last)
 
-    ours, theirs = convolution_kernels.TritonPasses, convolution_function.TorchPasses
+    ours, theirs = convolution_passes.TritonPasses, convolution_function.TorchPasses
     x, weight = whole(3, shape), whole(10, (outputs, shape[1], side, side))
     x[-1, 0, 0, 0] = float("nan")
     if result == torch.float16:
@@ -199,7 +199,7 @@ def check_same_bits(device):
         for _ in range(2)
     )
     weight = torch.empty(16, 16, 3, 3, device=device)
-    first, second = (convolution_kernels.TritonPasses.weight_gradient(x, gradient, weight) for _ in range(2))
+    first, second = (convolution_passes.TritonPasses.weight_gradient(x, gradient, weight) for _ in range(2))
     assert torch.equal(first, second)
 
 
@@ -228,7 +228,7 @@ def check_convolutions_interpreted():
     check_narrow_weight("cpu", (24, 5, 3, 3), first)
     check_narrow_weight("cpu", (7, 40, 1, 1), first)
     # So that the loops over chunks and over partial sums have several turns.
-    convolution_kernels.PROGRAMS, convolution_kernels._ADDED = 2, convolution_kernels._NARROW
+    convolution_passes.PROGRAMS, convolution_passes._ADDED = 2, convolution_passes._NARROW
     check_convolution("cpu", (5, 16, 9, 11), 16, 3, half, last, residual=False)
     check_convolution("cpu", (3, 64, 11, 9), 16, 1, half, last, residual=False)
 
@@ -272,7 +272,7 @@ def check_network_interpreted():
             return logits.detach(), net.eval()(x)
 
     expected = train_and_predict(theirs)
-    for module, passes in ((norm_function, TritonPasses), (convolution_function, convolution_kernels.TritonPasses)):
+    for module, passes in ((norm_function, TritonPasses), (convolution_function, convolution_passes.TritonPasses)):
         module.can_launch, module._passes = lambda _: True, lambda _, passes=passes: passes
     convolution_function.has_tensor_cores = lambda _: True
     for found, other in zip(train_and_predict(ours), expected, strict=True):

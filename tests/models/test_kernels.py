@@ -36,13 +36,13 @@ def test_interpreted_on_a_cpu():
 
 
 def test_both_kinds_of_passes_are_called_alike():
-    from greedy_ensembles.models import convolution_kernels, norm_kernels
+    from greedy_ensembles.models import convolution_passes, norm_passes
 
     def signatures(passes):
         return {name: inspect.signature(getattr(passes, name)) for name in vars(passes) if not name.startswith("_")}
 
-    for kernels, function in ((convolution_kernels, convolution_function), (norm_kernels, norm_function)):
-        assert signatures(kernels.TritonPasses) == signatures(function.TorchPasses)
+    for ours, function in ((convolution_passes, convolution_function), (norm_passes, norm_function)):
+        assert signatures(ours.TritonPasses) == signatures(function.TorchPasses)
 
 
 class TestOnAGpu:

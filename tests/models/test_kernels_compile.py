@@ -7,7 +7,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from greedy_ensembles.models import convolution_kernels, half_kernel, norm_kernels, pool_kernels  # noqa: E402
+from greedy_ensembles.models import convolution_kernels, half_kernel, norm_kernels, norm_passes, pool_kernels  # noqa: E402
 from greedy_ensembles.models.convolution_tiles import output_tile, weight_tile  # noqa: E402
 from greedy_ensembles.training import sgd_kernel  # noqa: E402
 
@@ -48,7 +48,7 @@ def test_convolution(inputs, outputs, side, stride, precision):
     tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
     types = dict.fromkeys(("x", "y", "weight", "residual"), "*fp32") if wide else None
     launch = {"warps": tile.warps, "stages": tile.stages}
-    ptx = compile_kernel(convolution_kernels._convolution, sizes | constants | tiled, types, **launch)
+    ptx = compile_kernel(convolution_kernels.convolution, sizes | constants | tiled, types, **launch)
     assert "mma" in ptx  # tensor cores are used
     # Factors of single precision are rounded to the nearest, which tensor cores would not do.
     assert ("cvt.rna.tf32.f32" in ptx) == wide
@@ -63,7 +63,7 @@ def test_convolution_of_what_is_stored_in_half(side, result):
     tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
     types = {"x": "*fp16", "y": result, "weight": "*fp16", "residual": "*fp32", "unit": "*fp32"}
     launch = {"warps": tile.warps, "stages": tile.stages}
-    ptx = compile_kernel(convolution_kernels._convolution, sizes | constants | tiled, types, **launch)
+    ptx = compile_kernel(convolution_kernels.convolution, sizes | constants | tiled, types, **launch)
     assert "k16.f32.f16.f16" in ptx  # factors of half precision, sums in single
     taps = {"C": 16, "TAPS": side * side, "BLOCK": 256}
     compile_kernel(half_kernel._narrow_weight, taps, {"weight": "*fp32", "stored": "*fp16", "unit": "*fp32"})
@@ -75,26 +75,28 @@ def test_gradient_of_a_convolutions_weight(inputs, outputs):
     sizes = {"H": 32, "W": 32, "C": inputs, "OUT": outputs, "SIDE": 3}
     tiled = {"BP": tile.pixels, "BO": tile.outputs, "BJ": tile.depth}
     kernels = convolution_kernels
-    kernel = kernels._convolution_sums if inputs < 16 else kernels._convolution_sums_by_row
+    kernel = kernels.convolution_sums if inputs < 16 else kernels.convolution_sums_by_row
     assert "mma" in compile_kernel(kernel, sizes | tiled, warps=tile.warps, stages=tile.stages)
-    compile_kernel(kernels._convolution_add_up, {"BR": 256, "BLOCK": 16}, {"out": "*bf16"})
+    compile_kernel(kernels.convolution_add_up, {"BR": 256, "BLOCK": 16}, {"out": "*bf16"})
 
 
 @pytest.mark.parametrize("channels", [16, 160])
 def test_norms(channels):
-    height, width = norm_kernels._tile(channels)
+    height, width = norm_passes._tile(channels)
     tile = {"C": channels, "BR": height, "BC": width}
-    for name in ("_moments", "_output", "_gradient_sums", "_gradient"):
-        more = {"ADDED": True} if name == "_gradient" else {}
-        ptx = compile_kernel(getattr(norm_kernels, name), tile | more, warps=8)
+    for name in ("moments", "output", "gradient_sums", "gradient"):
+        more = {"ADDED": True} if name == "gradient" else {}
+        ptx = compile_kernel(getattr(norm_kernels, f"norm_{name}"), tile | more, warps=8)
         assert "ld.global.v4" in ptx, name  # activations are loaded 16 bytes at a time
         assert "ld.global.b16" not in ptx, name
     for result in ("*fp32", "*fp16"):
-        ptx = compile_kernel(norm_kernels._prediction, tile, {"x": "*fp32", "y": result, "weight": "*fp32"}, warps=8)
+        ptx = compile_kernel(
+            norm_kernels.norm_prediction, tile, {"x": "*fp32", "y": result, "weight": "*fp32"}, warps=8
+        )
         assert "st.global.v4" in ptx
     partial = {"C": channels, "P": 512, "BC": 8}
-    compile_kernel(norm_kernels._finish_moments, partial | {"FROZEN": True, "HAS_SHIFT": True}, STATISTICS)
-    compile_kernel(norm_kernels._finish_sums, partial)
+    compile_kernel(norm_kernels.norm_finish_moments, partial | {"FROZEN": True, "HAS_SHIFT": True}, STATISTICS)
+    compile_kernel(norm_kernels.norm_finish_sums, partial)
 
 
 def test_pooling_and_sgd():

@@ -11,7 +11,7 @@ The gradient of the input is thus a convolution as well, its taps in reverse ord
 Predictions need the output alone. There, p may go in strides, and what follows a convolution, BatchNorm by the running
 statistics and ReLU, happens before y is written, which may then be stored in half precision (`half`).
 
-The passes are Triton kernels on a GPU (`convolution_kernels`) and PyTorch elsewhere; the latter is what the tests hold
+The passes are Triton kernels on a GPU (`convolution_passes`) and PyTorch elsewhere; the latter is what the tests hold
 against `conv2d`, and the kernels against it.
 """
 
@@ -141,7 +141,7 @@ class _Convolution(torch.autograd.Function):
 def _passes(x: Tensor) -> Any:
     if not x.is_cuda:
         return TorchPasses
-    from greedy_ensembles.models.convolution_kernels import TritonPasses  # where there is a GPU, there is Triton
+    from greedy_ensembles.models.convolution_passes import TritonPasses  # where there is a GPU, there is Triton
 
     return TritonPasses
 

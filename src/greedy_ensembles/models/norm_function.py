@@ -15,7 +15,7 @@ where G and H are the sums of g and of g h over all rows that are not frozen: th
 first rows act on. Where x is used a second time, by a shortcut, the gradient of that use is added to dx on the way.
 
 The four passes over the activations (moments, output, sums of the gradient, gradient) are Triton kernels on a GPU
-(`norm_kernels`) and PyTorch elsewhere; the latter is what the tests hold against autograd, and the kernels against it.
+(`norm_passes`) and PyTorch elsewhere; the latter is what the tests hold against autograd, and the kernels against it.
 A fifth is all that predictions need, where every row is normalised by the running statistics.
 """
 
@@ -165,7 +165,7 @@ def _unflat(flat: Tensor, x: Tensor) -> Tensor:
 def _passes(x: Tensor) -> Any:
     if not x.is_cuda:
         return TorchPasses
-    from greedy_ensembles.models.norm_kernels import TritonPasses  # where there is a GPU, there is Triton
+    from greedy_ensembles.models.norm_passes import TritonPasses  # where there is a GPU, there is Triton
 
     return TritonPasses
 

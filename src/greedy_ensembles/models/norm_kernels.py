@@ -1,24 +1,17 @@
-"""The passes of `norm_function` as Triton kernels: each reads the activations once, in rows of contiguous channels.
+"""The Triton kernels of `norm_passes`: each reads the activations once, in rows of contiguous channels.
 
 Sums go over chunks of rows to partial sums, which a second, tiny kernel adds up in a fixed order: no atomics, so that
 the same input gives the same bits every time.
 """
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from greedy_ensembles.models.half_kernel import stored
-from greedy_ensembles.models.norm_function import Coefficients, Given, Sums
-
-_PROGRAMS = 264  # partial sums at most: two for each processor of an H200, all at once, and few to add up
-_TILE = 4096  # elements of a tile
-_WARPS = 8  # of a program: enough loads under way to keep memory busy
 
 
 @triton.jit
-def _moments(x, partial, rows, chunk, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def norm_moments(x, partial, rows, chunk, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     """Sum x - k and its square over a chunk of rows, k being the first row, so that large means cost no digits."""
     program, channels = tl.program_id(0), tl.program_id(1) * BC + tl.arange(0, BC)
     k = tl.load(x + channels).to(tl.float32)
@@ -38,7 +31,7 @@ def _moments(x, partial, rows, chunk, C: tl.constexpr, BR: tl.constexpr, BC: tl.
 
 
 @triton.jit
-def _finish_moments(
+def norm_finish_moments(
     x,
     partial,
     programs,
@@ -115,7 +108,8 @@ def _coefficients(by, bias, other, channels, C: tl.constexpr):
 
 
 @triton.jit
-def _output(x, y, by, bias, rows, count, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def norm_output(x, y, by, bias, rows, count, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    """Normalise by the coefficients of a row's group, and activate."""
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     other, start, stop = _rows_of(tl.program_id(0), first_programs, BR, rows, count)
     scale, center, _, b = _coefficients(by, bias, other, channels, C)
@@ -129,7 +123,7 @@ def _output(x, y, by, bias, rows, count, first_programs, C: tl.constexpr, BR: tl
 
 
 @triton.jit
-def _gradient_sums(
+def norm_gradient_sums(
     x, dy, by, bias, partial, rows, count, chunk, first_programs, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
 ):
     """Sum g and g h over a chunk of rows."""
@@ -155,7 +149,7 @@ def _gradient_sums(
 
 
 @triton.jit
-def _finish_sums(
+def norm_finish_sums(
     partial,
     by,
     sums,
@@ -184,7 +178,7 @@ def _finish_sums(
 
 
 @triton.jit
-def _gradient(
+def norm_gradient(
     x,
     dy,
     added,
@@ -200,6 +194,7 @@ def _gradient(
     BC: tl.constexpr,
     ADDED: tl.constexpr,
 ):
+    """Write the gradient with respect to x, plus that of a second use of x."""
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     other, start, stop = _rows_of(tl.program_id(0), first_programs, BR, rows, count)
     scale, center, rstd, b = _coefficients(by, bias, other, channels, C)
@@ -220,7 +215,7 @@ def _gradient(
 
 
 @triton.jit
-def _prediction(
+def norm_prediction(
     x,
     y,
     weight,
@@ -233,7 +228,7 @@ def _prediction(
     BR: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Normalise and activate."""
+    """Normalise by given statistics, and activate."""
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     scale = tl.load(weight + channels).to(tl.float32) / tl.sqrt(tl.load(variance + channels).to(tl.float32) + eps)
@@ -245,127 +240,3 @@ def _prediction(
     z = (v - center[None, :]) * scale[None, :] + b[None, :]
     z = tl.where(z < 0, 0.0, z)  # not a maximum, which would make 0 of what is no number
     tl.store(y + at, stored(z, y.dtype.element_ty), mask=inside)
-
-
-class TritonPasses:
-    """The passes on a GPU; x is (rows, channels), contiguous, `count` its first rows."""
-
-    @staticmethod
-    def moments(
-        x: Tensor,
-        count: int,
-        frozen: bool,
-        weight: Tensor,
-        shift: Tensor | None,
-        buffers: tuple[Tensor, Tensor, Tensor],
-        momentum: float,
-        eps: float,
-    ) -> Coefficients:
-        """Update the running statistics, and return what to normalise by."""
-        channels = x.shape[1]
-        height, width = _tile(channels)
-        chunk, programs = _chunks(count, height, channels // width)
-        partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
-        out = x.new_empty((3, 2, channels), dtype=torch.float32)
-        _moments[(programs, channels // width)](x, partial, count, chunk, channels, height, width, num_warps=_WARPS)
-        narrow = min(width, 8)
-        _finish_moments[(channels // narrow,)](
-            x,
-            partial,
-            programs,
-            count,
-            weight,
-            weight if shift is None else shift,
-            *buffers,
-            out,
-            momentum,
-            eps,
-            frozen,
-            shift is not None,
-            channels,
-            triton.next_power_of_2(programs),
-            narrow,
-        )
-        return Coefficients(*out.unbind())
-
-    @staticmethod
-    def output(x: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
-        """Return the activated, normalised rows."""
-        y = torch.empty_like(x)
-        grid, sizes = _pointwise(x, count)
-        _output[grid](x, y, by.scale, bias, *sizes, num_warps=_WARPS)
-        return y
-
-    @staticmethod
-    def gradient_sums(x: Tensor, gradient: Tensor, count: int, frozen: bool, by: Coefficients, bias: Tensor) -> Sums:
-        """Return sums of the gradient over rows."""
-        rows, channels = x.shape
-        height, width = _tile(channels)
-        chunk, _ = _chunks(rows, height, channels // width)
-        first, others = triton.cdiv(count, chunk), triton.cdiv(rows - count, chunk)
-        programs = first + others
-        partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
-        sums = x.new_empty((5, channels), dtype=torch.float32)
-        _gradient_sums[(programs, channels // width)](
-            x, gradient, by.scale, bias, partial, rows, count, chunk, first, channels, height, width, num_warps=_WARPS
-        )
-        narrow = min(width, 8)
-        _finish_sums[(channels // narrow,)](
-            partial,
-            by.scale,
-            sums,
-            first if frozen else programs,
-            programs,
-            channels,
-            triton.next_power_of_2(programs),
-            narrow,
-        )
-        return Sums(*sums.unbind())
-
-    @staticmethod
-    def gradient(
-        x: Tensor,
-        gradient: Tensor,
-        count: int,
-        by: Coefficients,
-        bias: Tensor,
-        sums: Sums,
-        added: Tensor | None = None,
-    ) -> Tensor:
-        """Return the gradient with respect to x, plus that of a second use of x."""
-        dx = torch.empty_like(x)
-        grid, sizes = _pointwise(x, count)
-        second = x if added is None else added
-        _gradient[grid](x, gradient, second, dx, by.scale, bias, sums.mean, *sizes, added is not None, num_warps=_WARPS)
-        return dx
-
-    @staticmethod
-    def prediction(x: Tensor, given: Given, dtype: torch.dtype | None = None) -> Tensor:
-        """Return rows normalised by given statistics, and activated, in the type asked for, or else in x's."""
-        y = torch.empty_like(x, dtype=dtype)
-        rows, channels = x.shape
-        height, width = _tile(channels)
-        grid = (triton.cdiv(rows, height), channels // width)
-        _prediction[grid](x, y, *given, rows, channels, height, width, num_warps=_WARPS)
-        return y
-
-
-def _pointwise(x: Tensor, count: int) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """Return the grid of a pass that treats every tile by itself, and the sizes that its kernel is given."""
-    rows, channels = x.shape
-    height, width = _tile(channels)
-    first, others = triton.cdiv(count, height), triton.cdiv(rows - count, height)
-    return (first + others, channels // width), (rows, count, first, channels, height, width)
-
-
-def _tile(channels: int) -> tuple[int, int]:
-    """Return rows and channels of a tile; its channels divide those of x."""
-    width = min(channels & -channels, 64)
-    return max(_TILE // width, 1), width
-
-
-def _chunks(rows: int, height: int, blocks: int) -> tuple[int, int]:
-    """Return how many rows a program sums, whole tiles of them, and how many programs that makes."""
-    programs = max(_PROGRAMS // blocks, 1)
-    chunk = triton.cdiv(triton.cdiv(rows, programs), height) * height
-    return chunk, triton.cdiv(rows, chunk)
