@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.training import captured, engines, memory
+from greedy_ensembles.training import captured, engines, lanes, memory
 from greedy_ensembles.training.captured import CannotCapture
 
 pytestmark = [
@@ -19,10 +19,9 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def _as_in_a_long_training(monkeypatch):
-    """Several steps in one recording, some left over, and members that change lanes from step to step."""
-    for name, value in (("_LONG", 1), ("AT_ONCE", 2), ("LANES", 2)):
-        monkeypatch.setattr(captured, name, value)
+def _few_lanes(monkeypatch):
+    """Members share lanes, as many do."""
+    monkeypatch.setattr(lanes, "LANES", 2)
 
 
 def network():
@@ -249,15 +248,13 @@ def test_an_engine_that_fails_leaves_members_as_they_were(images, monkeypatch, e
 
 
 @pytest.mark.parametrize("make_model", [partial(ge.models.PreResNet, 8, 3), partial(ge.models.VGG16BN, 3)])
-def test_members_that_drift_apart_train_as_those_that_begin_each_step_together(images, monkeypatch, make_model):
-    """Not a bit differs, in as many lanes, members and steps as in earnest: what differed would be a race."""
+def test_members_side_by_side_train_as_one_after_the_other(images, monkeypatch, make_model):
+    """Not a bit differs, in as many lanes and with as many members as in earnest: what differed would be a race."""
     x, y = (part.repeat(8, *[1] * (part.ndim - 1)) for part in images)
     large = torch.nn.functional.interpolate(x.float(), size=32).byte(), y
-    monkeypatch.setattr(captured, "LANES", memory.LANES)
     found = []
-    for at_once in (1, memory.AT_ONCE):
-        monkeypatch.setattr(captured, "AT_ONCE", at_once)
+    for count in (1, memory.LANES):
+        monkeypatch.setattr(lanes, "LANES", count)
         recipe = {"epochs": 4, "precision": "bf16", "weighting_batch_size": 8, "weighting_statistics": "batch"}
         found.append(fit(large, make_model, size=11, schedule="concurrent", recipe=recipe))
-    assert (len(x) * 9 // 10 // 32) % memory.AT_ONCE  # single steps are left over
     assert_same(*found, rtol=0, atol=0)

@@ -1,9 +1,8 @@
-"""The captured engine: the whole step of a group as one CUDA graph, its members as parallel branches.
+"""The captured engine: the whole step of a group as one CUDA graph, its members side by side.
 
 Small networks at usual batch sizes are bound by the launches of their kernels, not by the GPU. So everything that a
 step does, from choosing the examples to the optimizer, is recorded once and replayed from then on. Where training is
-long enough for it to pay, several steps are recorded together, and networks that our layers are not in are compiled
-first.
+long enough for it to pay, networks that our layers are not in are compiled first.
 """
 
 import warnings
@@ -21,16 +20,14 @@ from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samp
 from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.examples import ArrayExamples
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
+from greedy_ensembles.training.lanes import Draws, Lanes
 from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.memory import AT_ONCE, LANES
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor
 from greedy_ensembles.training.seeds import global_state
 from greedy_ensembles.training.step import Losses
 from greedy_ensembles.training.weighting_set import WeightingSet
 from greedy_ensembles.training.working_copies import WorkingCopies
-
-_LONG = 1000  # steps of a training in which recording several at once pays
 
 
 class CannotCapture(Exception):
@@ -53,8 +50,10 @@ class CapturedEngine(Engine):
         self._members, self._problem = members, problem
         self._weighting = weighting if needs_samples(members, weighting) else None
         self._totals = torch.zeros(2, len(members), dtype=torch.float64, device=problem.device)
-        self._branches = Streams(members, problem.device)
+        self._draws = Draws(members, problem.device)
         self._pool = torch.cuda.graph_pool_handle()  # of all recordings: what outlives one of them is made before it
+        coupled = self._weighting is not None
+        self._lanes = Lanes(len(members), problem.device, coupled) if len(members) > 1 else None
         lengths = [len(batch) for batch in epoch_batches(problem, members[0])]
         make_capturable(members, problem.device)
         with _kept(members, problem.device):
@@ -74,7 +73,7 @@ class CapturedEngine(Engine):
         for member in members:
             member.model.train()
         self._totals.zero_()
-        with self._branches.generators_of_members():
+        with self._draws.lent():
             for recorded, part in ((self._full, slice(full)), (self._rest, slice(full, steps))):
                 if recorded is not None:
                     recorded.play([b[part] for b in batches], samples[part], rates[part])
@@ -87,47 +86,39 @@ class CapturedEngine(Engine):
         # Where a weight is used twice in a step, its gradients are to be added in single precision, as autocast does.
         once = self._weighting is None or self._problem.one_pass
         in_half = self._problem.recipe.precision == "bf16" and once and not compile_models
-        at_once = steps_at_once(self._problem, len(members), rows)
 
         def step() -> GroupStep:
             copies = [WorkingCopies(member.model, member.optimizer) for member in members] if in_half else None
             tables = self._totals, rows, batch_size
-            return GroupStep(members, self._problem, self._weighting, *tables, self._branches, copies)
+            return GroupStep(members, self._problem, self._weighting, *tables, self._draws.of, copies)
 
         if compile_models:
             try:
                 with compiled(models):
-                    return Recorded(step(), self._branches, self._problem.device, rows, at_once, self._pool)
+                    return Recorded(step(), self._lanes, self._draws, self._problem.device, self._pool)
             except Exception as error:  # of any kind: what compiles depends on model, drivers and versions
                 warnings.warn(f"trained without compiling, which failed: {_in_short(error)}", stacklevel=2)
-        return Recorded(step(), self._branches, self._problem.device, rows, at_once, self._pool)
-
-
-def steps_at_once(problem: Problem, members: int, rows: int) -> int:
-    """Return how many steps of an epoch's are recorded together.
-
-    Members that begin a step together are at the same layers together, also at small ones that do not fill a GPU. In a
-    recording of several steps they may drift apart. It takes as much longer to record, which has to pay.
-    """
-    pays = members > 1 and problem.recipe.epochs * rows >= _LONG
-    return min(AT_ONCE, rows) if pays else 1
+        return Recorded(step(), self._lanes, self._draws, self._problem.device, self._pool)
 
 
 class Recorded:
-    """Steps that were recorded, to be played until all rows of their tables are: several at once, then single ones."""
+    """A step that was recorded, to be played as often as its tables have rows."""
 
-    def __init__(
-        self, step: GroupStep, branches: "Streams", device: torch.device, rows: int, at_once: int, pool: Any
-    ) -> None:
-        self._step, self._at_once = step, at_once
+    def __init__(self, step: GroupStep, lanes: Lanes | None, draws: Draws, device: torch.device, pool: Any) -> None:
+        self._step = step
+        run = step.run if lanes is None else partial(lanes.run, step)
+
+        def first_row() -> None:
+            step.rewind()
+            run()
+
         before = _host_generators()
         try:
-            with branches.generators_of_members():
-                warm_up(step.run_first_row, device)
+            with draws.lent():
+                warm_up(first_row, device)
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
-            lengths = [at_once, 1] if rows % at_once else [at_once]
-            self._graphs = {n: record(partial(step.run, n), device, branches.generators, pool)[0] for n in lengths}
+            self._graph, _ = record(run, device, draws.generators, pool)
         except CannotCapture:
             raise
         except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
@@ -136,88 +127,8 @@ class Recorded:
     def play(self, examples: Sequence[Sequence[Tensor]], samples: Sequence[Tensor], rates: Sequence[float]) -> None:
         """Take as many steps as there are rates."""
         self._step.load(examples, samples, rates)
-        several, rest = divmod(len(rates), self._at_once)
-        for length in [self._at_once] * several + [1] * rest:
-            self._graphs[length].replay()
-
-
-class Streams:
-    """Members on parallel lanes of one graph, each with a generator of its own; one alone needs neither.
-
-    Lanes take members' steps in turn, so that of several steps all have the same share.
-    """
-
-    def __init__(self, members: Sequence[Member], device: torch.device) -> None:
-        self._members, self._device = members, device
-        several = len(members) > 1
-        self._lanes = [torch.cuda.Stream(device) for _ in range(min(LANES, len(members)))] if several else []
-        self.generators = [torch.Generator(device) for _ in members] if several else []
-        self._ready: list[torch.cuda.Event] = []
-        self._turns = 0
-        self._lane_of: dict[int, torch.cuda.Stream] = {}
-        self._done: dict[int, torch.cuda.Event] = {}
-
-    @contextmanager
-    def generators_of_members(self) -> Iterator[None]:
-        """Give the branches their members' random numbers, and the members theirs back as they are then."""
-        for generator, member in zip(self.generators, self._members, strict=False):
-            generator.set_state(member.generators["cuda"])
-        try:
-            yield
-        finally:
-            for generator, member in zip(self.generators, self._members, strict=False):
-                member.generators = {**member.generators, "cuda": generator.get_state()}
-
-    def begin(self) -> None:
-        """Begin a run of steps: all that came before is through."""
-        self._turns = 0
-        self._done.clear()
-
-    def start(self) -> None:
-        """Let every branch begin a step where the group is now."""
-        self._ready = []
-        for lane in self._lanes:
-            lane.wait_stream(torch.cuda.current_stream(self._device))
-
-    @contextmanager
-    def of(self, position: int) -> Iterator[None]:
-        """Issue a member's operations, which come after those of its step before."""
-        if not self._lanes:
-            yield
-            return
-        lane = self._lanes[self._turns % len(self._lanes)]
-        self._turns += 1
-        self._lane_of[position] = lane
-        if position in self._done:
-            lane.wait_event(self._done[position])
-        with torch.cuda.stream(lane):
-            yield
-        self._done[position] = lane.record_event()
-
-    @contextmanager
-    def drawing(self, position: int) -> Iterator[None]:
-        """Let the device's default generator, which dropout uses, be the member's; note when its outputs are there."""
-        if not self._lanes:
-            yield
-            return
-        default = torch.cuda.default_generators[self._device.index or 0]
-        own = default.graphsafe_get_state()
-        default.graphsafe_set_state(self.generators[position].graphsafe_get_state())
-        try:
-            yield
-        finally:
-            default.graphsafe_set_state(own)
-        self._ready.append(self._lane_of[position].record_event())
-
-    def wait_for_earlier(self, position: int) -> None:
-        """Let a member's branch go on only when those before it have their outputs."""
-        for event in self._ready[:position]:
-            self._lane_of[position].wait_event(event)
-
-    def join(self) -> None:
-        """Let the group go on when all branches are through."""
-        for lane in self._lanes:
-            torch.cuda.current_stream(self._device).wait_stream(lane)
+        for _ in rates:
+            self._graph.replay()
 
 
 @contextmanager

@@ -5,14 +5,10 @@ import warnings
 
 from greedy_ensembles.method import Bank
 from greedy_ensembles.training.free_memory import available_memory, gib
+from greedy_ensembles.training.lanes import LANES
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.weighting_set import weighting_samples
 
-#: How many members are under way on a GPU at the same time: enough to fill the gaps that one leaves, few enough for
-#: what one kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
-LANES = 6
-#: How many steps are recorded together on a GPU, at most: members need not begin each of them together.
-AT_ONCE = 4
 #: What passes need beyond the tensors that they keep: buffers of kernels, gradients under way.
 _MARGIN = 1.25
 
@@ -82,9 +78,8 @@ def _member(problem: Problem) -> int:
 
 
 def _inputs(problem: Problem) -> int:
-    """Return the bytes of a member's examples, of all steps that are under way, and of one that is being made."""
-    steps = AT_ONCE if problem.device.type == "cuda" else 1
-    return (steps + 1) * 4 * math.prod(problem.examples.shape) * min(problem.recipe.batch_size, len(problem.train))
+    """Return the bytes of a member's examples, twice: those of a whole group are made at once, in a few operations."""
+    return 2 * 4 * math.prod(problem.examples.shape) * min(problem.recipe.batch_size, len(problem.train))
 
 
 def _activations(problem: Problem) -> float:
