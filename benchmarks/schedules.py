@@ -5,10 +5,12 @@
 Sequential with the paper's p* batch, concurrent with the same, and concurrent with a p* batch of 8, each evaluated on
 MNIST's test images and five OOD sets. They may differ by 0.1 points of accuracy and .01 of AUC. All of that for samples
 of p* normalised by the statistics of the step's examples, and by running ones as in the paper. Runs that FOLDER has
-already are not done again. Needs the data (GREEDY_ENSEMBLES_DATA); without, it says so and ends.
+already are not done again, and its `schedules-reading.md`, written by hand, ends the page. Needs the data
+(GREEDY_ENSEMBLES_DATA); without, it says so and ends.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -63,13 +65,14 @@ def train_and_evaluate(
     }
 
 
-def page(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -> str:
     """Return the tables of means and standard errors, and by how much the fast ways differ from the paper's."""
     images = rows[0]["images"]
+    dates = ", ".join(sorted({row["date"] for row in rows}))
     lines = [
         "# Whether the fast ways give the same answer",
         "",
-        f"`{facts['command']}`, {facts['date']}, {facts['machine']}, torch {facts['torch']}. MNIST "
+        f"`{facts['command']}`, {dates}, {facts['machine']}, torch {facts['torch']}. MNIST "
         f"({facts['examples']:,} training images), PreResNet8, M = {SIZE}, lambda_M = {STRENGTH}, p* wrapped, "
         f"{facts['epochs']} epochs, bf16; mean ± standard error over seeds. Accuracy on {images['mnist']:,} test "
         "images, of the ensemble and of its worst member; AUC of mutual information against those: "
@@ -81,6 +84,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
         lines += ["", f"## {title}", "", *(section(own) if own else ["Not measured yet."])]
     notes = {name: note for row in rows for name, note in row["notes"].items()}
     lines += ["", *(f"{name}: {note}." for name, note in notes.items())] if notes else []
+    lines += ["", reading.rstrip()] if reading else []
     return "\n".join(lines) + "\n"
 
 
@@ -123,6 +127,12 @@ def spelled(values: list[float], digits: int) -> str:
     return f"{found.mean:.{digits}f}{error}"
 
 
+def own_reading(file: Path | None) -> str:
+    """Return what was written by hand beside the figures."""
+    own = None if file is None else file.with_name("schedules-reading.md")
+    return own.read_text() if own is not None and own.exists() else ""
+
+
 def main() -> None:
     """Train, evaluate, print, and write where asked."""
     options = parser(__doc__)
@@ -141,13 +151,14 @@ def main() -> None:
                 run = {"statistics": statistics, "schedule": schedule, "p* batch": samples, "seed": seed}
                 if any(run.items() <= row.items() for row in rows):
                     continue
-                rows.append(train_and_evaluate(run, train, test, arguments.epochs, arguments.device))
+                found = train_and_evaluate(run, train, test, arguments.epochs, arguments.device)
+                rows.append({"date": made["date"], **found})
                 print({name: value for name, value in rows[-1].items() if name not in ("notes", "images")}, flush=True)
                 if file is not None:
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_text(json.dumps({**made, "runs": rows}, indent=2) + "\n")
-                    file.with_suffix(".md").write_text(page(rows, made))
-    print(page(rows, made))
+                    file.with_suffix(".md").write_text(page(rows, made, own_reading(file)))
+    print(page(rows, made, own_reading(file)))
 
 
 if __name__ == "__main__":
