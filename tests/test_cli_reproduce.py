@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 from greedy_ensembles.cli.commands import app
 from greedy_ensembles.experiments.reproduction import sets
 from greedy_ensembles.experiments.studies import STUDIES
+
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 @pytest.fixture
@@ -161,6 +164,10 @@ def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):
         (["mnist", "--weighting-batch", "0"], "--weighting-batch must be at least 1"),
         (["mnist", "--strengths", "a"], "--strengths takes numbers with commas, or grid"),
         (["overhead", "--strengths", "grid"], "the paper has no grid"),
+        (["overhead", "--budget", "quick", "--epochs", "3"], "trains 2 members for 1 epoch"),
+        (["overhead", "--budget", "quick", "--size", "7"], "trains 2 members for 1 epoch"),
+        (["mnist", "--strengths", "inf"], "must be numbers above 0, got inf"),
+        (["mnist", "--only", "50/50"], "mnist has fewer runs than parts"),
         (["mnist", "--only", "3"], "--only must be N/K"),
         (["cifar10", "--model", "VGG"], "did you mean 'VGG16BN'"),
     ],
@@ -170,6 +177,19 @@ def test_mistakes_are_named_in_one_line(reproduce, arguments, message):
     assert done.exit_code == 1
     assert message in done.output
     assert len(done.output.strip().splitlines()) == 1
+
+
+def test_without_cifar10c_the_extra_that_makes_corruptions_is_named(reproduce, monkeypatch):
+    monkeypatch.setattr(sets, "can_generate", lambda: False)
+    assert "pip install 'greedy-ensembles[corruptions]'" in reproduce("robustness").output
+
+
+def test_what_is_done_needs_no_data(reproduce, tmp_path):
+    shutil.copytree(RESULTS / "mnist" / "records", tmp_path / "page" / "records")
+    fast = ("--fast", "--weighting-batch", "8", "--weighting-statistics", "batch")
+    done = reproduce("mnist", *fast, "--page", tmp_path / "page")
+    assert done.exit_code == 0, done.output
+    assert "still missing" not in done.output
 
 
 def test_the_grid_of_the_paper_can_be_asked_for(reproduce):

@@ -39,6 +39,12 @@ def _show_warning(message: Warning | str, *where: object, **options: object) -> 
     print(f"warning: {message}", file=sys.stderr)  # where in our code it came from is no help to a user
 
 
+def goes_on(interruption: KeyboardInterrupt) -> None:
+    """Say that an interrupted command can be continued, where what was under way has not said so already."""
+    if not getattr(interruption, "__notes__", None):
+        interruption.add_note("Interrupted. The same command goes on from the last saved epoch.")
+
+
 def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
     """Let a command end in one line, instead of a traceback, where a user can mend what went wrong; so do warnings."""
 

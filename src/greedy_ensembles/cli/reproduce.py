@@ -1,12 +1,13 @@
 """``greedy-ensembles reproduce``: the paper's studies, from training to a page beside its figures."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.app import app, goes_on, in_one_line
 from greedy_ensembles.cli.options import DataFolder, Device, Quiet
 from greedy_ensembles.cli.paths import check_folder
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.experiments.reproduction.study import Job, Protocol, Study
 
 BUDGETS = ("paper", "quick")
+_CORRUPTIONS = "; `pip install 'greedy-ensembles[corruptions]'` lets it make corruptions like those of CIFAR-10-C"
 
 
 @app.command("reproduce")
@@ -71,6 +73,7 @@ def reproduce(
 ) -> None:
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
     from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.experiments.processes import one_thread
     from greedy_ensembles.experiments.reproduction.cost import device_found
     from greedy_ensembles.experiments.reproduction.narrow import narrow, only, quick
     from greedy_ensembles.experiments.reproduction.overview import show_jobs, show_studies
@@ -98,6 +101,9 @@ def reproduce(
         asked.special(page or out / study, not quiet)
         print(f"Wrote {(page or out / study) / f'{study}.md'}")
         return
+    another = size is not None and size not in {case.size for case in asked.cases}
+    if tiny and (another or epochs is not None):
+        raise ValueError("--budget quick trains 2 members for 1 epoch in any study; leave --size and --epochs out")
     asked = narrow(
         asked,
         models=model or [],
@@ -108,12 +114,19 @@ def reproduce(
     )
     if tiny:
         asked, out = quick(asked, seeds or 2), out / "quick"
-    wanted = jobs(asked, protocol) if part is None else only(jobs(asked, protocol), part)
+    wanted = jobs(asked, protocol)
+    if part is not None and not (wanted := only(wanted, part)):
+        raise ValueError(f"--only {part} is empty: {study} has fewer runs than parts")
     if listed:
         show_jobs(asked, wanted, Shelf(out, page), device_found(place), root)
         return
     if not page_only:
-        _work(asked, wanted, out, page, protocol, place, root, pack, not quiet)
+        try:
+            with one_thread() if tiny and place.type == "cpu" else nullcontext():
+                _work(asked, wanted, out, page, protocol, place, root, pack, not quiet)
+        except KeyboardInterrupt as interruption:
+            goes_on(interruption)
+            raise
     _write(asked, out, page or out / study, protocol, place, root)
 
 
@@ -171,22 +184,25 @@ def _work(
 ) -> None:
     from greedy_ensembles.data import data_root
     from greedy_ensembles.experiments.reproduction.job import Workshop
-    from greedy_ensembles.experiments.reproduction.sets import Sets, missing
+    from greedy_ensembles.experiments.reproduction.records import is_complete
+    from greedy_ensembles.experiments.reproduction.sets import CORRUPTED, Sets, missing
     from greedy_ensembles.experiments.reproduction.work import work
 
-    if not protocol.quick:
+    workshop = Workshop(out, Sets(protocol, root), device, progress, pack, page)
+    jobs = [job for job in jobs if not is_complete(workshop.shelf.read(job), study)]
+    if not protocol.quick and jobs:
         absent = {job: missing(job.case, study, root) for job in jobs}
         names = ", ".join(dict.fromkeys(name for names in absent.values() for name in names))
         possible = [job for job in jobs if not absent[job]]
         if not possible:
             raise ValueError(
                 f"{study.name} needs {names}, not in {data_root(root)}: `greedy-ensembles data download` gets data "
-                "sets, and --budget quick makes do with stand-ins"
+                f"sets, and --budget quick makes do with stand-ins{_CORRUPTIONS if CORRUPTED in names else ''}"
             )
         if len(possible) < len(jobs):
             _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
         jobs = possible
-    work(study, jobs, Workshop(out, Sets(protocol, root), device, progress, pack, page), _say)
+    work(study, jobs, workshop, _say)
 
 
 def _say(line: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.app import app, goes_on, in_one_line
 from greedy_ensembles.cli.options import DataFolder, Device, Quiet
 from greedy_ensembles.cli.paths import check_folder
 
@@ -79,7 +79,7 @@ def train(
             progress=not quiet,
         )
     except KeyboardInterrupt as interruption:
-        interruption.add_note("Interrupted. The same command goes on from the last saved epoch.")
+        goes_on(interruption)
         raise
     count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
     Console().print(f"{count} in {out}", soft_wrap=True, highlight=False)

@@ -20,7 +20,13 @@ def test_the_greedy_method_pays_for_its_samples_but_for_the_first_member():
 
     assert seconds(1.0) == pytest.approx(seconds(None) * (1 + 4 / 5))
     assert seconds(1.0, weighting_batch=32) == pytest.approx(seconds(None) * (1 + 4 / 5 / 4))
-    assert seconds(None, schedule="concurrent", precision="bf16") < seconds(None)
+    fast, half = (seconds(None, schedule=s, precision="bf16") for s in ("concurrent", "sequential"))
+    assert fast < half < seconds(None) == seconds(None, schedule="concurrent")
+
+
+def test_a_quick_run_is_priced_by_its_few_images():
+    tiny = Job(Case("mnist", "PreResNet8", 2, epochs=1), 0, Protocol(quick=True))
+    assert price(tiny, Device("cpu", "here")).seconds == pytest.approx(2 * 4 * 50 / 128 * 0.3)  # 200 in batches of 50
 
 
 def test_a_run_that_was_timed_on_the_device_replaces_the_table(record_of):

@@ -8,8 +8,9 @@ from greedy_ensembles.benchmark.estimate import Estimate, estimate
 from greedy_ensembles.data.cifar import SEVERITIES
 from greedy_ensembles.experiments.reproduction.corruptions import NOTE, is_generated
 from greedy_ensembles.experiments.reproduction.gather import Gathered, training_note
+from greedy_ensembles.experiments.reproduction.job import recipe_of
 from greedy_ensembles.experiments.reproduction.records import Record
-from greedy_ensembles.experiments.reproduction.study import Case
+from greedy_ensembles.experiments.reproduction.study import DEEP, Case
 from greedy_ensembles.report.evaluation.markdown import table
 
 _CORRUPTED = ("accuracy", "nll")
@@ -31,8 +32,51 @@ def overhead_table(gathered: Gathered) -> str:
         f"{row['overhead_percent']} % more."
         for row in printed
     ]
-    note = "Seconds are those of a member's epoch, the mean over members, without each one's first epoch."
+    several = all(recipe_of(job.case, job.protocol).epochs > 1 for job in gathered.done)
+    note = "Seconds are those of a member's epoch, the mean over members" + (
+        ", without each one's first epoch." if several else "; the only one, which includes getting ready."
+    )
     return "\n\n".join([table(heading, rows), " ".join([note, *lines]), _notes(gathered)])
+
+
+def overhead_sentences(gathered: Gathered) -> list[str]:
+    """Return how much longer the greedy ensembles take to train and to predict than Deep Ensembles, in words."""
+    cases = _by_case(gathered)
+    deep = next((records for case, records in cases.items() if case.strength is None), None)
+    if deep is None:
+        return ["Deep Ensembles are still missing, so there is nothing to compare with."]
+    sentences = []
+    for case, records in cases.items():
+        if case.strength is None:
+            continue
+        training = statistics.fmean(_epochs(records)) / statistics.fmean(_epochs(deep)) - 1
+        text = f"{gathered.section.label(case)}: {100 * training:+.1f} % of training time beside Deep Ensembles"
+        printed = [row for row in paper.table("overhead") if row["architecture"] == case.model]
+        text += "".join(f", where the paper has +{row['overhead_percent']} %" for row in printed)
+        if (ours := _images(records)) and (theirs := _images(deep)):
+            text += f"; {100 * (statistics.fmean(ours) / statistics.fmean(theirs) - 1):+.1f} % of prediction time"
+        sentences.append(f"{text}.")
+    return sentences
+
+
+def corruption_sentences(gathered: Gathered) -> list[str]:
+    """Return at how many severities a greedy ensemble is more accurate, and by how much at the last, in words."""
+    found = severities(gathered)
+    if DEEP not in found:
+        return ["Deep Ensembles are still missing, so there is nothing to compare with."] if found else []
+    sentences = []
+    for label, figures in found.items():
+        if label == DEEP:
+            continue
+        pairs = list(zip(figures["accuracy"], found[DEEP]["accuracy"], strict=True))
+        gains = [100 * (ours.mean - theirs.mean) for ours, theirs in pairs]
+        ahead = sum(gain > 0 for gain in gains)
+        nll = figures["nll"][-1].mean - found[DEEP]["nll"][-1].mean
+        sentences.append(
+            f"{label} is more accurate than Deep Ensembles at {ahead} of {len(gains)} severities; at the last, by "
+            f"{gains[-1]:+.2f} points, and {100 * nll:+.2f} in NLL x 100."
+        )
+    return sentences
 
 
 def corruption_table(gathered: Gathered) -> str:
@@ -65,7 +109,7 @@ def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:
 def corruption_names(gathered: Gathered) -> str:
     """Return how many corruptions there are, and which."""
     names = dict.fromkeys(name.partition("/")[0] for name in _names(gathered))
-    return f"{len(names)} corruptions ({', '.join(names)})"
+    return f"{len(names)} corruption{'s' * (len(names) != 1)} ({', '.join(names)})"
 
 
 def _names(gathered: Gathered) -> list[str]:
@@ -97,8 +141,13 @@ def _epochs(records: Iterable[Record]) -> list[float]:
 
 
 def _predicting(records: Iterable[Record]) -> str:
-    times = [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
+    times = _images(records)
     return f"{statistics.fmean(times):.3f}" if times else ""
+
+
+def _images(records: Iterable[Record]) -> list[float]:
+    """Return milliseconds an image."""
+    return [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
 
 
 def _over_corruptions(records: Iterable[Record], severity: int, metric: str) -> list[float]:

@@ -55,8 +55,8 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
         return Comparison(tuple(methods), tuple(note for note in (*notes, *_exposed(section)) if note))
     except ValueError as error:
         raise ValueError(
-            f"{section.title}: {error}. Delete the records of the former in {shelf.folder}, and run again: runs whose "
-            "folders are there are judged anew, and not trained"
+            f"{section.title}: {error}. Delete the records of the former in {' and '.join(shelf.places)}, and run "
+            "again: runs whose folders are there are judged anew, and not trained"
         ) from None
 
 

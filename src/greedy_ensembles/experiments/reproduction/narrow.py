@@ -1,6 +1,7 @@
 """A part of a study, chosen by options; and its tiny version, which has all its steps and no meaning."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -66,8 +67,8 @@ def _of_size(study: Study, size: int) -> Study:
 
 def _of_strengths(study: Study, strengths: Sequence[float]) -> Study:
     for strength in strengths:
-        if not strength > 0:
-            raise ValueError(f"--strengths must be above 0, got {strength:g}; Deep Ensembles are there in any case")
+        if not 0 < strength < math.inf:
+            raise ValueError(f"--strengths must be numbers above 0, got {strength:g}; Deep Ensembles are there anyway")
 
     def changed(case: Case) -> Iterable[Case]:
         if case.strength is None:

@@ -20,7 +20,9 @@ from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.experiments.reproduction import cost
 from greedy_ensembles.experiments.reproduction.extras import (
     corruption_names,
+    corruption_sentences,
     corruption_table,
+    overhead_sentences,
     overhead_table,
     severities,
 )
@@ -60,11 +62,14 @@ def write_page(
     images : by in-domain set and then by name, the images of OOD sets, for galleries of examples.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [f"# {study.title}", _opening(study, circumstances)]
-    parts += [summary(sections)]
+    records = _records(sections)
+    last = next(reversed(records.values()), None)
+    if last is not None and cost.device_of(last).kind:
+        circumstances = dataclasses.replace(circumstances, device=cost.device_of(last))
+    parts = [f"# {study.title}", _opening(study, circumstances), trainings(records), summary(sections)]
     for gathered in sections:
         parts += [f"## {gathered.section.title}", *_section(study, gathered, folder, circumstances, images or {})]
-    parts += ["## How it was made", _provenance(sections, circumstances)]
+    parts += ["## How it was made", _provenance(records, circumstances)]
     own = folder / READING
     if own.exists():
         parts.append(own.read_text().strip())
@@ -72,7 +77,7 @@ def write_page(
     write_bytes(page, ["\n\n".join(part for part in parts if part).encode() + b"\n"])
     content = _facts(study, sections, circumstances)
     write_bytes(folder / "study.json", [json.dumps(content, indent=2).encode() + b"\n"])
-    keep(_records(sections).values(), folder)
+    keep(records.values(), folder)
     return page
 
 
@@ -107,10 +112,15 @@ def _section(
         yield overhead_table(gathered)
     else:
         yield "No run of this section has come to its end."
-    last = next((record for record in reversed(gathered.done.values())), None)
-    yield _missing(gathered, circumstances.device if last is None else cost.device_of(last))
-    if sentences := read(gathered):
+    yield _missing(gathered, circumstances.device)
+    if sentences := [*read(gathered), *_extra_sentences(study, gathered)]:
         yield "**Reading**\n\n" + "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _extra_sentences(study: Study, gathered: Gathered) -> list[str]:
+    if study.evaluated:
+        return []
+    return corruption_sentences(gathered) if study.corruptions else overhead_sentences(gathered)
 
 
 def _missing(gathered: Gathered, device: cost.Device) -> str:
@@ -140,17 +150,42 @@ def plural(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs:,} runs"
 
 
-def _provenance(sections: Sequence[Gathered], circumstances: Circumstances) -> str:
-    records = _records(sections)
+def trainings(records: Mapping[Job, Record]) -> str:
+    """Return which Deep Ensembles of several sizes share members: those of one training, whose first they are."""
+    begun: dict[str, dict[str, list[Job]]] = {}
+    for job, record in records.items():
+        begun.setdefault(job.run, {}).setdefault(str(record.machine.get("started")), []).append(job)
+    several = {run: groups for run, groups in begun.items() if sum(map(len, groups.values())) > 1}
+    if not several:
+        return ""
+    text = (
+        "Deep Ensembles of one seed are trained once, for the largest M; those of a smaller M are its first members, "
+        "for members that do not touch do not depend on M."
+    )
+    for groups in several.values():
+        if len(groups) > 1:
+            sizes = [f"M = {', '.join(str(job.case.size) for job in jobs)}" for jobs in groups.values()]
+            seed = next(iter(groups.values()))[0].seed
+            text += f" Of seed {seed}, however, there are {len(groups)} trainings: of {'; of '.join(sizes)}."
+    return text
+
+
+def _provenance(records: Mapping[Job, Record], circumstances: Circumstances) -> str:
     lines = [f"`{shlex.join(circumstances.command)}`, greedy_ensembles {__version__}."]
     if not records:
         return lines[0]
     started = sorted(str(record.machine.get("started", "")) for record in records.values())
     devices = dict.fromkeys(str(record.machine.get("device")) for record in records.values())
     versions = dict.fromkeys(_versions(record) for record in records.values())
-    seconds = sum(record.seconds for record in records.values())
+    distinct: dict[tuple[str, object], float] = {}  # records of one training have the seconds of its first members
+    for job, record in records.items():
+        training = job.run, record.machine.get("started")
+        distinct[training] = max(distinct.get(training, 0.0), record.seconds)
+    shared = "" if len(distinct) == len(records) else f" of {len(distinct):,} trainings"
+    seconds = sum(distinct.values())
     lines += [
-        f"- {plural(len(records))}, started from {started[0]} to {started[-1]}, {cost.spelled(seconds)} of training",
+        f"- {plural(len(records))}{shared}, started from {started[0]} to {started[-1]}, "
+        f"{cost.spelled(seconds)} of training",
         f"- on {'; '.join(devices)}{_judged(records)}",
         f"- {'; '.join(versions)}; {_commits(records.values())}",
         f"- every run, with its seed, settings and machine: [{KEPT}]({KEPT})",

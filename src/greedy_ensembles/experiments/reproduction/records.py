@@ -52,6 +52,11 @@ class Shelf:
     def __init__(self, out: Path, kept: Path | None = None) -> None:
         self.folder, self._kept = out / "predictions", kept
 
+    @property
+    def places(self) -> list[str]:
+        """The folders in which there may be records."""
+        return [str(self.folder), *([] if self._kept is None else [str(self._kept / KEPT)])]
+
     def read(self, job: Job) -> Record | None:
         """Return the record of a job, None if there is none."""
         file = self._file(job.name)

@@ -35,7 +35,8 @@ def work(study: Study, jobs: Sequence[Job], workshop: Workshop, tell: Callable[[
                     tell(_outcome(do(job, study, workshop)))
         if len(busy) == len(waiting):
             if not told:
-                tell(f"{len(busy)} runs are in the hands of other processes; waiting for them")
+                whose = "1 run is" if len(busy) == 1 else f"{len(busy)} runs are"
+                tell(f"{whose} in the hands of other processes; waiting")
                 told = True
             time.sleep(PATIENCE)
         waiting = [job for job in busy if not is_complete(workshop.shelf.read(job), study)]

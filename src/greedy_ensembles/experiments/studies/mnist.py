@@ -26,8 +26,4 @@ STUDY = Study(
     ),
     seeds=3,
     grid=GRID,
-    remarks=(
-        "Deep Ensembles of fewer than 15 members are the first members of those of 15 with the same seed: members "
-        "that do not touch do not depend on M.",
-    ),
 )
