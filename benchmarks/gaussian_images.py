@@ -78,8 +78,24 @@ def page(content: dict[str, Any]) -> str:
         "| drawn with | Deep Ensembles | greedy |",
         "|---|---|---|",
         *(f"| {way} | {row['Deep Ensembles']:.3f} | {row['greedy']:.3f} |" for way, row in content["auc"].items()),
+        "",
+        *(f"- {sentence}" for sentence in reading(content["auc"])),
     ]
     return "\n".join(lines) + "\n"
+
+
+def reading(areas: dict[str, dict[str, float]]) -> list[str]:
+    """Return how much it matters to each method how noise is drawn."""
+    sentences = []
+    for method in ("Deep Ensembles", "greedy"):
+        found = {way: row[method] for way, row in areas.items()}
+        worst = min(found, key=lambda way: found[way])
+        rest = min(area for way, area in found.items() if way != worst)
+        sentences.append(
+            f"{method}: from {found[worst]:.3f} ({worst}) to {max(found.values()):.3f}; all but that at least "
+            f"{rest:.3f}."
+        )
+    return sentences
 
 
 def main() -> None:

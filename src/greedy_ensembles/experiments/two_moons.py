@@ -142,6 +142,8 @@ def _page(results: list[Result], runs: list[ge.Run]) -> str:
         lines.append(f"| {result.method} | {strength} | {figures} |")
     lines += [
         "",
+        *(f"- {sentence}" for sentence in reading(results)),
+        "",
         f"SGD with momentum {RECIPE.momentum}, weight decay {RECIPE.weight_decay}, {RECIPE.epochs} epochs of batches "
         f"of {RECIPE.batch_size}, learning rate {RECIPE.lr} times {RECIPE.gamma} at epochs {list(RECIPE.milestones)}.",
         "",
@@ -150,6 +152,18 @@ def _page(results: list[Result], runs: list[ge.Run]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def reading(results: list[Result]) -> list[str]:
+    """Return what the figures say of each greedy ensemble beside Deep Ensembles."""
+    deep = next(result for result in results if result.strength is None)
+    return [
+        f"lambda_M = {result.strength:g} beside Deep Ensembles: {result.mi_far / deep.mi_far:.1f} times the mutual "
+        f"information far away, {result.mi_data / deep.mi_data:.1f} times at the data; accuracy "
+        f"{100 * (result.accuracy - deep.accuracy):+.1f} points."
+        for result in results
+        if result.strength is not None
+    ]
 
 
 def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Tensor, path: Path) -> None:
