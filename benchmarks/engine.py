@@ -1,7 +1,7 @@
 """What a member's step costs: the published loop's shape, the captured engine, both schedules, small p* batches.
 
 On a GPU (batch 128, CIFAR-10 shapes, M = 11) times are milliseconds per member and step, data preparation included, and
-every target is a ratio within this run. Without a GPU, the ratios that are promised for the CPU.
+every target is a ratio within this run. Without a GPU, it is `cpu.py`, the ratios that are promised for the CPU.
 
     python benchmarks/engine.py [--out FOLDER] [--parts "predicting with VGG16BN" VGG16BN ...]
 
@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy
 import greedy_ensembles as ge
 from greedy_ensembles.models import named
 from greedy_ensembles.training.captured import CapturedEngine
-from greedy_ensembles.training.eager import EagerEngine
+from greedy_ensembles.training.configuration import git_commit
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.memory import members_at_once
 from greedy_ensembles.training.numerics import numerics
@@ -133,7 +133,7 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
     }
 
 
-def inference(model: str, device: str, images: int, batch_size: int) -> dict[str, Any]:
+def inference(model: str, device: str, images: int, batch_size: int, repeats: int = 5) -> dict[str, Any]:
     """Return milliseconds of predicting images with 11 members: a plain loop over them, and `predict_proba`.
 
     On a GPU, with what the kernels of the latter add up to.
@@ -148,9 +148,10 @@ def inference(model: str, device: str, images: int, batch_size: int) -> dict[str
         return torch.stack([torch.cat([member(batch).softmax(1) for batch in batches]).cpu() for member in ensemble])
 
     found, expected = ensemble.predict_proba(x, batch_size), loop()
+    taken = in_turn(loop, lambda: ensemble.predict_proba(x, batch_size), repeats=repeats)
     times: dict[str, Any] = {
-        "plain loop": 1e3 * seconds(loop),
-        "predict_proba": 1e3 * seconds(lambda: ensemble.predict_proba(x, batch_size)),
+        "plain loop": 1e3 * taken[0],
+        "predict_proba": 1e3 * taken[1],
         "largest difference": (found - expected).abs().max().item(),
     }
     if device == "cuda":
@@ -160,15 +161,22 @@ def inference(model: str, device: str, images: int, batch_size: int) -> dict[str
 
 def seconds(run: Callable[[], object], repeats: int = 5) -> float:
     """Return the median time of a call, after one that does not count."""
-    run()
-    times = []
-    for _ in range(repeats):
-        synchronize()
-        start = time.perf_counter()
+    return in_turn(run, repeats=repeats)[0]
+
+
+def in_turn(*runs: Callable[[], object], repeats: int = 5) -> list[float]:
+    """Return the median time of each call, after one that does not count; a busy spell of the machine meets all."""
+    times: list[list[float]] = [[] for _ in runs]
+    for run in runs:
         run()
-        synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    for _ in range(repeats):
+        for run, own in zip(runs, times, strict=True):
+            synchronize()
+            start = time.perf_counter()
+            run()
+            synchronize()
+            own.append(time.perf_counter() - start)
+    return [statistics.median(own) for own in times]
 
 
 def synchronize() -> None:
@@ -207,6 +215,7 @@ def measure(model: str) -> dict[str, Any]:
     for name, entry in times.items():
         print(f"{model:16} {name:26} {entry['milliseconds']:8.3f} ms", flush=True)
     of = {name: entry["milliseconds"] for name, entry in times.items()}
+    of["sequential, p* batch 128, M members"] = mean_of_members(of["sequential, deep"], of["sequential, p* batch 128"])
     ratios = {
         name: of[above] / of[below]
         for name, (above, below) in zip(
@@ -214,7 +223,7 @@ def measure(model: str) -> dict[str, Any]:
             (
                 ("published loop, greedy", "concurrent, p* batch 128"),
                 ("concurrent, p* batch 8", "concurrent, deep"),
-                ("concurrent, p* batch 128", "sequential, p* batch 128"),
+                ("concurrent, p* batch 128", "sequential, p* batch 128, M members"),
             ),
             strict=True,
         )
@@ -224,6 +233,11 @@ def measure(model: str) -> dict[str, Any]:
     rate, bandwidth = rates()
     least = {"products a second": rate, "bytes a second": bandwidth, **floor(model, 2 * BATCH, BATCH, rate, bandwidth)}
     return {"times": times, "ratios": ratios, "floor": least}
+
+
+def mean_of_members(first: float, later: float) -> float:
+    """Return the mean over members one after another: the first has no others, and no samples of p*."""
+    return (first + (SIZE - 1) * later) / SIZE
 
 
 def on_gpu(parts: list[str], out: Path | None) -> None:
@@ -240,6 +254,7 @@ def on_gpu(parts: list[str], out: Path | None) -> None:
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
         "machine": torch.cuda.get_device_name(),
         "torch": torch.__version__,
+        "commit": git_commit(),
     }
     for part in parts:
         if part in PREDICTING:
@@ -255,49 +270,22 @@ def on_gpu(parts: list[str], out: Path | None) -> None:
             file.with_suffix(".md").write_text(page(content, own.read_text() if own.exists() else ""))
 
 
-def on_cpu() -> None:
-    """Print the ratios that are promised for the CPU."""
-    torch.set_num_threads(1)
-    steps = 4
-
-    def step(samples: int | None, bank: int) -> float:
-        posed = problem("PreResNet8", samples, "cpu", steps * BATCH, side=28)
-        weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
-        if weighting is not None:
-            for _ in range(bank):
-                weighting.bank.append(torch.rand(len(weighting.samples), 10).softmax(1))
-        engine = EagerEngine([Member(posed, bank + 1)], posed, weighting)
-        return seconds(engine.train_epoch) / steps
-
-    def coupling(earlier: int) -> float:
-        outputs = torch.randn(BATCH, 10).softmax(1).requires_grad_()
-        bank = torch.randn(earlier, BATCH, 10).softmax(2)
-        return seconds(lambda: [ge.diversity_term(outputs, bank, 1.0, 100).backward() for _ in range(200)]) / 200
-
-    deep, greedy = step(None, 0), step(BATCH // 8, 5)
-    print("PreResNet8, 28x28, batch 128, one thread of a CPU")
-    print(f"  a step of greedy at p* batch 16 over one of Deep Ensembles: {greedy / deep:.2f} (target <= 1.3)")
-    costs = {k: coupling(k) for k in (5, 10, 20, 50)}
-    print(f"  the coupling alone against 50 members, of a step: {costs[50] / deep:.2%} (target < 5 %)")
-    print(
-        "  its cost against 5, 10, 20, 50 members over that against 5 (at most linear: 1, 2, 4, 10):",
-        *(f"{c / costs[5]:.1f}" for c in costs.values()),
-    )
-    ratio = inference("PreResNet20", "cpu", 256, 64)["ratio"]
-    print(f"PreResNet20, {SIZE} members: predictions by a plain loop over predict_proba: {ratio:.2f} (target >= 1)")
-
-
 def main() -> None:
     """Measure what this machine can."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--parts", nargs="+", default=[*PREDICTING, *MODELS], choices=[*PREDICTING, *MODELS])
+    parser.add_argument("--parts", nargs="+", choices=[*PREDICTING, *MODELS])
     arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        if arguments.parts:
+            parser.error("--parts need a GPU, and there is none here")
+        import cpu
+
+        with contextlib.suppress(KeyboardInterrupt):
+            cpu.run(arguments.out)
+        return
     with contextlib.suppress(KeyboardInterrupt):
-        if torch.cuda.is_available():
-            on_gpu(arguments.parts, arguments.out)
-        else:
-            on_cpu()
+        on_gpu(arguments.parts or [*PREDICTING, *MODELS], arguments.out)
 
 
 if __name__ == "__main__":

@@ -28,15 +28,20 @@ def page(content: dict[str, Any], reading: str = "") -> str:
     """Return the measurements as Markdown, and what someone has to say of them behind."""
     models = {model: content["parts"][model] for model in MODELS if model in content["parts"]}
     made = dict.fromkeys(f"{part['machine']}, torch {part['torch']}" for part in content["parts"].values())
-    dates = ", ".join(f"{name} {part['date']}" for name, part in content["parts"].items())
+    dates = ", ".join(
+        f"{name} {part['date']}{f' ({commit[:12]})' if (commit := part.get('commit')) else ''}"
+        for name, part in content["parts"].items()
+    )
     lines = [
         "# What a step costs",
         "",
         f"`{content['command']}`, {'; '.join(made)}; every part in a run of its own, and every ratio of one run: "
         f"{dates}. Batch {content['batch']}, CIFAR-10 shapes, M = {content['size']}; medians over epochs of "
         f"{content['steps']} steps, in milliseconds per member and step, all of a step included. Ours in "
-        "bf16; the published loop's shape is eager, in PyTorch's default precision (convolutions in TF32), with its "
-        "data on the GPU already.",
+        "bf16, PreResNet164 with 18 blocks a stage; the published loop's shape is eager, in PyTorch's default "
+        "precision (convolutions in TF32), with its data on the GPU already. A sequential step is that of the sixth "
+        "member, with five before it; concurrent over sequential is over the mean of all eleven, of which the first "
+        "has no samples of p*.",
         *(f"Not measured yet: {part}." for part in (*MODELS, *PREDICTING) if part not in content["parts"]),
         "",
         *(_steps(models) if models else ()),
@@ -115,7 +120,8 @@ def _predicting(content: dict[str, Any], part: str) -> list[str]:
         "",
         f"Predicting 10,000 images with {content['size']} members of {model}: a plain loop over members "
         f"{predicting['plain loop']:.0f} ms, `predict_proba` {predicting['predict_proba']:.0f} ms, "
-        f"{predicting['ratio']:.2f} times faster{target}, after a first call, which records; "
+        f"{predicting['ratio']:.2f} times faster{target}, after a first call, which records; both in PyTorch's default "
+        "precision (products in TF32), ours with what lies between layers in half precision; "
         f"probabilities differ by at most {predicting['largest difference']:.1e}.",
         *([f"Sums over its kernels, as above: {_listed(predicting['profile'])}."] if "profile" in predicting else ()),
     ]

@@ -103,6 +103,7 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         ([], {"dataset": "cifar10"}, "data download cifar10"),
         (["--strength", "1", "--weighting", "wrapped"], {}, "--weighting must be one of"),
         (["--images", "61"], {}, "between 1 and the 60"),
+        (["--weighting", "clip"], {}, "--weighting is for the diversity term"),
         (["--schedule", "parallel"], {}, "schedule must be one of"),
     ],
 )
@@ -112,6 +113,31 @@ def test_mistakes_are_one_line(train, tmp_path, options, keywords, message):
     assert message in done.output
     assert "Traceback" not in done.output
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_ones_own_that_will_not_do_is_told_in_one_line(train, tmp_path, monkeypatch):
+    (tmp_path / "of_mine.py").write_text(
+        "from torch import nn\n"
+        "class Pair(nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        y = super().forward(x.flatten(1))\n"
+        "        return y, y\n"
+        "def make():\n"
+        "    return Pair(784, 10)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    done = train(model="of_mine:make")
+    assert done.exit_code == 1
+    assert "error: the model must return a tensor of logits (n, classes), got tuple" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_fewer_epochs_shorten_the_warm_up_that_was_not_asked_for():
+    assert ge.Recipe.paper("cifar10", "VGG16BN", epochs=3).warmup_epochs == 0
+    assert ge.Recipe.paper("cifar10", "VGG16BN", epochs=10).warmup_epochs == 2
+    assert ge.Recipe.paper("cifar10", "VGG16BN", epochs=200).warmup_epochs == 5
+    with pytest.raises(ValueError, match="warmup_epochs"):
+        ge.Recipe.paper("cifar10", "VGG16BN", epochs=3, warmup_epochs=5)
 
 
 def test_an_interruption_says_how_to_go_on(train, monkeypatch):

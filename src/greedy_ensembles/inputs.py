@@ -24,6 +24,7 @@ _TYPES = {
         *("float16", "bfloat16", "float32", "float64", "bool"),
     )
 }
+_PART = 1024  # samples that are looked at together
 _MOST = 1 << 28  # values of one input that a file may name: far more than any has, far less than memory
 
 
@@ -119,7 +120,8 @@ def as_stored(samples: Tensor, dtype: torch.dtype) -> Tensor:
     """
     if dtype != torch.uint8 or samples.dtype == torch.uint8:
         return samples
-    if bool(((samples >= 0) & (samples <= 255) & (samples == samples.round())).all()):
+    parts = samples.split(_PART)  # of which there may be very many
+    if all(bool(((part >= 0) & (part <= 255) & (part == part.round())).all()) for part in parts):
         return samples.to(torch.uint8)
     return samples / 255
 

@@ -39,6 +39,11 @@ def test_a_grown_ensemble(told):
     assert told(extended=[3]) == "trained otherwise than in the paper: grown from fewer members"
 
 
+def test_a_network_that_the_paper_has_otherwise(told):
+    deep = {"dataset": "cifar10", "model": "PreResNet164", "depth": 164, "size": 11}
+    assert told(**deep) == "the paper's PreResNet164 has blocks_per_stage=27, so its figures are not beside these"
+
+
 def test_a_strength_that_the_paper_does_not_name(told):
     twenty = {"dataset": "cifar10", "model": "PreResNet20", "depth": 20, "size": 11}
     assert told(**twenty, strength=3.0) == "the paper does not say which lambda_M it took here"

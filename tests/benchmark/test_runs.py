@@ -87,7 +87,7 @@ def test_a_run_that_was_extended_is_no_repetition_of_one_that_was_not(run, infor
 
 
 def test_the_place_in_the_papers_tables(run):
-    assert run(depth=164, dataset="cifar10", size=11).setting == Setting("PreResNet164", "cifar10", 11, "deep")
+    assert run(depth=20, dataset="cifar10", size=11).setting == Setting("PreResNet20", "cifar10", 11, "deep")
     assert run(strength=0.1).setting == Setting("PreResNet8", "mnist", 5, "greedy", 0.1)
     clipped = {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}
     assert run(strength=0.1, weighting=clipped).setting is None
@@ -109,6 +109,14 @@ def test_a_network_of_the_same_name_is_not_the_papers(information, model, same):
     model = {**model, "args": [8]} if isinstance(model, dict) else model
     facts = RunFacts("x", {**information(), "model": model})
     assert (facts.setting is not None) == same
+
+
+def test_the_papers_preresnet164_is_the_published_codes(run, information):
+    """Which has 27 blocks a stage, and not the 18 of its name."""
+    by_name = information(depth=164, dataset="cifar10", size=11)
+    published = {**by_name, "model": {**by_name["model"], "keywords": {"classes": 10, "blocks_per_stage": 27}}}
+    assert RunFacts("x", published).setting == Setting("PreResNet164", "cifar10", 11, "deep")
+    assert RunFacts("x", by_name).setting is None
 
 
 def test_models_of_ones_own_have_the_name_of_their_factory(information):

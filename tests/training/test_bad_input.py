@@ -11,6 +11,14 @@ def model():
     return ge.models.MLP(2, hidden=(4,))
 
 
+class Loses(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+
+    def forward(self, x):
+        return {}["lost"]
+
+
 class ReturnsTuple(nn.Module):
     def __init__(self):
         super().__init__()
@@ -84,6 +92,13 @@ def refusal(error, message, **changes):
         refusal(ValueError, "augment cannot take inputs of shape", recipe=ge.Recipe(augment="flip_crop")),
         refusal(ValueError, "earlier member 1 must return", earlier=ge.Ensemble([nn.Linear(2, 3)])),
         refusal(ValueError, "the model cannot take x .earlier member 1.", earlier=ge.Ensemble([nn.Linear(3, 2)])),
+        refusal(
+            ValueError,
+            "36 training examples in batches of 7 leave one by itself, and the model cannot train on that: Expected",
+            make_model=lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)),
+            recipe=ge.Recipe(batch_size=7),
+        ),
+        refusal(ValueError, "the model cannot take x: .* ended in KeyError: 'lost'", make_model=Loses),
         refusal(ValueError, "share BatchNorm layers", make_model=lambda: nn.Sequential(nn.Linear(2, 2), NORM)),
         refusal(TypeError, r"earlier must be a ge\.Ensemble", earlier=[model()]),
         refusal(ValueError, "size counts the 3 earlier members", earlier=ge.Ensemble([model() for _ in range(3)])),

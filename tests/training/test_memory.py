@@ -5,9 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import greedy_ensembles as ge
 from greedy_ensembles.training import memory
+from greedy_ensembles.training.problem import pose
 
 PEAK = """
 import sys
@@ -50,7 +52,7 @@ def test_what_is_free_decides(blobs, make_model, quick, monkeypatch):
     shared = 54 * (4 * 2) + 4 * 2 * 54 * 2  # samples of two numbers, and a row of two classes for each of two members
     state = 4 * 4 * (2 * 8 + 8 + 8 * 2 + 2)  # weights, gradients, momentum and the best epoch's
     row = 4 * (2 + 8)  # an input, and what ReLU and the second layer keep of it, which is one and the same
-    needed = shared + int(state + 1.25 * row * (16 + 16))
+    needed = shared + int(state + 2.5 * row * (16 + 16))  # small as it is, it would train stacked with others
     monkeypatch.setattr(memory, "available_memory", lambda device: needed)
     assert len(ge.fit(make_model, blobs, size=2, strength=1.0, **quick)) == 2
     monkeypatch.setattr(memory, "available_memory", lambda device: needed - 1)
@@ -63,7 +65,80 @@ def test_what_is_free_decides(blobs, make_model, quick, monkeypatch):
     assert len(ge.fit(make_model, blobs, size=2, strength=1.0, **quick)) == 2
 
 
-def test_free_memory_is_a_plausible_number():
-    import torch
+STACKED = """
+import torch
+import greedy_ensembles as ge
+from greedy_ensembles.training import memory
+from greedy_ensembles.training.problem import pose
 
+def peak():
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+
+torch.set_num_threads(1)
+x = torch.randn(20_000, 2)
+given = {
+    "data": (x, (x[:, 0] > 0).long()), "size": 8, "method": "greedy", "strength": 1.0, "weighting": None,
+    "distance": "probabilities", "recipe": ge.Recipe(epochs=1, batch_size=20_000, weighting_samples=20_000), "seed": 0,
+    "validation": 0.0, "earlier": None, "schedule": "concurrent", "device": "cpu",
+}
+posed = pose(lambda: ge.models.MLP(2), **given)
+assert posed.stackable
+before = peak()
+ge.fit(lambda: ge.models.MLP(2), progress=False, **given)
+room = 8 * memory._activations(posed)
+print(peak() - before, room)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say how much memory was used")
+def test_stacked_members_need_no_more_than_is_counted_for_all_of_them():
+    done = subprocess.run([sys.executable, "-c", STACKED], capture_output=True, text=True, check=True)
+    used, counted = map(float, done.stdout.split())
+    assert counted / 4 < used < 1.1 * counted
+
+
+def test_stacked_members_are_trained_in_groups_where_memory_does_not_hold_all(blobs, make_model, quick, monkeypatch):
+    posed = pose(
+        make_model,
+        blobs,
+        size=6,
+        method="deep",
+        strength=None,
+        weighting=None,
+        distance="probabilities",
+        recipe=quick["recipe"],
+        seed=0,
+        validation=0.1,
+        earlier=None,
+        schedule="concurrent",
+        device="cpu",
+    )
+    each = posed.footprint.state + memory._inputs(posed) + memory._activations(posed)
+    monkeypatch.setattr(memory, "available_memory", lambda device: int(3 * each) + 1)
+    assert posed.stackable
+    assert memory.fitting_members(posed) == 3
+
+
+@pytest.mark.parametrize(("overflow", "bytes_a_number"), [("wrap", 1 + 4), ("none", 4 + 4)])
+def test_samples_are_counted_as_they_are_drawn_and_stored(overflow, bytes_a_number):
+    images = torch.randint(0, 256, (40, 1, 4, 4), dtype=torch.uint8)
+    posed = pose(
+        lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3)),
+        (images, torch.arange(40) % 3),
+        size=2,
+        method="greedy",
+        strength=1.0,
+        weighting=ge.weighting.Gaussian.from_data(images, overflow=overflow),
+        distance="probabilities",
+        recipe=ge.Recipe(weighting_samples=100),
+        seed=0,
+        validation=0.0,
+        earlier=None,
+        schedule="sequential",
+        device="cpu",
+    )
+    assert memory._fixed(posed) == 100 * 16 * bytes_a_number + memory._bank(posed)
+
+
+def test_free_memory_is_a_plausible_number():
     assert 2**20 < memory.available_memory(torch.device("cpu")) < 2**50

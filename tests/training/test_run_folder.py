@@ -272,7 +272,8 @@ def test_a_keyboard_interrupt_says_how_to_go_on(fit, tmp_path):
     with pytest.raises(KeyboardInterrupt) as interrupted:
         fit(callbacks=[press])
     assert interrupted.value.__notes__ == [
-        "Interrupted after member 1, epoch 2; started again in the same way, it goes on from there."
+        "Interrupted after member 1, epoch 2; started again in the same way, it goes on after the last epoch that was "
+        "saved."
     ]
     with pytest.raises(KeyboardInterrupt) as interrupted:
         fit(callbacks=[press], run_dir=None)

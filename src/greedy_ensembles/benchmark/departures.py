@@ -1,7 +1,7 @@
 """In what a run was trained otherwise than the paper's, for readers who see the figures of both beside each other."""
 
 from greedy_ensembles.benchmark import paper
-from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.benchmark.runs import PUBLISHED, RunFacts
 from greedy_ensembles.training import Recipe
 from greedy_ensembles.training.configuration import describe, differences
 
@@ -27,6 +27,9 @@ def departures(facts: RunFacts) -> str:
     if facts.information.get("extended_from"):
         found.append("grown from fewer members")
     told = [f"trained otherwise than in the paper: {', '.join(found)}"] if found else []
+    if facts.architecture in PUBLISHED and not facts.is_published:
+        settings = ", ".join(f"{name}={value}" for name, value in PUBLISHED[facts.architecture].items())
+        told.append(f"the paper's {facts.architecture} has {settings}, so its figures are not beside these")
     if facts.setting is not None and not paper.strength_is_known(facts.setting):
         told.append("the paper does not say which lambda_M it took here")
     return "; ".join(told)

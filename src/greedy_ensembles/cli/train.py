@@ -33,9 +33,9 @@ def train(
         float | None, typer.Option(help="lambda_M, how strongly members repel each other; without: Deep Ensembles.")
     ] = None,
     weighting: Annotated[
-        str,
-        typer.Option(help="p*: wrap, clip, none, uniform, or a data set (outlier exposure). The paper's is wrap."),
-    ] = "wrap",
+        str | None,
+        typer.Option(help="p*: wrap (the default, and the paper's), clip, none, uniform, or a data set."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Where all random numbers come from; repetitions: at least M apart.")] = 0,
     schedule: Annotated[str, typer.Option(help="sequential (the paper's) or concurrent.")] = "sequential",
     validation: Annotated[float, typer.Option(help="Share held out to select each member's best epoch.")] = 0.1,
@@ -49,11 +49,14 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train an ensemble on a data set."""
+    from greedy_ensembles.benchmark.runs import PUBLISHED
     from greedy_ensembles.data import load
     from greedy_ensembles.experiments.weightings import named_weighting
     from greedy_ensembles.training import fit
 
     check_folder(out)
+    if weighting is not None and strength is None:
+        raise ValueError("--weighting is for the diversity term; name its --strength, or leave --weighting out")
     changes = _changes(change or [])
     data = load(dataset, "train", root)
     if images is not None:
@@ -62,6 +65,9 @@ def train(
     recipe = _recipe(dataset, model, data.images.shape[1], changes)
     if data.note:
         print(f"{dataset}: {data.note}", file=sys.stderr)
+    if model in PUBLISHED:
+        other = ", ".join(f"{name}={value}" for name, value in PUBLISHED[model].items())
+        print(f"{model} is that of its name; the network of the paper's figures has {other}.", file=sys.stderr)
     try:
         ensemble = fit(
             make_model,
@@ -69,7 +75,7 @@ def train(
             size=size,
             method="deep" if strength is None else "greedy",
             strength=strength,
-            weighting=None if strength is None else named_weighting(weighting, data, root),
+            weighting=None if strength is None else named_weighting(weighting or "wrap", data, root),
             recipe=recipe,
             seed=seed,
             validation=validation,
@@ -81,6 +87,8 @@ def train(
     except KeyboardInterrupt as interruption:
         goes_on(interruption)
         raise
+    except TypeError as error:  # of the model, as a rule, which may be the user's own
+        raise ValueError(str(error)) from error
     count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
     Console().print(f"{count} in {out}", soft_wrap=True, highlight=False)
 

@@ -152,4 +152,4 @@ def _how_to_go_on(last: list[int], run_dir: str | Path | None) -> str:
     where = f"after member {last[0]}, epoch {last[1]}" if last else "before another epoch was finished"
     if run_dir is None:
         return f"Interrupted {where}; nothing was saved. With run_dir=..., the same call goes on where it stopped."
-    return f"Interrupted {where}; started again in the same way, it goes on from there."
+    return f"Interrupted {where}; started again in the same way, it goes on after the last epoch that was saved."

@@ -3,14 +3,17 @@
 import math
 import warnings
 
+from greedy_ensembles.inputs import as_stored
 from greedy_ensembles.method import Bank
 from greedy_ensembles.training.free_memory import available_memory, gib
 from greedy_ensembles.training.lanes import LANES
 from greedy_ensembles.training.problem import Problem
+from greedy_ensembles.training.seeds import generator
 from greedy_ensembles.training.weighting_set import weighting_samples
 
-#: What passes need beyond the tensors that they keep: buffers of kernels, gradients under way.
-_MARGIN = 1.25
+#: What passes need beyond the tensors that they keep: buffers of kernels, gradients under way. Those are of two layers,
+#: which of the few layers of stacked members is as much again, or more.
+_MARGIN, _STACKED_MARGIN = 1.25, 2.5
 
 
 def check_memory(problem: Problem) -> None:
@@ -50,7 +53,7 @@ def fitting_members(problem: Problem) -> int:
     available = available_memory(problem.device)
     if available is None:
         return problem.size
-    lanes = LANES if problem.device.type == "cuda" else 1
+    lanes = LANES if problem.device.type == "cuda" else problem.size if problem.stackable else 1
     free = available - _fixed(problem)
     fitting = (
         count
@@ -70,7 +73,10 @@ def _fixed(problem: Problem) -> int:
     """Return the bytes of what all members share and is not there yet: the p* set and the bank."""
     if problem.weighting is None:
         return 0
-    return 4 * math.prod(problem.examples.shape) * weighting_samples(problem) + _bank(problem)
+    drawn = problem.weighting.sample(1, generator(0))
+    stored = as_stored(drawn, problem.examples.dtype)
+    both = problem.device.type == "cpu" and stored is not drawn  # which are there for a while
+    return (stored.nbytes + both * drawn.nbytes) * weighting_samples(problem) + _bank(problem)
 
 
 def _member(problem: Problem) -> int:
@@ -83,7 +89,8 @@ def _inputs(problem: Problem) -> int:
 
 
 def _activations(problem: Problem) -> float:
-    return _MARGIN * problem.footprint.row * _rows(problem)
+    margin = _STACKED_MARGIN if problem.stackable and problem.size > 1 else _MARGIN
+    return margin * problem.footprint.row * _rows(problem)
 
 
 def _rows(problem: Problem) -> int:

@@ -24,11 +24,13 @@ from greedy_ensembles.training.free_memory import check_examples
 from greedy_ensembles.training.numerics import memory_format, placed
 from greedy_ensembles.training.recipe import Augmentation, Loss, Recipe, as_augmentation
 from greedy_ensembles.training.seeds import generator, preserved_generators, seed_global_generators
+from greedy_ensembles.training.stackable import why_not_stackable
 from greedy_ensembles.training.trial import (
     can_share_a_pass,
     check_normalize,
     check_outputs,
     check_passes,
+    check_single_rows,
     checked_model,
 )
 
@@ -60,6 +62,7 @@ class Problem:
     one_pass: bool  #: whether examples and samples of p* can go through a model together
     memory_format: torch.memory_format  #: of the models' inputs
     footprint: Footprint  #: what one member needs of memory
+    stackable: bool  #: whether several members would train as one, on the CPU
     recipe: Recipe
     seed: int
     earlier: Ensemble | None
@@ -130,6 +133,7 @@ def pose(
         classes = check_outputs(model, examples, recipe, device)
         weighting = _checked_weighting(weighting, examples) if coupling is not None else None
         check_passes(model, earlier, weighting, examples, recipe, device, classes)
+        check_single_rows(model, examples, len(train), recipe, device)
         one_pass = weighting is not None and can_share_a_pass(model, weighting, examples, recipe, device)
         layout = memory_format(recipe, device, model)
         footprint = measure_footprint(placed(model, device, layout), examples, recipe, device)
@@ -162,6 +166,7 @@ def pose(
         one_pass=one_pass,
         memory_format=layout,
         footprint=footprint,
+        stackable=why_not_stackable(model, recipe, device, examples, weighting is None or one_pass) is None,
         recipe=recipe,
         seed=seed,
         earlier=earlier,

@@ -121,6 +121,8 @@ class Recipe:
     def paper(cls, dataset: str, model: str, **changes: Any) -> "Recipe":
         """Return the paper's training of a model on a data set, with fields changed as asked.
 
+        With fewer epochs, its warm-up is a quarter of them at the most.
+
         >>> Recipe.paper("cifar10", "VGG16BN").lr
         0.05
         >>> Recipe.paper("mnist", "PreResNet8", epochs=2).batch_size
@@ -136,6 +138,9 @@ class Recipe:
         known = {field.name for field in fields(cls)}
         for name in changes:
             check_choice("a field of Recipe", name, known)
+        epochs = changes.get("epochs")
+        if "warmup_epochs" in row and isinstance(epochs, int):
+            row = {**row, "warmup_epochs": min(row["warmup_epochs"], epochs // 4)}
         return cls(**{**row, **changes})
 
 

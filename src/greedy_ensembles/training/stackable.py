@@ -5,14 +5,19 @@ member's own objects do beside it (hooks, losses, augmentations of one's own) me
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from greedy_ensembles.inputs import dtype_of
 from greedy_ensembles.models.plain import has_hooks
-from greedy_ensembles.training.examples import ArrayExamples
-from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.problem import Problem
+from greedy_ensembles.training.examples import ArrayExamples, Examples
+from greedy_ensembles.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from greedy_ensembles.training.member import Member
+    from greedy_ensembles.training.problem import Problem
 
 #: Numbers in, numbers out, one by one: what they do to a stack is what they do to each member.
 POINTWISE: tuple[type[nn.Module], ...] = (
@@ -38,27 +43,35 @@ _LAYERS = {nn.Linear, nn.LayerNorm, nn.Flatten, *POINTWISE}
 LARGEST = 250_000
 
 
-def why_not_stacked(members: list[Member], problem: Problem) -> str | None:
+def why_not_stacked(members: "list[Member]", problem: "Problem") -> str | None:
     """Return the first reason why these members cannot, or should not, train as one, or None."""
-    recipe = problem.recipe
+    if len(members) < 2:
+        return "one member has no others to be stacked with"
+    share = problem.weighting is None or problem.one_pass
+    models = [member.model for member in members]
+    for model in models:
+        if (why := why_not_stackable(model, problem.recipe, problem.device, problem.examples, share)) is not None:
+            return why
+    return _of_group(models)
+
+
+def why_not_stackable(
+    model: nn.Module, recipe: Recipe, device: torch.device, examples: Examples, share_a_pass: bool
+) -> str | None:
+    """Return the first reason why models like this one cannot, or should not, train as one, or None."""
     reasons = {
-        "one member has no others to be stacked with": len(members) < 2,
-        f"the device is {problem.device}, not the CPU": problem.device.type != "cpu",
+        f"the device is {device}, not the CPU": device.type != "cpu",
         f"precision is {recipe.precision}": recipe.precision != "float32",
         "the recipe's optimizer is a callable": callable(recipe.optimizer),
         "the recipe's loss is a callable": recipe.loss is not None,
         "the recipe augments": recipe.augment is not None,
-        "the data is a Dataset": not isinstance(problem.examples, ArrayExamples),
-        "examples and samples of p* cannot share a pass": problem.weighting is not None and not problem.one_pass,
+        "the data is a Dataset": not isinstance(examples, ArrayExamples),
+        "examples and samples of p* cannot share a pass": not share_a_pass,
     }
     for reason, holds in reasons.items():
         if holds:
             return reason
-    models = [member.model for member in members]
-    for model in models:
-        if (why := _of_model(model, problem.dtype)) is not None:
-            return why
-    return _of_group(models)
+    return _of_model(model, dtype_of(model))
 
 
 def layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -60,10 +60,11 @@ def _run(model: nn.Module, batch: Tensor, what: str, recipe: Recipe, device: tor
     inputs = to_model(batch.to(device), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
     try:
         return model(inputs)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+    except Exception as error:  # of any kind: the model may be anyone's
+        said = f": {str(error).splitlines()[0]}" if str(error) else ""
         raise ValueError(
             f"the model cannot take {what}: {len(batch)} inputs of shape {tuple(batch.shape[1:])} "
-            f"and type {batch.dtype} ended in {type(error).__name__}: {str(error).splitlines()[0]}"
+            f"and type {batch.dtype} ended in {type(error).__name__}{said}"
         ) from error
 
 
@@ -95,6 +96,23 @@ def check_passes(
             if not isinstance(outputs, Tensor) or outputs.shape != (len(batch), classes):
                 found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
                 raise ValueError(f"earlier member {number} must return {(len(batch), classes)} logits, got {found}")
+
+
+def check_single_rows(model: nn.Module, examples: Examples, count: int, recipe: Recipe, device: torch.device) -> None:
+    """Refuse to train on batches of one example where the model needs more to normalise by; its statistics change."""
+    if 1 not in (min(recipe.batch_size, count), count % recipe.batch_size):
+        return
+    first = examples.inputs(torch.arange(1, device=examples.device)).to(device)
+    one = to_model(first, recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    try:
+        model.train()(one)
+    except ValueError as error:
+        raise ValueError(
+            f"{count} training examples in batches of {recipe.batch_size} leave one by itself, and the model cannot "
+            f"train on that: {str(error).splitlines()[0]}; use another batch_size"
+        ) from error
+    finally:
+        model.eval()
 
 
 def can_share_a_pass(

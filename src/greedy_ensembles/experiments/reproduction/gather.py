@@ -82,10 +82,7 @@ def _evaluation(record: Record, shelf: Shelf, scores: bool) -> Evaluation:
 
 
 def _setting(case: Case, record: Record) -> Setting | None:
-    """Return the place of a case in the paper's tables; None for a p* that it has not, and for stand-ins.
-
-    A run's own description does not know it: the paper's PreResNet164 is not the one that goes by that name.
-    """
+    """Return the place of a case in the paper's tables; None for a p* that it has not, and for stand-ins."""
     if record.information["data"]["name"] != case.dataset:
         return None
     if case.strength is None or case.weighting == "wrap":

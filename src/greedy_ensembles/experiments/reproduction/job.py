@@ -108,15 +108,14 @@ def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:
 
 
 def recipe_of(case: Case, protocol: Protocol) -> Recipe:
-    """Return the paper's recipe; with fewer epochs, a warm-up of a quarter of them at the most."""
+    """Return the paper's recipe, as long as the case has it, under a protocol."""
     changes: dict[str, Any] = {
         "precision": protocol.precision,
         "weighting_batch_size": protocol.weighting_batch,
         "weighting_statistics": protocol.statistics,
     }
     if case.epochs is not None:
-        warmup = 0 if case.dataset == "mnist" else min(5, case.epochs // 4)
-        changes |= {"epochs": case.epochs, "warmup_epochs": warmup}
+        changes |= {"epochs": case.epochs}
     if protocol.quick:
         changes |= {"batch_size": _QUICK_BATCH}
     row = case.model if case.dataset == "mnist" or case.model in _PAPER_MODELS else "PreResNet20"

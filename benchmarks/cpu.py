@@ -1,0 +1,136 @@
+"""What is promised for the CPU: what the method adds to a step, small members stacked, predictions.
+
+    python benchmarks/cpu.py [--out FOLDER]
+
+Every figure is a ratio of times that took turns in this run, medians; the machine should have nothing else to do.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import stacked
+import torch
+from engine import BATCH, SIZE, in_turn, inference, problem, seconds
+
+import greedy_ensembles as ge
+from greedy_ensembles import machine
+from greedy_ensembles.training.configuration import git_commit
+from greedy_ensembles.training.eager import EagerEngine
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.weighting_set import WeightingSet
+
+STEPS, SAMPLES = 4, BATCH // 8
+MEMBERS = (5, 10, 20, 50)
+
+
+def epoch_of(samples: int | None, bank: int) -> EagerEngine:
+    """Return an engine with one member of PreResNet8 and so many before it."""
+    posed = problem("PreResNet8", samples, "cpu", STEPS * BATCH, side=28)
+    weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
+    if weighting is not None:
+        for _ in range(bank):
+            weighting.bank.append(torch.rand(len(weighting.samples), 10).softmax(1))
+    return EagerEngine([Member(posed, bank + 1)], posed, weighting)
+
+
+def coupling(earlier: int) -> float:
+    """Return the seconds of the diversity term and its gradient against so many members."""
+    outputs = torch.randn(BATCH, 10).softmax(1).requires_grad_()
+    bank = torch.randn(earlier, BATCH, 10).softmax(2)
+    return seconds(lambda: [ge.diversity_term(outputs, bank, 1.0, 100).backward() for _ in range(200)]) / 200
+
+
+def measure() -> dict[str, Any]:
+    """Return all ratios."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    deep, greedy = in_turn(epoch_of(None, 0).train_epoch, epoch_of(SAMPLES, 5).train_epoch, repeats=15)
+    costs = {k: coupling(k) for k in MEMBERS}
+    found: dict[str, Any] = {
+        "greedy over deep": greedy / deep,
+        "coupling, of a step": costs[MEMBERS[-1]] / (deep / STEPS),
+        "coupling, over that against the fewest": {str(k): cost / costs[MEMBERS[0]] for k, cost in costs.items()},
+        "plain loop over predict_proba": inference("PreResNet20", "cpu", 256, 64, repeats=15)["ratio"],
+    }
+    torch.set_num_threads(threads)
+    return {**found, "stacked": {str(count): rows for count, rows in stacked.ratios().items()}}
+
+
+def page(content: dict[str, Any], reading: str = "") -> str:
+    """Return the ratios as Markdown, beside what they must reach, and what someone has to say of them behind."""
+    linear = content["coupling, over that against the fewest"]
+    lines = [
+        "# What it costs on a CPU",
+        "",
+        f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}, commit "
+        f"{content['commit']}. Ratios of times that took turns in one run, medians.",
+        "",
+        "| | ratio | |",
+        "|---|---|---|",
+        _row(
+            f"a step at p* batch {SAMPLES} over one of Deep Ensembles, batch {BATCH}", content["greedy over deep"], 1.3
+        ),
+        f"| the coupling alone against {MEMBERS[-1]} members, of a step | {content['coupling, of a step']:.2%} | "
+        f"{_verdict(content['coupling, of a step'] < 0.05, '< 5 %')} |",
+        f"| its cost against {', '.join(linear)} members over that against {MEMBERS[0]} | "
+        f"{', '.join(f'{ratio:.1f}' for ratio in linear.values())} | linear: "
+        f"{', '.join(f'{k / MEMBERS[0]:g}' for k in MEMBERS)} |",
+        f"| predicting with {SIZE} members of PreResNet20, a plain loop over `predict_proba` | "
+        f"{content['plain loop over predict_proba']:.2f} | "
+        f"{_verdict(content['plain loop over predict_proba'] >= 1, '>= 1')} |",
+        "",
+        "PreResNet8 on 28x28 images and one thread, but for the last row (32x32).",
+        "",
+        f"Training {SIZE} members of the two-moons network (2-128-128-2, 300 points) over training one "
+        "(`benchmarks/stacked.py`), as medians of epochs and as first deciles, which other programs disturb less:",
+        "",
+        "| threads | | over | median | first decile | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for threads, rows in content["stacked"].items():
+        for row in rows:
+            judged = row["what"].endswith("concurrent") and row["what"].split(",")[0] == row["over"].split(",")[0]
+            verdict = _verdict(row["median"] <= stacked.TARGET, f"<= {stacked.TARGET}") if judged else ""
+            lines.append(
+                f"| {threads} | {row['what']} | {row['over']} | {row['median']:.2f} | {row['first decile']:.2f} | "
+                f"{verdict} |"
+            )
+    return "\n".join(lines) + "\n" + (f"\n{reading}" if reading else "")
+
+
+def _row(name: str, value: float, most: float) -> str:
+    return f"| {name} | {value:.2f} | {_verdict(value <= most, f'<= {most:g}')} |"
+
+
+def _verdict(met: bool, target: str) -> str:
+    return f"target {target}: {'met' if met else 'missed'}"
+
+
+def run(out: Path | None) -> None:
+    """Measure, print, and write where asked."""
+    content = {
+        "command": "python benchmarks/cpu.py --out results/engine",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.processor(),
+        "torch": torch.__version__,
+        "commit": git_commit(),
+        **measure(),
+    }
+    own = None if out is None else out / "cpu-reading.md"  # written by hand, and kept
+    text = page(content, own.read_text() if own is not None and own.exists() else "")
+    print(text)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "cpu.json").write_text(json.dumps(content, indent=2) + "\n")
+        (out / "cpu.md").write_text(text)
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("--out", type=Path)
+    with contextlib.suppress(KeyboardInterrupt):
+        run(options.parse_args().out)
