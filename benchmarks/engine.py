@@ -133,10 +133,10 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
     }
 
 
-def inference(model: str, device: str, images: int, batch_size: int, repeats: int = 5) -> dict[str, Any]:
+def inference(model: str, device: str, images: int, batch_size: int, **options: Any) -> dict[str, Any]:
     """Return milliseconds of predicting images with 11 members: a plain loop over them, and `predict_proba`.
 
-    On a GPU, with what the kernels of the latter add up to.
+    On a GPU, with what the kernels of the latter add up to. Options are those of `in_turn`.
     """
     torch.manual_seed(0)
     ensemble = ge.Ensemble.from_members([named(model, 10, 3)().to(device) for _ in range(SIZE)])
@@ -148,7 +148,7 @@ def inference(model: str, device: str, images: int, batch_size: int, repeats: in
         return torch.stack([torch.cat([member(batch).softmax(1) for batch in batches]).cpu() for member in ensemble])
 
     found, expected = ensemble.predict_proba(x, batch_size), loop()
-    taken = in_turn(loop, lambda: ensemble.predict_proba(x, batch_size), repeats=repeats)
+    taken = in_turn(loop, lambda: ensemble.predict_proba(x, batch_size), **options)
     times: dict[str, Any] = {
         "plain loop": 1e3 * taken[0],
         "predict_proba": 1e3 * taken[1],
@@ -164,8 +164,10 @@ def seconds(run: Callable[[], object], repeats: int = 5) -> float:
     return in_turn(run, repeats=repeats)[0]
 
 
-def in_turn(*runs: Callable[[], object], repeats: int = 5) -> list[float]:
-    """Return the median time of each call, after one that does not count; a busy spell of the machine meets all."""
+def in_turn(
+    *runs: Callable[[], object], repeats: int = 5, typical: Callable[[list[float]], float] = statistics.median
+) -> list[float]:
+    """Return the typical time of each call, after one that does not count; a busy spell of the machine meets all."""
     times: list[list[float]] = [[] for _ in runs]
     for run in runs:
         run()
@@ -176,7 +178,7 @@ def in_turn(*runs: Callable[[], object], repeats: int = 5) -> list[float]:
             run()
             synchronize()
             own.append(time.perf_counter() - start)
-    return [statistics.median(own) for own in times]
+    return [typical(own) for own in times]
 
 
 def synchronize() -> None:

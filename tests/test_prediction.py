@@ -4,6 +4,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from greedy_ensembles import tf32
 from greedy_ensembles.models import VGG16BN, PreResNet, kernels
+from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.prediction import probabilities, wants_channels_last
 
 
@@ -35,6 +36,30 @@ def test_images_lie_channels_last_where_kernels_of_ours_want_them_so(monkeypatch
                 assert wants_channels_last(net, images)
                 assert wants_channels_last(VGG16BN(), images) == allowed  # else cuDNN has no tensor cores for it
         assert not wants_channels_last(net, table)
-        assert not wants_channels_last(net, torch.empty(2, 3, 8, 8))
         assert not wants_channels_last(other, images)
     assert not wants_channels_last(net, images)  # with gradients, single precision is for PyTorch's own
+
+
+def test_images_lie_channels_last_on_a_cpu_where_networks_of_ours_are_narrow():
+    images, seen = torch.rand(2, 3, 8, 8), []
+    wide = PreResNet(8)
+    wide.blocks[0].conv1 = Convolution(16, 320, 3)
+    assert wants_channels_last(PreResNet(8), images)
+    for member in (wide, VGG16BN(), nn.Conv2d(3, 4, 3)):
+        assert not wants_channels_last(member, images)
+    assert not wants_channels_last(PreResNet(8), torch.rand(2, 3))
+
+    narrow = PreResNet(8)
+
+    def traced(x):
+        seen.append(wants_channels_last(narrow, x))
+        return x
+
+    torch.func.vmap(traced)(images[None])
+    assert seen == [False]
+
+
+def test_the_layout_of_images_is_a_matter_of_rounding():
+    net, images = PreResNet(20).eval(), torch.rand(4, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(probabilities(net, images, None), net(images).softmax(dim=1))

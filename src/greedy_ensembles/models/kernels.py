@@ -14,7 +14,7 @@ from torch import Tensor
 
 def can_launch(x: Tensor) -> bool:
     """Return whether kernels can take a tensor: it lies on a GPU, has values of its own, and there is a compiler."""
-    return x.is_cuda and (torch.compiler.is_compiling() or not _is_traced()) and has_kernels()
+    return x.is_cuda and (torch.compiler.is_compiling() or not is_traced()) and has_kernels()
 
 
 def has_kernels() -> bool:
@@ -41,7 +41,7 @@ def _compiler_works() -> bool:
     return True
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
     """Return whether tensors stand for others: inside torch.vmap and torch.func, or torch.jit.trace."""
     return torch._C._are_functorch_transforms_active() or torch._C._is_tracing()
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.training.engine import Engine
+from greedy_ensembles.training.heap import keep_freed_memory
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor, set_learning_rate
@@ -20,6 +21,8 @@ class EagerEngine(Engine):
     def __init__(self, members: list[Member], problem: Problem, weighting: WeightingSet | None) -> None:
         self._members, self._problem = members, problem
         self._weighting = weighting if needs_samples(members, weighting) else None
+        if problem.device.type == "cpu":
+            keep_freed_memory()
 
     def train_epoch(self) -> list[Losses]:
         """Train every member for one epoch, each against the bank and the members before it in the group."""

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.training.eager import as_losses, in_batches, needs_samples, shuffled
 from greedy_ensembles.training.engine import Engine
+from greedy_ensembles.training.heap import keep_freed_memory
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.outputs import BATCH
 from greedy_ensembles.training.problem import Problem
@@ -28,7 +29,7 @@ class StackedEngine(Engine):
     def __init__(self, members: list[Member], problem: Problem, weighting: WeightingSet | None) -> None:
         self._members, self._problem = members, problem
         self._weighting = weighting if needs_samples(members, weighting) else None
-        _keep_freed_memory()
+        keep_freed_memory()
         for member in members:
             member.model.train()
         #: For every parameter, that of each member.
@@ -133,12 +134,3 @@ class StackedEngine(Engine):
                     own.append(member.optimizer.state[parameter].setdefault(name, torch.empty_like(place)))
                     places.append(place)
         return own, places
-
-
-def _keep_freed_memory() -> None:
-    """Let memory that a step frees stay with the process for the next step.
-
-    glibc returns blocks of a stack's size to the system as they are freed, and getting them anew, page by page, took a
-    fifth of a step. It stops doing so for blocks up to the size of the largest freed so far, of at most 32 MiB.
-    """
-    torch.empty(31 * 2**20, dtype=torch.uint8)
