@@ -90,8 +90,8 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         "PreResNet8 on 28x28 images and one thread, but for the last row (32x32).",
         "",
         f"Training {SIZE} members of the two-moons network (2-128-128-2, 300 points) over training one "
-        "(`benchmarks/stacked.py`), as medians of epochs and as first deciles, which other programs disturb less and by "
-        "which targets are judged:",
+        "(`benchmarks/stacked.py`), as medians of epochs and as first deciles, which other programs disturb less and "
+        "by which targets are judged:",
         "",
         "| threads | | over | median | first decile | |",
         "|---|---|---|---|---|---|",
