@@ -227,7 +227,7 @@ def _write(
         )
     circumstances = Circumstances(["greedy-ensembles", *sys.argv[1:]], protocol, device_found(device))
     path = write_page(study, sections, folder, circumstances, _examples(study, protocol, root))
-    missing = sum(len(gathered.missing) for gathered in sections)
+    missing = len({job for gathered in sections for job in gathered.missing})  # sections may share some
     print(f"Wrote {path}" + (f"; still missing: {plural(missing)}" if missing else ""))
 
 
