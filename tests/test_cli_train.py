@@ -135,6 +135,7 @@ def test_a_model_of_ones_own_that_will_not_do_is_told_in_one_line(train, tmp_pat
 def test_fewer_epochs_shorten_the_warm_up_that_was_not_asked_for():
     assert ge.Recipe.paper("cifar10", "VGG16BN", epochs=3).warmup_epochs == 0
     assert ge.Recipe.paper("cifar10", "VGG16BN", epochs=10).warmup_epochs == 2
+    assert ge.Recipe.paper("cifar10", "VGG16BN", epochs=np.int64(10)).warmup_epochs == 2
     assert ge.Recipe.paper("cifar10", "VGG16BN", epochs=200).warmup_epochs == 5
     with pytest.raises(ValueError, match="warmup_epochs"):
         ge.Recipe.paper("cifar10", "VGG16BN", epochs=3, warmup_epochs=5)

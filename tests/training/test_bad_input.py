@@ -11,6 +11,10 @@ def model():
     return ge.models.MLP(2, hidden=(4,))
 
 
+def normed():
+    return nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
 class Loses(nn.Linear):
     def __init__(self):
         super().__init__(2, 2)
@@ -94,9 +98,9 @@ def refusal(error, message, **changes):
         refusal(ValueError, "the model cannot take x .earlier member 1.", earlier=ge.Ensemble([nn.Linear(3, 2)])),
         refusal(
             ValueError,
-            "36 training examples in batches of 7 leave one by itself, and the model cannot train on that: Expected",
-            make_model=lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)),
-            recipe=ge.Recipe(batch_size=7),
+            "cannot train on one example at a time, and ended in ValueError: Expected .* use a larger batch_size",
+            make_model=normed,
+            recipe=ge.Recipe(batch_size=1),
         ),
         refusal(ValueError, "the model cannot take x: .* ended in KeyError: 'lost'", make_model=Loses),
         refusal(ValueError, "share BatchNorm layers", make_model=lambda: nn.Sequential(nn.Linear(2, 2), NORM)),
@@ -172,3 +176,8 @@ def test_a_run_dir_that_is_a_file_is_refused(tmp_path):
 
 def test_a_class_with_one_example_trains_without_validation(quick):
     assert len(ge.fit(model, (X, (torch.arange(40) == 7).long()), size=1, method="deep", validation=0, **quick)) == 1
+
+
+def test_one_example_that_is_left_over_is_left_out(quick):
+    recipe = ge.Recipe(epochs=1, batch_size=13)  # 40 = 3 * 13 + 1
+    assert len(ge.fit(normed, (X, Y), size=2, strength=1.0, **{**quick, "recipe": recipe, "validation": 0.0})) == 2

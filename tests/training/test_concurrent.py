@@ -177,8 +177,8 @@ def test_as_many_members_at_once_as_memory_holds(blobs, monkeypatch, count, less
     learning = 4 * (2 * 8 + 8 + 2 * 8 + 8 * 2 + 2)
     state = 2 * (learning + 4 * 2 * 8 + 8) + 2 * learning
     kept = 4 * (2 + 8 + 8)  # an input, BatchNorm's input, and ReLU's output, which is the last layer's input
-    # Each has its state and its examples, twice; a pass of one at a time, as on a CPU, has its activations.
-    each, once = state + 2 * 4 * 2 * 16, 1.25 * kept * 16
+    # Each has its state and its examples, four times; a pass of one at a time, as on a CPU, has its activations.
+    each, once = state + 4 * 4 * 2 * 16, 1.25 * kept * 16
     monkeypatch.setattr(memory, "available_memory", lambda device: int(count * each + once) - less)
     found = []
 

@@ -119,6 +119,7 @@ class Recorded:
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
             self._graph, _ = record(run, device, draws.generators, pool)
+            step.forget()  # so that the next recording can use the memory
         except CannotCapture:
             raise
         except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's

@@ -68,8 +68,15 @@ class GroupStep:
             self.forward(position)
             self.update(position)
 
+    def forget(self) -> None:
+        """Let go of what pieces left for each other: all members are through."""
+        self._batches, self._bank = [], None
+        self._passed.clear()
+        self._live.clear()
+
     def prepare(self) -> None:
         """Make what needs no member in particular, at once for all of them, and advance to the next row."""
+        self.forget()
         problem = self._problem
         examples = self._examples.index_select(0, self._counter)[0]
         inputs = problem.inputs(problem.examples.inputs(examples.flatten())).unflatten(0, examples.shape)

@@ -54,11 +54,12 @@ def fitting_members(problem: Problem) -> int:
     if available is None:
         return problem.size
     lanes = LANES if problem.device.type == "cuda" else problem.size if problem.stackable else 1
+    activations = _activations(problem, _STACKED_MARGIN if problem.stackable else _MARGIN)
     free = available - _fixed(problem)
     fitting = (
         count
         for count in range(problem.size, 1, -1)
-        if count * (problem.footprint.state + _inputs(problem)) + min(count, lanes) * _activations(problem) <= free
+        if count * (problem.footprint.state + _inputs(problem)) + min(count, lanes) * activations <= free
     )
     return next(fitting, 1)
 
@@ -84,12 +85,11 @@ def _member(problem: Problem) -> int:
 
 
 def _inputs(problem: Problem) -> int:
-    """Return the bytes of a member's examples, twice: those of a whole group are made at once, in a few operations."""
-    return 2 * 4 * math.prod(problem.examples.shape) * min(problem.recipe.batch_size, len(problem.train))
+    """Return the bytes of a member's examples, as often as the few operations have them that make a whole group's."""
+    return 4 * 4 * math.prod(problem.examples.shape) * min(problem.recipe.batch_size, len(problem.train))
 
 
-def _activations(problem: Problem) -> float:
-    margin = _STACKED_MARGIN if problem.stackable and problem.size > 1 else _MARGIN
+def _activations(problem: Problem, margin: float = _MARGIN) -> float:
     return margin * problem.footprint.row * _rows(problem)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -139,8 +140,8 @@ class Recipe:
         for name in changes:
             check_choice("a field of Recipe", name, known)
         epochs = changes.get("epochs")
-        if "warmup_epochs" in row and isinstance(epochs, int):
-            row = {**row, "warmup_epochs": min(row["warmup_epochs"], epochs // 4)}
+        if "warmup_epochs" in row and isinstance(epochs, Integral):
+            row = {**row, "warmup_epochs": min(row["warmup_epochs"], int(epochs) // 4)}
         return cls(**{**row, **changes})
 
 

@@ -100,16 +100,17 @@ def check_passes(
 
 def check_single_rows(model: nn.Module, examples: Examples, count: int, recipe: Recipe, device: torch.device) -> None:
     """Refuse to train on batches of one example where the model needs more to normalise by; its statistics change."""
-    if 1 not in (min(recipe.batch_size, count), count % recipe.batch_size):
+    if min(recipe.batch_size, count) != 1:  # one that is left over is left out
         return
     first = examples.inputs(torch.arange(1, device=examples.device)).to(device)
     one = to_model(first, recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
     try:
         model.train()(one)
-    except ValueError as error:
+    except Exception as error:  # of any kind: the model may be anyone's
+        said = f": {str(error).splitlines()[0]}" if str(error) else ""
         raise ValueError(
-            f"{count} training examples in batches of {recipe.batch_size} leave one by itself, and the model cannot "
-            f"train on that: {str(error).splitlines()[0]}; use another batch_size"
+            f"the model cannot train on one example at a time, and ended in {type(error).__name__}{said}; use a larger "
+            "batch_size"
         ) from error
     finally:
         model.eval()

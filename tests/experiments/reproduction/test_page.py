@@ -176,7 +176,7 @@ def test_overhead_is_told_beside_the_papers(page, record_of):
 
 def test_overhead_without_deep_ensembles_has_nothing_beside_it(page):
     study = dataclasses.replace(STUDIES["overhead"], sections=STUDIES["overhead"].sections[:1])
-    assert "there is nothing to compare with" in page(study, but=[0]).read_text()
+    assert "There are no Deep Ensembles to compare with." in page(study, but=[0]).read_text()
 
 
 def test_corruptions_are_averaged_for_each_severity(page):

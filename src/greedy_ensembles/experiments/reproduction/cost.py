@@ -74,7 +74,7 @@ def device_of(record: Record) -> Device:
     >>> device_of(Record("run", "done", machine={"device": "cpu (Some(R) processor, 2 cores), 1 threads"}))
     Device(kind='cpu', name='Some(R) processor, 2 cores')
     """
-    kind, _, rest = str(record.machine.get("device", "")).partition(" (")
+    kind, _, rest = str(record.machine.get("device") or "").partition(" (")
     return Device(kind.partition(":")[0], rest.rpartition(")")[0])
 
 

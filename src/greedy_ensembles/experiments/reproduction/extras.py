@@ -44,7 +44,7 @@ def overhead_sentences(gathered: Gathered) -> list[str]:
     cases = _by_case(gathered)
     deep = next((records for case, records in cases.items() if case.strength is None), None)
     if deep is None:
-        return ["Deep Ensembles are still missing, so there is nothing to compare with."]
+        return ["There are no Deep Ensembles to compare with."] if cases else []
     sentences = []
     for case, records in cases.items():
         if case.strength is None:
@@ -63,7 +63,7 @@ def corruption_sentences(gathered: Gathered) -> list[str]:
     """Return at how many severities a greedy ensemble is more accurate, and by how much at the last, in words."""
     found = severities(gathered)
     if DEEP not in found:
-        return ["Deep Ensembles are still missing, so there is nothing to compare with."] if found else []
+        return ["There are no Deep Ensembles to compare with."] if found else []
     sentences = []
     for label, figures in found.items():
         if label == DEEP:

@@ -63,9 +63,9 @@ def write_page(
     """
     folder.mkdir(parents=True, exist_ok=True)
     records = _records(sections)
-    last = next(reversed(records.values()), None)
-    if last is not None and cost.device_of(last).kind:
-        circumstances = dataclasses.replace(circumstances, device=cost.device_of(last))
+    devices = [device for record in records.values() if (device := cost.device_of(record)).kind in cost.MILLISECONDS]
+    if devices:
+        circumstances = dataclasses.replace(circumstances, device=devices[-1])
     parts = [f"# {study.title}", _opening(study, circumstances), trainings(records), summary(sections)]
     for gathered in sections:
         parts += [f"## {gathered.section.title}", *_section(study, gathered, folder, circumstances, images or {})]
