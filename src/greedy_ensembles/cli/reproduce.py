@@ -73,7 +73,6 @@ def reproduce(
 ) -> None:
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
     from greedy_ensembles.checks import check_choice
-    from greedy_ensembles.experiments.processes import one_thread
     from greedy_ensembles.experiments.reproduction.cost import device_found
     from greedy_ensembles.experiments.reproduction.narrow import narrow, only, quick
     from greedy_ensembles.experiments.reproduction.overview import show_jobs, show_studies
@@ -121,12 +120,7 @@ def reproduce(
         show_jobs(asked, wanted, Shelf(out, page), device_found(place), root)
         return
     if not page_only:
-        try:
-            with one_thread() if tiny and place.type == "cpu" else nullcontext():
-                _work(asked, wanted, out, page, protocol, place, root, pack, not quiet)
-        except KeyboardInterrupt as interruption:
-            goes_on(interruption)
-            raise
+        _work(asked, wanted, out, page, protocol, place, root, pack, not quiet)
     _write(asked, out, page or out / study, protocol, place, root)
 
 
@@ -183,6 +177,7 @@ def _work(
     progress: bool,
 ) -> None:
     from greedy_ensembles.data import data_root
+    from greedy_ensembles.experiments.processes import one_thread
     from greedy_ensembles.experiments.reproduction.job import Workshop
     from greedy_ensembles.experiments.reproduction.records import is_complete
     from greedy_ensembles.experiments.reproduction.sets import CORRUPTED, Sets, missing
@@ -202,7 +197,12 @@ def _work(
         if len(possible) < len(jobs):
             _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
         jobs = possible
-    work(study, jobs, workshop, _say)
+    try:
+        with one_thread() if protocol.quick and device.type == "cpu" else nullcontext():
+            work(study, jobs, workshop, _say)
+    except KeyboardInterrupt as interruption:
+        goes_on(interruption)
+        raise
 
 
 def _say(line: str) -> None:

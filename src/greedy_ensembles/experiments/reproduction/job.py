@@ -16,6 +16,7 @@ from torch import nn
 
 from greedy_ensembles.benchmark import Predictions, judge, pack_predictions, predict
 from greedy_ensembles.benchmark.predictions import Arithmetic
+from greedy_ensembles.benchmark.runs import PUBLISHED
 from greedy_ensembles.benchmark.sources import facts_of
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.ensemble import Ensemble
@@ -31,7 +32,7 @@ from greedy_ensembles.experiments.reproduction.records import (
 from greedy_ensembles.experiments.reproduction.sets import Sets
 from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Study, members_to_train
 from greedy_ensembles.inputs import device_of
-from greedy_ensembles.models import PreResNet, named
+from greedy_ensembles.models import named
 from greedy_ensembles.training import Recipe, Run, fit, load_run
 
 #: The share of the training images that selects each member's best epoch.
@@ -98,13 +99,11 @@ def _train(job: Job, study: Study, workshop: Workshop) -> Ensemble:
 
 
 def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:
-    """Return the network of a case; PreResNet164 has 27 blocks a stage, as the published code builds it."""
+    """Return the network of a case, as the published code builds it."""
     if data.classes is None:
         raise ValueError(f"{data.name} does not say how many classes it has")
     shape: dict[str, Any] = {"classes": len(data.classes), "channels": data.images.shape[1]}
-    if case.model == "PreResNet164":
-        return partial(PreResNet, 164, **shape, blocks_per_stage=27)
-    return named(case.model, **shape)
+    return partial(named(case.model, **shape), **PUBLISHED.get(case.model, {}))
 
 
 def recipe_of(case: Case, protocol: Protocol) -> Recipe:

@@ -66,7 +66,7 @@ def write_page(
     devices = [device for record in records.values() if (device := cost.device_of(record)).kind in cost.MILLISECONDS]
     if devices:
         circumstances = dataclasses.replace(circumstances, device=devices[-1])
-    parts = [f"# {study.title}", _opening(study, circumstances), trainings(records), summary(sections)]
+    parts = [f"# {study.title}", _opening(study, circumstances), _trainings(records), summary(sections)]
     for gathered in sections:
         parts += [f"## {gathered.section.title}", *_section(study, gathered, folder, circumstances, images or {})]
     parts += ["## How it was made", _provenance(records, circumstances)]
@@ -150,7 +150,7 @@ def plural(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs:,} runs"
 
 
-def trainings(records: Mapping[Job, Record]) -> str:
+def _trainings(records: Mapping[Job, Record]) -> str:
     """Return which Deep Ensembles of several sizes share members: those of one training, whose first they are."""
     begun: dict[str, dict[str, list[Job]]] = {}
     for job, record in records.items():
