@@ -3,6 +3,8 @@ import contextlib
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import greedy_ensembles as ge
@@ -23,6 +25,16 @@ def test_they_are_the_logarithm_of_what_the_ensemble_predicts(counting, image_se
     assert (found.name, found.note, len(found), found.members) == ("inside", "partial", 40, 2)
     assert (found.labels == images.labels).all()
     assert found.mean_probabilities() == pytest.approx(expected.double().mean(0).numpy(), abs=1e-6)
+
+
+@given(st.integers(1, 30), st.integers(1, 12))
+def test_batches_have_one_size_and_every_image_is_new_once(count, batch_size):
+    """A set's last few images in a batch of their own would have a GPU search for kernels once more."""
+    pixels = torch.arange(count)
+    batches = list(predictions._batches(pixels, batch_size))
+    assert {len(batch) for batch, _ in batches} == {min(count, batch_size)}
+    assert torch.cat([batch[-new:] for batch, new in batches]).tolist() == pixels.tolist()
+    assert len(batches) == -(-count // batch_size)
 
 
 def test_probabilities_below_single_precision_survive(image_set):
@@ -193,7 +205,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved(image_set):
 
     ensemble, images = ge.Ensemble([Large()]), image_set(count=12)
     found = predict(ensemble, images, batch_size=20)
-    assert ensemble[0].fitted == [5, 5, 2]
+    assert ensemble[0].fitted == [5, 5, 5]
     assert (found.log_probs == predict(ensemble, images, batch_size=5).log_probs).all()
     with pytest.raises(torch.OutOfMemoryError):
         predict(ge.Ensemble([Full()]), images)

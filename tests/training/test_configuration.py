@@ -106,3 +106,5 @@ def test_the_commit_is_that_of_a_checkout_which_tracks_the_source(tmp_path, monk
     git("add", source.name)
     git("commit", "-m", "second")
     assert configuration.git_commit() == git("rev-parse", "HEAD")
+    monkeypatch.setenv("GREEDY_ENSEMBLES_COMMIT", "0123abc")
+    assert configuration.git_commit() == "0123abc"

@@ -27,6 +27,12 @@ class Method:
     sources: tuple[str, ...] = ()  #: where each evaluation comes from
     architecture: str = ""  #: of its members, if that is known
 
+    @property
+    def papers_size(self) -> int | None:
+        """The M of the paper's figures beside it, None where it is its own."""
+        sizes = {evaluation.members for evaluation in self.evaluations}
+        return None if self.setting is None or self.setting.size in sizes else self.setting.size
+
 
 @dataclasses.dataclass(frozen=True)
 class Figure:

@@ -79,6 +79,16 @@ def mean_cell(setting: Setting | None, metric: str, names: Iterable[str]) -> Cel
     return Cell(statistics.fmean(found), None) if found and len(found) == len(cells) else None
 
 
+def nearest_size(architecture: str, dataset: str, size: int) -> int:
+    """Return the M nearest to `size` of which the paper has figures, the larger of two; `size` where it has none.
+
+    >>> nearest_size("VGG16BN", "svhn", 5), nearest_size("PreResNet164", "cifar10", 5), nearest_size("mine", "svhn", 5)
+    (11, 5, 5)
+    """
+    sizes = {key.size for key in _cells() if (key.architecture, key.dataset) == (architecture, dataset)}
+    return min(sizes, key=lambda other: (abs(other - size), -other), default=size)
+
+
 def strength_is_known(setting: Setting) -> bool:
     """Say whether the paper names the lambda_M that it took; Deep Ensembles have none to be named.
 

@@ -147,11 +147,21 @@ def _compute(member: nn.Module, how: _How, pixels: Tensor) -> npt.NDArray[np.flo
 def _in_batches(member: nn.Module, normalize: Normalize | None, pixels: Tensor, batch_size: int) -> Tensor:
     """Return log-probabilities in single precision, from batches of half the size where memory does not hold these."""
     try:
-        return torch.cat([_of_batch(member, normalize, batch) for batch in pixels.split(batch_size)])
+        return torch.cat([_of_batch(member, normalize, batch)[-new:] for batch, new in _batches(pixels, batch_size)])
     except torch.OutOfMemoryError:
         if batch_size == 1:
             raise
     return _in_batches(member, normalize, pixels, batch_size // 2)  # after the handler, which would keep what failed
+
+
+def _batches(pixels: Tensor, batch_size: int) -> Iterator[tuple[Tensor, int]]:
+    """Yield batches, and how many images at the end of each are new: the last one begins early enough to be full.
+
+    A GPU chooses its kernels anew for every size of batch, which takes longer than to predict what is left over.
+    """
+    for start in range(0, len(pixels), batch_size):
+        stop = min(start + batch_size, len(pixels))
+        yield pixels[max(stop - batch_size, 0) : stop], stop - start
 
 
 def _of_batch(member: nn.Module, normalize: Normalize | None, batch: Tensor) -> Tensor:

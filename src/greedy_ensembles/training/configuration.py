@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.metadata
+import os
 import platform
 import subprocess
 import sys
@@ -89,6 +90,10 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, 
     return [] if ours == theirs else [(path, ours, theirs)]
 
 
+#: The environment variable that names the commit of a copy without its history, in an image or on another machine.
+COMMIT = "GREEDY_ENSEMBLES_COMMIT"
+
+
 def provenance(device: torch.device) -> dict[str, Any]:
     """Return when, where and with what the run was started."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else machine.processor()
@@ -108,7 +113,9 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 
 def git_commit() -> str | None:
-    """Return the commit of this package's source, where it is run from a checkout that tracks it."""
+    """Return the commit of this package's source, where it is run from a checkout that tracks it, or is told."""
+    if told := os.environ.get(COMMIT):
+        return told
     here = Path(__file__)
     try:
         for arguments in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "HEAD"]):

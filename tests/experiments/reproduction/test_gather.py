@@ -2,9 +2,13 @@ import dataclasses
 
 import pytest
 
+from greedy_ensembles.benchmark.paper import Setting, cell
 from greedy_ensembles.experiments.reproduction.gather import gather
+from greedy_ensembles.experiments.reproduction.narrow import narrow
+from greedy_ensembles.experiments.reproduction.reading import read
 from greedy_ensembles.experiments.reproduction.study import Case, Protocol, Section, Study, jobs
 from greedy_ensembles.experiments.studies import STUDIES
+from greedy_ensembles.report.evaluation.lines import footnotes
 
 
 def test_seeds_become_one_method_and_what_is_missing_is_known(tiny, shelf_with):
@@ -45,6 +49,24 @@ def test_the_papers_figures_stand_beside_those_of_the_same_setting(shelf_with):
     cells = {(row.method, row.set): row.figures["auc"].paper for row in gathered.comparison.ood_rows}
     assert cells["greedy, lambda_M = 0.1", "uniform"].mean == 1.0
     assert cells["Deep Ensembles", "dtd"].mean == 0.48
+
+
+def test_beside_an_m_that_the_paper_lacks_stands_its_nearest_and_a_note(shelf_with):
+    sizes = {5: True, 11: False}
+    for size, noted in sizes.items():
+        study = narrow(STUDIES["svhn"], models=["VGG16BN"], size=size, seeds=1)
+        (gathered,) = gather(study, Protocol(), shelf_with(study, Protocol()))
+        cells = {(row.method, row.set): row.figures["auc"].paper for row in gathered.comparison.ood_rows}
+        assert cells["Deep Ensembles", "uniform"] == cell(Setting("VGG16BN", "svhn", 11, "deep"), "auc", "uniform")
+        assert cells["greedy, lambda_M = 1", "dtd"] == cell(Setting("VGG16BN", "svhn", 11, "greedy", 1.0), "auc", "dtd")
+        assert None not in cells.values()
+        assert any("of M = 11" in note for note in footnotes(gathered.comparison)) == noted
+        assert any("beside the paper's M = 11" in sentence for sentence in read(gathered)) == noted
+
+
+def test_figures_that_mean_nothing_stand_beside_none(shelf_with, tiny):
+    (gathered,) = gather(tiny, Protocol(quick=True), shelf_with(tiny))
+    assert {row.figures["auc"].paper for row in gathered.comparison.ood_rows} == {None}
 
 
 def test_outlier_exposure_has_its_place_in_the_paper_and_a_note(shelf_with):

@@ -29,14 +29,14 @@ def read_study(shelf_with):
 
 
 def test_sets_are_counted_as_ahead_level_and_behind(read_study, tiny):
-    (sentence,) = read_study(tiny)
+    sentence = read_study(tiny)[0]
     assert "AUC on 4 sets: ahead on 2 (uniform, mine), level on 1 (gaussian), behind on 1 (dtd)" in sentence
     assert "mean of 2 synthetic +0.202; mean of 2 natural -0.075; mean of 4 sets +0.064" in sentence
     assert "Accuracy +1.00 points" in sentence
 
 
 def test_differences_within_the_standard_errors_are_none(read_study, tiny):
-    (sentence,) = read_study(tiny, spread=0.06)  # a standard error of .06 for each
+    sentence = read_study(tiny, spread=0.06)[0]  # a standard error of .06 for each
     assert "ahead on 1 (uniform), level on 2 (gaussian, mine), behind on 1 (dtd)" in sentence
 
 

@@ -36,7 +36,7 @@ def overhead_table(gathered: Gathered) -> str:
     note = "Seconds are those of a member's epoch, the mean over members" + (
         ", without each one's first epoch." if several else "; the only one, which includes getting ready."
     )
-    return "\n\n".join([table(heading, rows), " ".join([note, *lines]), _notes(gathered)])
+    return "\n\n".join([table(heading, rows), " ".join([note, *lines]), _notes(gathered)]).rstrip()
 
 
 def overhead_sentences(gathered: Gathered) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from greedy_ensembles.benchmark import Comparison, Evaluation, Method, RunFacts, judge, unpack_predictions
-from greedy_ensembles.benchmark.paper import Setting
+from greedy_ensembles.benchmark.paper import Setting, nearest_size
 from greedy_ensembles.benchmark.runs import check_seeds
 from greedy_ensembles.experiments.reproduction.job import recipe_of
 from greedy_ensembles.experiments.reproduction.records import DIVERGED, Record, Shelf, is_complete, restored
@@ -45,7 +45,7 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
     for case in section.cases:
         repetitions = [(job, record) for job, record in done.items() if job.case == case]
         if repetitions:
-            methods.append(_method(section.label(case), case, repetitions, shelf, scores))
+            methods.append(_method(section.label(case), repetitions, shelf, scores))
     if not methods:
         return None
     notes = dict.fromkeys(
@@ -60,7 +60,7 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
         ) from None
 
 
-def _method(label: str, case: Case, repetitions: Sequence[tuple[Job, Record]], shelf: Shelf, scores: bool) -> Method:
+def _method(label: str, repetitions: Sequence[tuple[Job, Record]], shelf: Shelf, scores: bool) -> Method:
     facts = [RunFacts(record.name, record.information) for _, record in repetitions]
     check_seeds(facts)
     evaluations = tuple(_evaluation(record, shelf, scores) for _, record in repetitions)
@@ -68,7 +68,7 @@ def _method(label: str, case: Case, repetitions: Sequence[tuple[Job, Record]], s
         label,
         evaluations,
         tuple(job.seed for job, _ in repetitions),
-        _setting(case, repetitions[0][1]),
+        _setting(*repetitions[0]),
         tuple(record.name for _, record in repetitions),
     )
 
@@ -81,16 +81,21 @@ def _evaluation(record: Record, shelf: Shelf, scores: bool) -> Evaluation:
     return judge(packed.in_domain, packed.ood, missing=packed.missing)
 
 
-def _setting(case: Case, record: Record) -> Setting | None:
-    """Return the place of a case in the paper's tables; None for a p* that it has not, and for stand-ins."""
-    if record.information["data"]["name"] != case.dataset:
+def _setting(job: Job, record: Record) -> Setting | None:
+    """Return the place of a case in the paper's tables, of the nearest M that it has there.
+
+    None for a p* that it has not, for stand-ins, and for figures that mean nothing.
+    """
+    case = job.case
+    if job.protocol.quick or record.information["data"]["name"] != case.dataset:
         return None
+    size = nearest_size(case.model, case.dataset, case.size)
     if case.strength is None or case.weighting == "wrap":
-        return Setting(case.model, case.dataset, case.size, case.method, case.strength)
+        return Setting(case.model, case.dataset, size, case.method, case.strength)
     if case.weighting in WEIGHTINGS:
         return None
     method = f"greedy, lambda_M = {case.strength:g}, p* = {case.weighting}"
-    return Setting(case.model, case.dataset, case.size, method, case.strength)
+    return Setting(case.model, case.dataset, size, method, case.strength)
 
 
 def _epochs_note(case: Case) -> str:

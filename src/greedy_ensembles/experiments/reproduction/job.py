@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from greedy_ensembles.benchmark import Predictions, judge, pack_predictions, predict
-from greedy_ensembles.benchmark.predictions import Arithmetic
+from greedy_ensembles.benchmark import judge, pack_predictions, predict
+from greedy_ensembles.benchmark.predictions import Arithmetic, fitting_batch_size
 from greedy_ensembles.benchmark.runs import PUBLISHED
 from greedy_ensembles.benchmark.sources import facts_of
 from greedy_ensembles.data import ImageSet
@@ -34,10 +34,12 @@ from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol,
 from greedy_ensembles.inputs import device_of
 from greedy_ensembles.models import named
 from greedy_ensembles.training import Recipe, Run, fit, load_run
+from greedy_ensembles.training.numerics import numerics
 
 #: The share of the training images that selects each member's best epoch.
 VALIDATION = 0.1
 _QUICK_BATCH = 50
+_PASSES = 5  # over a set, of which the fastest counts
 _PAPER_MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
 
 
@@ -143,7 +145,7 @@ def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, recor
     found: dict[str, Any] = {}
     if study.evaluated:
         bench = sets.bench(job.case.dataset)
-        inside, prediction = _timed(ensemble, bench.in_domain, precision, passes=1)
+        inside = predict(ensemble, bench.in_domain, precision=precision)
         outside = [
             predict(ensemble, images.replace(name=name), precision=precision) for name, images in bench.ood.items()
         ]
@@ -154,34 +156,33 @@ def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, recor
             files = pack_predictions(file, inside, outside, missing=bench.missing, information=information)
             packed = tuple(path.name for path in files)
         evaluation = plain(judge(inside, outside, missing=bench.missing))
-        found |= {"evaluation": evaluation, "prediction": prediction, "packed": packed}
-    elif not study.corruptions:
-        _, found["prediction"] = _timed(ensemble, sets.test(job.case.dataset), precision, passes=5)
+        found |= {"evaluation": evaluation, "packed": packed}
     if study.corruptions:
         found["corruptions"] = _corrupted(ensemble, sets, precision)
+    if study.timed:
+        found["prediction"] = _timed(ensemble, sets.test(job.case.dataset), precision)
     judged_in: dict[str, str] = dict.fromkeys(found, precision) if less else {}
     before = workshop.shelf.read(job)
-    for name in ("evaluation", "corruptions", "packed"):
+    for name in ("evaluation", "corruptions", "prediction", "packed"):
         if before is not None and not found.get(name):
             found[name] = getattr(before, name)
             judged_in |= {name: before.judged_in[name]} if name in before.judged_in else {}
     return dataclasses.replace(record, **found, judged_in=judged_in)
 
 
-def _timed(
-    ensemble: Ensemble, images: ImageSet, precision: Arithmetic, passes: int
-) -> tuple[Predictions, dict[str, float]]:
-    """Return the predictions on a set, and the seconds of the fastest of some passes after a first one.
+def _timed(ensemble: Ensemble, images: ImageSet, precision: Arithmetic) -> dict[str, float]:
+    """Return the seconds of the fastest of some predictions of a set by all members, after a first one.
 
     The first makes kernels and recordings, which take longer than the predictions, and longer for the first ensemble
     of a process than for others.
     """
-    predictions, seconds = predict(ensemble, images, precision=precision), []
-    for _ in range(passes):
-        start = time.perf_counter()
-        predict(ensemble, images, precision=precision)
-        seconds.append(time.perf_counter() - start)
-    return predictions, {"images": len(images), "seconds": min(seconds)}
+    seconds = []
+    with numerics(Recipe(precision=precision), device_of(ensemble[0])):
+        for _ in range(1 + _PASSES):
+            start = time.perf_counter()
+            ensemble.predict_proba(images.images, batch_size=fitting_batch_size(ensemble))
+            seconds.append(time.perf_counter() - start)
+    return {"images": len(images), "seconds": min(seconds[1:])}
 
 
 def _corrupted(ensemble: Ensemble, sets: Sets, precision: Arithmetic) -> dict[str, dict[str, float]]:

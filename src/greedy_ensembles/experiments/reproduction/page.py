@@ -118,9 +118,9 @@ def _section(
 
 
 def _extra_sentences(study: Study, gathered: Gathered) -> list[str]:
-    if study.evaluated:
-        return []
-    return corruption_sentences(gathered) if study.corruptions else overhead_sentences(gathered)
+    if study.timed:
+        return overhead_sentences(gathered)
+    return [] if study.evaluated else corruption_sentences(gathered)
 
 
 def _missing(gathered: Gathered, device: cost.Device) -> str:

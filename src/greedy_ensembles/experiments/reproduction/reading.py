@@ -106,9 +106,10 @@ def _beside_the_paper(comparison: Comparison) -> Iterator[str]:
         differences = {name: figure.difference or 0.0 for name, figure in cells.items()}
         near = sum(abs(difference) <= _NEAR for difference in differences.values())
         worst = max(differences, key=lambda name: abs(differences[name]))
-        cell = cells[worst].paper
+        cell, size = cells[worst].paper, method.papers_size
+        beside = "the paper" if size is None else f"the paper's M = {size}"
         yield (
-            f"{method.label} beside the paper: {near} of {len(cells)} AUC within {_NEAR:.2f} of its figures, "
+            f"{method.label} beside {beside}: {near} of {len(cells)} AUC within {_NEAR:.2f} of its figures, "
             f"{statistics.fmean(differences.values()):+.3f} in the mean; the farthest is {worst} "
             f"(ours {cells[worst].ours.mean:.3f}, the paper's {cell.mean if cell else 0:.2f})."
         )

@@ -108,6 +108,7 @@ def is_complete(record: Record | None, study: Study) -> bool:
     wanted = {
         "evaluation": study.evaluated,
         "corruptions": study.corruptions,
+        "prediction": study.timed,
         "packed": study.pictures,
     }
     return all(bool(getattr(record, name)) or not needed for name, needed in wanted.items())

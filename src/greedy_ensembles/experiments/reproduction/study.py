@@ -77,7 +77,7 @@ class Study:
     sections: tuple[Section, ...]
     seeds: int = 5
     grid: tuple[float, ...] = ()  #: the values of lambda_M that the paper tried
-    evaluated: bool = True  #: on OOD sets; else it is the time alone that counts
+    evaluated: bool = True  #: on OOD sets
     pictures: bool = False  #: curves, histograms and examples for every set, beside the radar plot
     corruptions: bool = False  #: accuracy and NLL on CIFAR-10-C as well
     remarks: tuple[str, ...] = ()  #: what the reader of its page must know
@@ -92,6 +92,11 @@ class Study:
     def datasets(self) -> tuple[str, ...]:
         """The in-domain sets."""
         return tuple(dict.fromkeys(case.dataset for case in self.cases))
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is about what training and prediction cost."""
+        return not (self.evaluated or self.corruptions)
 
     def with_cases(self, change: Callable[[Case], Iterable[Case]]) -> "Study":
         """Return the study with each case replaced by those that `change` makes of it; empty sections are left out."""

@@ -32,7 +32,9 @@ def work(study: Study, jobs: Sequence[Job], workshop: Workshop, tell: Callable[[
                 elif not is_complete(workshop.shelf.read(job), study):  # another may have done it meanwhile
                     begun += 1
                     tell(f"{job.name} ({begun} of {total})")
-                    tell(_outcome(do(job, study, workshop)))
+                    start = time.perf_counter()
+                    record = do(job, study, workshop)
+                    tell(f"{_outcome(record)} ({time.perf_counter() - start:,.0f} s in all)")
         if len(busy) == len(waiting):
             if not told:
                 whose = "1 run is" if len(busy) == 1 else f"{len(busy)} runs are"

@@ -114,6 +114,8 @@ def footnotes(comparison: Comparison, differences: bool = True) -> list[str]:
         explained.append(f"missing: {missing} (not in the data folder; means are over the sets that are there)")
     if differences and any(figure.paper for row in comparison.rows for figure in row.figures.values()):
         explained.append("differs: ours less the paper's, whose means are over the same sets")
+    if sizes := sorted({method.papers_size for method in comparison.methods if method.papers_size}):
+        explained.append(f"the paper's figures are of M = {', '.join(map(str, sizes))}; it has none of our M here")
     if any(len(method.evaluations) > 1 for method in comparison.methods):
         explained.append(f"{PLUS_MINUS}: standard error of the mean over seeds")
     return [*explained, *comparison.notes]
