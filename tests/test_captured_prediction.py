@@ -11,6 +11,7 @@ from torch import nn
 import greedy_ensembles as ge
 from greedy_ensembles import tf32
 from greedy_ensembles.captured_prediction import _switches, can_capture, one_ahead
+from greedy_ensembles.prediction import probabilities
 
 needs_cuda = [
     pytest.mark.cuda,
@@ -37,7 +38,7 @@ def x():
 
 def test_on_a_cpu_members_are_looped_over(ensemble, x):
     assert not can_capture(list(ensemble))
-    assert ensemble._capture(x, 8) is None
+    assert ensemble._capture(probabilities, x, 8) is None
     assert torch.equal(ensemble.predict_proba(x, batch_size=8), copy.deepcopy(ensemble).predict_proba(x, batch_size=8))
 
 
@@ -87,6 +88,23 @@ class TestOnAGpu:
         found = ensemble.predict_proba(given, batch_size=16)  # four whole batches, and a rest
         assert ensemble._captured is not None
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+    def test_logarithms_are_recorded_anew(self, ensemble, x):
+        ensemble.to("cuda")
+        probs = ensemble.predict_proba(x, batch_size=16)
+        recording = ensemble._captured
+        found = ensemble.predict_log_proba(x, batch_size=16)
+        assert ensemble._captured not in (None, recording)
+        torch.testing.assert_close(found.exp(), probs, rtol=1e-5, atol=1e-6)
+
+    def test_a_recording_that_is_there_serves_fewer_batches_than_would_pay_for_one(self, ensemble, x):
+        ensemble.to("cuda")
+        expected = ensemble.predict_proba(x, batch_size=16)
+        recording = ensemble._captured
+        found = ensemble.predict_proba(x[:20], batch_size=16)  # a batch, and a rest
+        assert ensemble._captured is recording is not None
+        torch.testing.assert_close(found, expected[:, :20], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(ensemble.predict_proba(x[:9], batch_size=16), expected[:, :9], rtol=1e-5, atol=1e-6)
 
     def test_inputs_that_share_memory(self, ensemble, x):
         ensemble.to("cuda")

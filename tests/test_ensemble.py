@@ -27,6 +27,21 @@ def x():
     return torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
 
 
+def test_logarithms_are_of_the_same_probabilities(ensemble, x):
+    torch.testing.assert_close(ensemble.predict_log_proba(x), ensemble.predict_proba(x).log())
+    torch.testing.assert_close(ensemble.predict_log_proba(x, batch_size=2), ensemble.predict_log_proba(x))
+
+
+def test_logarithms_survive_where_probabilities_vanish():
+    class Certain(nn.Module):
+        def forward(self, x):
+            return torch.tensor([[0.0, 300.0, 100.0]]).repeat(len(x), 1)
+
+    ensemble = ge.Ensemble([Certain()])
+    assert ensemble.predict_proba(torch.zeros(1, 2)).tolist() == [[[0.0, 1.0, 0.0]]]
+    assert ensemble.predict_log_proba(torch.zeros(1, 2)).tolist() == [[[-300.0, 0.0, -200.0]]]
+
+
 def test_predictions_are_the_members_own(ensemble, x):
     probs = ensemble.predict_proba(x)
     assert probs.shape == (3, 50, 4)

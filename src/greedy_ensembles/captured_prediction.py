@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from greedy_ensembles import tf32
 from greedy_ensembles.cuda_graphs import Result, record, warm_up
 from greedy_ensembles.inputs import Normalize, device_of
-from greedy_ensembles.prediction import probabilities
+from greedy_ensembles.prediction import Statement
 
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
 WORTH_CAPTURING = 3
@@ -18,8 +18,10 @@ _LANES = 4  # members side by side: each of them nearly fills a GPU
 class CapturedPrediction:
     """Predicts batches of one shape; fails to be made where the members cannot be recorded."""
 
-    def __init__(self, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> None:
-        self._members, self._normalize = list(members), normalize
+    def __init__(
+        self, say: Statement, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor
+    ) -> None:
+        self._say, self._members, self._normalize = say, list(members), normalize
         self._device = device_of(members[0])
         self._where, self._switches = _addresses(members), _switches()
         self._lanes = [torch.cuda.Stream(self._device) for _ in range(min(_LANES, len(self._members)))]
@@ -28,16 +30,17 @@ class CapturedPrediction:
             warm_up(self._predict, self._device)
             self._graph, self._output = record(self._predict, self._device)
 
-    def fits(self, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
-        """Return whether this is a recording of these members, where their weights lie now, for such a batch.
+    def fits(self, say: Statement, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
+        """Return whether this is a recording of what these members say, where their weights lie now, for such a batch.
 
         Kernels are chosen when they are recorded: what chose them must not have changed since.
         """
-        same = self._normalize == normalize and self._where == _addresses(members) and self._switches == _switches()
+        now = say, normalize, _addresses(members), _switches()
+        same = now == (self._say, self._normalize, self._where, self._switches)
         return same and (self._input.shape, self._input.dtype) == (batch.shape, batch.dtype)
 
     def over(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[Tensor]:
-        """Yield every member's class probabilities (members, n, classes) of each batch, on the device `target`."""
+        """Yield what every member says of each batch, (members, n, classes), on the device `target`."""
         return one_ahead(self._start(batch, target) for batch in batches)
 
     def _start(self, batch: Tensor, target: torch.device) -> Callable[[], Tensor]:
@@ -65,7 +68,7 @@ class CapturedPrediction:
         outputs = []
         for position, member in enumerate(self._members):
             with torch.cuda.stream(self._lanes[position % len(self._lanes)]):
-                outputs.append(probabilities(member, self._input, self._normalize))
+                outputs.append(self._say(member, self._input, self._normalize))
         for lane in self._lanes:
             current.wait_stream(lane)
         return torch.stack(outputs)

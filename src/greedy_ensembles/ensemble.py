@@ -15,7 +15,7 @@ from greedy_ensembles import export, metrics, storage
 from greedy_ensembles.captured_prediction import WORTH_CAPTURING, CapturedPrediction, can_capture
 from greedy_ensembles.card import model_card
 from greedy_ensembles.inputs import InputForm, Normalize, as_normalize, as_tensor, device_of
-from greedy_ensembles.prediction import probabilities
+from greedy_ensembles.prediction import Statement, log_probabilities, probabilities
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
@@ -117,32 +117,42 @@ class Ensemble:
         store activations with no more bits than that; `ge.benchmark` uses full single precision unless it is told
         otherwise. What a member says of an input must not depend on the others in the batch.
         """
+        return self._predict(probabilities, x, batch_size)
+
+    def predict_log_proba(self, x: Any, batch_size: int = 1024) -> Tensor:
+        """Return the logarithms of `predict_proba`, also of probabilities that are too small for single precision."""
+        return self._predict(log_probabilities, x, batch_size)
+
+    def _predict(self, say: Statement, x: Any, batch_size: int) -> Tensor:
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
         with torch.no_grad():
-            captured = self._capture(x, batch_size)
+            captured = self._capture(say, x, batch_size)
             # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
             batches = _batches(x, batch_size)
             if captured is not None:
                 return torch.cat(list(captured.over(batches, target)), dim=1)
-            return torch.cat([self._of_members(batch, target) for batch in batches], dim=1)
+            return torch.cat([self._of_members(say, batch, target) for batch in batches], dim=1)
 
-    def _of_members(self, batch: Tensor, target: torch.device) -> Tensor:
-        every = (probabilities(member, batch.to(device_of(member)), self.normalize) for member in self)
+    def _of_members(self, say: Statement, batch: Tensor, target: torch.device) -> Tensor:
+        every = (say(member, batch.to(device_of(member)), self.normalize) for member in self)
         return torch.stack([one.to(target) for one in every])
 
-    def _capture(self, x: Any, batch_size: int) -> CapturedPrediction | None:
-        """Return a recording of all members on a batch, made now or before, where one is possible and pays."""
+    def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:
+        """Return a recording of all members on a batch: the one there is, or a new one if that is possible and pays."""
         if not (self._can_be_captured and isinstance(x, Tensor | np.ndarray) and can_capture(self._members)):
             return None
-        if x.ndim < 2 or len(x) < WORTH_CAPTURING * batch_size:
+        if x.ndim < 2 or len(x) < batch_size:
             return None
         batch = next(_batches(x, batch_size))
-        if self._captured is None or not self._captured.fits(self._members, self.normalize, batch):
-            self._captured = None  # first, since its memory may be needed
-            try:
-                self._captured = CapturedPrediction(self._members, self.normalize, batch)
-            except Exception:  # of any kind: members may be anyone's, and a loop over them does as well
-                self._can_be_captured = False
+        if self._captured is not None and self._captured.fits(say, self._members, self.normalize, batch):
+            return self._captured
+        if len(x) < WORTH_CAPTURING * batch_size:
+            return None
+        self._captured = None  # first, since its memory may be needed
+        try:
+            self._captured = CapturedPrediction(say, self._members, self.normalize, batch)
+        except Exception:  # of any kind: members may be anyone's, and a loop over them does as well
+            self._can_be_captured = False
         return self._captured
 
     def __getstate__(self) -> dict[str, Any]:

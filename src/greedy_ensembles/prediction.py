@@ -1,5 +1,7 @@
 """What one member says about a batch: the same in `Ensemble.predict_proba` and in exported graphs."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -15,12 +17,21 @@ from greedy_ensembles.tf32 import allowed_in_convolutions
 _NARROW = 256
 
 
+#: What is made of a member, a batch and its normalisation.
+Statement = Callable[[nn.Module, Tensor, Normalize | None], Tensor]
+
+
 def probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Tensor:
     """Return a member's class probabilities (n, classes) for inputs in the space of the data, on its own device.
 
     They are in double precision where the member is, otherwise in single.
     """
     return logits(member, batch, normalize).softmax(dim=1)
+
+
+def log_probabilities(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Tensor:
+    """Return the logarithms of `probabilities`, of which none is lost to rounding."""
+    return logits(member, batch, normalize).log_softmax(dim=1)
 
 
 def logits(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Tensor:

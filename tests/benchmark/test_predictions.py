@@ -1,10 +1,9 @@
 import contextlib
+import copy
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 import greedy_ensembles as ge
@@ -25,16 +24,6 @@ def test_they_are_the_logarithm_of_what_the_ensemble_predicts(counting, image_se
     assert (found.name, found.note, len(found), found.members) == ("inside", "partial", 40, 2)
     assert (found.labels == images.labels).all()
     assert found.mean_probabilities() == pytest.approx(expected.double().mean(0).numpy(), abs=1e-6)
-
-
-@given(st.integers(1, 30), st.integers(1, 12))
-def test_batches_have_one_size_and_every_image_is_new_once(count, batch_size):
-    """A set's last few images in a batch of their own would have a GPU search for kernels once more."""
-    pixels = torch.arange(count)
-    batches = list(predictions._batches(pixels, batch_size))
-    assert {len(batch) for batch, _ in batches} == {min(count, batch_size)}
-    assert torch.cat([batch[-new:] for batch, new in batches]).tolist() == pixels.tolist()
-    assert len(batches) == -(-count // batch_size)
 
 
 def test_probabilities_below_single_precision_survive(image_set):
@@ -158,8 +147,7 @@ def test_arithmetic_is_in_full_single_precision(counting, image_set, monkeypatch
     assert asked == [("float32", "cpu")] * 4
     asked.clear()
     monkeypatch.setattr(predictions, "device_of", lambda _: torch.device("cuda"))
-    monkeypatch.setattr(predictions, "logits", lambda _member, batch, _normalize: torch.zeros(len(batch), 2))
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
+    monkeypatch.setattr(ge.Ensemble, "predict_log_proba", lambda self, x, _: torch.zeros(len(self), len(x), 2))
     for precision in ("float32", "tf32"):
         predict(ensemble, image_set(), precision=precision)
     assert asked == [("float32", "cuda")] * 2 + [("tf32", "cuda")] * 2
@@ -173,10 +161,32 @@ def test_what_is_kept_in_one_precision_is_not_read_in_another(counting, image_se
     (kept,) = tmp_path.iterdir()
     monkeypatch.setattr(predictions, "device_of", lambda _: torch.device("cuda"))
     monkeypatch.setattr(predictions, "numerics", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(predictions, "logits", lambda _member, batch, _normalize: torch.zeros(len(batch), 2))
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
+    monkeypatch.setattr(ge.Ensemble, "predict_log_proba", lambda self, x, _: torch.zeros(len(self), len(x), 2))
     predict(ensemble, images, cache=tmp_path, precision="tf32")
     assert {file.name for file in tmp_path.iterdir()} == {kept.name, f"{kept.stem}-tf32.safetensors"}
+
+
+def test_members_that_a_gpu_runs_side_by_side_are_predicted_together(counting, image_set, tmp_path, monkeypatch):
+    """The ensemble itself where all are missing, for it keeps its recording; of a grown one, the new members alone."""
+    groups, predict_log_proba = [], ge.Ensemble.predict_log_proba
+
+    def spy(self, x, batch_size):
+        groups.append(self)
+        return predict_log_proba(self, x, batch_size)
+
+    monkeypatch.setattr(ge.Ensemble, "predict_log_proba", spy)
+    members, images = [counting(seed) for seed in range(3)], image_set()
+    expected = predict(ge.Ensemble(members), images).log_probs
+    assert [len(group) for group in groups] == [1, 1, 1]  # on a CPU, where each is kept before the next
+    groups.clear()
+    monkeypatch.setattr(predictions, "can_capture", lambda members: True)
+    predict(ge.Ensemble(members[1:2]), images, cache=tmp_path)
+    ensemble = ge.Ensemble(members)
+    assert (predict(ensemble, images).log_probs == expected).all()
+    assert (predict(ensemble, images, cache=tmp_path).log_probs == expected).all()
+    assert (predict(ensemble, images, cache=tmp_path).log_probs == expected).all()  # all of it out of the folder
+    assert [list(group) for group in groups] == [members[1:2], members, [members[0], members[2]]]
+    assert groups[1] is ensemble
 
 
 @pytest.mark.cuda
@@ -186,9 +196,18 @@ def test_a_gpu_predicts_what_the_cpu_does(image_set):
     torch.manual_seed(0)
     member = nn.Sequential(nn.Conv2d(1, 256, 3), nn.ReLU(), nn.Conv2d(256, 64, 2), nn.Flatten(), nn.Linear(64, 10))
     images = image_set(count=200)
-    on_cpu = predict(ge.Ensemble([member]), images).log_probs
-    on_gpu = predict(ge.Ensemble([member]).to("cuda"), images).log_probs
-    assert on_gpu == pytest.approx(on_cpu, abs=1e-5)
+    twin = copy.deepcopy(member)
+    twin[0].weight.data.neg_()
+    on_cpu = predict(ge.Ensemble([member, twin]), images).log_probs
+    ensemble = ge.Ensemble([member, twin]).to("cuda")
+    for batch_size in (1024, 48):  # one by one, and all members as one graph
+        on_gpu = predict(ensemble, images, batch_size=batch_size).log_probs
+        assert on_gpu == pytest.approx(on_cpu, abs=1e-5)
+    recording = ensemble._captured
+    assert recording is not None
+    few = predict(ensemble, image_set(count=60), batch_size=48).log_probs  # too few for a recording of their own
+    assert few == pytest.approx(predict(ge.Ensemble([member, twin]).to("cpu"), image_set(count=60)).log_probs, abs=1e-5)
+    assert ensemble._captured is recording
 
 
 def test_a_batch_that_memory_does_not_hold_is_halved(image_set):
@@ -205,7 +224,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved(image_set):
 
     ensemble, images = ge.Ensemble([Large()]), image_set(count=12)
     found = predict(ensemble, images, batch_size=20)
-    assert ensemble[0].fitted == [5, 5, 5]
+    assert ensemble[0].fitted == [5, 5, 2]
     assert (found.log_probs == predict(ensemble, images, batch_size=5).log_probs).all()
     with pytest.raises(torch.OutOfMemoryError):
         predict(ge.Ensemble([Full()]), images)

@@ -133,7 +133,7 @@ def test_a_folder_keeps_predictions_and_an_extended_run_computes_new_members_alo
     def evaluated(size):
         ge.fit(make_model, data, size=size, method="deep", recipe=ge.Recipe(epochs=1, batch_size=8), **options)
         made.clear()
-        paths, predict = [tmp_path / "run"], kept_beside_the_run(batch_size=10)
+        paths, predict = [tmp_path / "run"], kept_beside_the_run(batch_size=8)
         (opened,) = open_sources(paths, predict, ood=["uniform"], make_model=make_model, root=root)
         assert isinstance(opened, FolderSource)
         source = FolderSource(opened.facts, bench, opened.load, opened.predict)  # smaller sets than any by name

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles import storage
+from greedy_ensembles.captured_prediction import can_capture
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.data.image_set import Labels
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import Normalize, as_tensor, device_of
-from greedy_ensembles.prediction import logits
 from greedy_ensembles.storage import FolderError, digest_of_tensor
 from greedy_ensembles.training import Recipe
 from greedy_ensembles.training.numerics import numerics
@@ -99,9 +99,23 @@ def predict(
         raise ValueError(f"{images.name} holds no images; there is nothing to predict")
     pixels = as_tensor(images.images)
     content = digest_of_tensor(pixels)
-    how = _How(ensemble.normalize, batch_size, precision if device_of(ensemble[0]).type == "cuda" else "float32")
-    rows = [_of_member(member, how, pixels, content, cache) for member in ensemble]
-    return Predictions(images.name, np.stack(rows), images.labels, images.note, content)
+    how = _How(batch_size, precision if device_of(ensemble[0]).type == "cuda" else "float32")
+    shelves = [_shelf(member, ensemble.normalize, how.precision, content, cache) for member in ensemble]
+    rows = {position: kept for position, shelf in enumerate(shelves) if (kept := shelf.read()) is not None}
+    for group in _groups(ensemble, [position for position in range(len(ensemble)) if position not in rows]):
+        part = ensemble if len(group) == len(ensemble) else Ensemble([ensemble[k] for k in group], ensemble.normalize)
+        for position, computed in zip(group, _compute(part, how, pixels), strict=True):
+            rows[position] = computed
+            shelves[position].write(computed)
+    log_probs = np.stack([rows[position] for position in range(len(ensemble))])
+    return Predictions(images.name, log_probs, images.labels, images.note, content)
+
+
+def _groups(ensemble: Ensemble, positions: list[int]) -> list[list[int]]:
+    """Return which members are predicted together: all that a GPU runs side by side, else each is kept by itself."""
+    if positions and can_capture(list(ensemble)):
+        return [positions]
+    return [[position] for position in positions]
 
 
 def fitting_batch_size(ensemble: Ensemble) -> int:
@@ -110,62 +124,67 @@ def fitting_batch_size(ensemble: Ensemble) -> int:
 
 
 class _How(NamedTuple):
-    normalize: Normalize | None
     batch_size: int
     precision: Arithmetic
 
 
-def _of_member(
-    member: nn.Module, how: _How, pixels: Tensor, content: str, cache: Path | None
-) -> npt.NDArray[np.float32]:
+class _Shelf(NamedTuple):
+    """Where one member's predictions on one set are kept, if they are."""
+
+    file: Path | None
+    identity: dict[str, str]
+
+    def read(self) -> npt.NDArray[np.float32] | None:
+        """Return what is kept, None where there is nothing, or something else."""
+        if self.file is None or not self.file.exists():
+            return None
+        try:
+            tensors, metadata = storage.read_tensors(self.file)
+        except FolderError as error:
+            warnings.warn(f"predictions are computed again: {str(error).partition('. ')[0]}", stacklevel=4)
+            return None
+        return tensors["log_probs"].numpy() if metadata == self.identity else None
+
+    def write(self, log_probs: npt.NDArray[np.float32]) -> None:
+        """Keep predictions, where that is possible."""
+        if self.file is None:
+            return
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            storage.write_tensors(self.file, {"log_probs": torch.from_numpy(log_probs)}, self.identity)
+        except OSError as error:  # a folder that is read-only, or a full disk, costs time and no result
+            warnings.warn(f"predictions were not kept for the next time: {error}", stacklevel=3)
+
+
+def _shelf(
+    member: nn.Module, normalize: Normalize | None, precision: Arithmetic, content: str, cache: Path | None
+) -> _Shelf:
     if cache is None:
-        return _compute(member, how, pixels)
-    rounded = {} if how.precision == "float32" else {"precision": how.precision}
-    identity = {"member": _digest_of_member(member, how.normalize), "images": content, **rounded}
+        return _Shelf(None, {})
+    rounded: dict[str, str] = {} if precision == "float32" else {"precision": precision}
+    identity = {"member": _digest_of_member(member, normalize), "images": content, **rounded}
     name = "-".join([identity["member"][:16], identity["images"][:16], *rounded.values()])
-    file = cache / f"{name}.safetensors"
-    if (kept := _read(file, identity)) is not None:
-        return kept
-    computed = _compute(member, how, pixels)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        storage.write_tensors(file, {"log_probs": torch.from_numpy(computed)}, identity)
-    except OSError as error:  # a folder that is read-only, or a full disk, costs time and no result
-        warnings.warn(f"predictions were not kept for the next time: {error}", stacklevel=4)
-    return computed
+    return _Shelf(cache / f"{name}.safetensors", identity)
 
 
-def _compute(member: nn.Module, how: _How, pixels: Tensor) -> npt.NDArray[np.float32]:
+def _compute(ensemble: Ensemble, how: _How, pixels: Tensor) -> npt.NDArray[np.float32]:
     # As asked for: by default a GPU's convolutions round to ten bits, and the CPU would say otherwise.
-    with torch.no_grad(), numerics(Recipe(precision=how.precision), device_of(member)):
-        log_probs = _in_batches(member, how.normalize, pixels, how.batch_size)
-    if bad := int(log_probs.isnan().any(dim=1).sum()):
-        raise ArithmeticError(f"a member's outputs are NaN or infinite on {bad:,} of {len(pixels):,} images")
-    return log_probs.numpy()
+    with numerics(Recipe(precision=how.precision), device_of(ensemble[0])):
+        log_probs = _in_batches(ensemble, pixels, how.batch_size)
+    for member in log_probs:
+        if bad := int(member.isnan().any(dim=1).sum()):
+            raise ArithmeticError(f"a member's outputs are NaN or infinite on {bad:,} of {len(pixels):,} images")
+    return log_probs.float().numpy()
 
 
-def _in_batches(member: nn.Module, normalize: Normalize | None, pixels: Tensor, batch_size: int) -> Tensor:
-    """Return log-probabilities in single precision, from batches of half the size where memory does not hold these."""
+def _in_batches(ensemble: Ensemble, pixels: Tensor, batch_size: int) -> Tensor:
+    """Return log-probabilities, from batches of half the size where memory does not hold these."""
     try:
-        return torch.cat([_of_batch(member, normalize, batch)[-new:] for batch, new in _batches(pixels, batch_size)])
+        return ensemble.predict_log_proba(pixels, batch_size)
     except torch.OutOfMemoryError:
         if batch_size == 1:
             raise
-    return _in_batches(member, normalize, pixels, batch_size // 2)  # after the handler, which would keep what failed
-
-
-def _batches(pixels: Tensor, batch_size: int) -> Iterator[tuple[Tensor, int]]:
-    """Yield batches, and how many images at the end of each are new: the last one begins early enough to be full.
-
-    A GPU chooses its kernels anew for every size of batch, which takes longer than to predict what is left over.
-    """
-    for start in range(0, len(pixels), batch_size):
-        stop = min(start + batch_size, len(pixels))
-        yield pixels[max(stop - batch_size, 0) : stop], stop - start
-
-
-def _of_batch(member: nn.Module, normalize: Normalize | None, batch: Tensor) -> Tensor:
-    return logits(member, batch.to(device_of(member)), normalize).log_softmax(dim=1).float().cpu()
+    return _in_batches(ensemble, pixels, batch_size // 2)  # after the handler, which would keep what failed
 
 
 def _digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:
@@ -176,14 +195,3 @@ def _digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:
     for name, value in (saved | unsaved).items():
         digest.update(f"{name} {digest_of_tensor(value)}".encode())
     return digest.hexdigest()
-
-
-def _read(file: Path, identity: dict[str, str]) -> npt.NDArray[np.float32] | None:
-    if not file.exists():
-        return None
-    try:
-        tensors, metadata = storage.read_tensors(file)
-    except FolderError as error:
-        warnings.warn(f"predictions are computed again: {str(error).partition('. ')[0]}", stacklevel=5)
-        return None
-    return tensors["log_probs"].numpy() if metadata == identity else None
