@@ -85,6 +85,10 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
     done = train(model="mine:make")
     assert done.exit_code == 0, done.output
     assert "its recipe of PreResNet8 on mnist is used" in done.output
+    (tmp_path / "ready.py").write_text("from torch import nn\nmodel = nn.Linear(784, 10)\n")
+    done = train(model="ready:model")
+    assert done.exit_code == 1
+    assert "--model ready:model must be a function that makes a new model for each member" in done.output
 
 
 @pytest.mark.parametrize(
@@ -93,6 +97,7 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         (["--set", "epoch=1"], {}, "a recipe has no such field"),
         (["--set", "epochs"], {}, "FIELD=VALUE"),
         (["--set", "lr=fast"], {}, "lr must be a number, got 'fast'"),
+        (["--set", "schedule=concurrent"], {}, "a recipe's schedule is that of its learning rate"),
         ([], {"model": "PresNet8"}, "did you mean 'PreResNet8'"),
         ([], {"model": "no_such_module:make"}, "cannot be imported: ModuleNotFoundError: No module named"),
         ([], {"model": "mine:"}, "--model must be package:function"),

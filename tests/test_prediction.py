@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -48,6 +49,7 @@ def test_images_lie_channels_last_on_a_cpu_where_networks_of_ours_are_narrow():
     for member in (wide, VGG16BN(), nn.Conv2d(3, 4, 3)):
         assert not wants_channels_last(member, images)
     assert not wants_channels_last(PreResNet(8), torch.rand(2, 3))
+    assert not wants_channels_last(PreResNet(8), images[:1])
 
     narrow = PreResNet(8)
 
@@ -63,3 +65,15 @@ def test_the_layout_of_images_is_a_matter_of_rounding():
     net, images = PreResNet(20).eval(), torch.rand(4, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(probabilities(net, images, None), net(images).softmax(dim=1))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_layout_reaches_the_layers_whatever_the_number_of_channels(channels):
+    """By one channel alone PyTorch cannot tell the layouts apart but by its stride."""
+    torch.manual_seed(0)
+    member, seen = PreResNet(8, channels=channels).eval(), []
+    member.blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    images = torch.rand(4, channels, 28, 28)
+    with torch.no_grad():
+        torch.testing.assert_close(probabilities(member, images, None), member(images).softmax(dim=1))
+    assert [x.is_contiguous(memory_format=torch.channels_last) for x in seen] == [True, False]

@@ -38,9 +38,19 @@ def logits(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Ten
     """Return a member's logits, as `probabilities` has them, in its own layout and at least single precision."""
     x = to_model(batch, normalize, dtype_of(member))
     if wants_channels_last(member, x):
-        x = x.contiguous(memory_format=torch.channels_last)  # which weights need not be
+        x = _channels_last(x)  # which weights need not be
     found: Tensor = member(x)
     return found if found.dtype == torch.float64 else found.float()
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Return images with the channels of a pixel together.
+
+    Those of one channel lie so in any case; it is by their strides that PyTorch tells in which layout to go on.
+    """
+    _, channels, height, width = x.shape
+    laid_out = x.contiguous(memory_format=torch.channels_last)
+    return laid_out.as_strided(x.shape, (channels * height * width, 1, channels * width, channels))
 
 
 def wants_channels_last(member: nn.Module, x: Tensor) -> bool:
@@ -52,6 +62,8 @@ def wants_channels_last(member: nn.Module, x: Tensor) -> bool:
     if x.ndim != 4:
         return False
     if x.device.type == "cpu":
+        if len(x) < 2:  # for one image it changes nothing but costs a copy
+            return False
         if torch.compiler.is_compiling() or is_traced():
             return False
         widths = [layer.out_channels for layer in member.modules() if isinstance(layer, Convolution)]

@@ -154,6 +154,9 @@ def test_names():
     [
         ({"depth": 21}, "6n.2, got 21; the nearest is 20"),
         ({"depth": 160}, "9n.2, got 160; the nearest is 164"),
+        ({"depth": 43}, "6n.2, got 43; the nearest is 47"),  # 44 would be in bottlenecks, and is none of theirs
+        ({"depth": 43, "block": "basic"}, "6n.2, got 43; the nearest is 44"),
+        ({"depth": 8, "block": "bottleneck"}, "9n.2, got 8; the nearest is 11"),
         ({"depth": 2}, "at least 8"),
         ({"depth": 20, "block": "wide"}, "basic"),
         ({"depth": 20, "blocks_per_stage": 0}, "blocks_per_stage must be at least 1"),
@@ -163,3 +166,8 @@ def test_names():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         PreResNet(**arguments)
+
+
+def test_a_depth_is_a_number():
+    with pytest.raises(TypeError, match="depth must be a whole number, got '20'"):
+        PreResNet("20")

@@ -2,6 +2,7 @@
 
 import json
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -191,6 +192,7 @@ def test_as_many_members_at_once_as_memory_holds(blobs, monkeypatch, count, less
     assert found == groups
 
 
+@pytest.mark.filterwarnings("ignore:.*members are trained in groups")
 class TestTheSizeOfGroups:
     """It is decided once for the members that a run is asked for: in other groups they would become others."""
 
@@ -269,6 +271,19 @@ class TestTheSizeOfGroups:
         options = {**CONCURRENT, "recipe": recipe}
         assert len(ge.fit(everything_random, blobs, size=6, run_dir=tmp_path, **options)) == 6
         assert len(ge.fit(with_batchnorm, blobs, size=2, **options)) == 2  # of which there are but two
+
+    def test_groups_that_nobody_asked_for_are_told_of_where_they_matter(self, blobs, tmp_path, room_for):
+        room_for(2)
+        told = "3 members are to train together, but 2 fit into the memory that is free on cpu; .* in groups of 2"
+        with pytest.warns(UserWarning, match=told):
+            ensemble = ge.fit(with_batchnorm, blobs, size=3, run_dir=tmp_path, **CONCURRENT)
+        for one in (ensemble, ge.load_run(tmp_path, with_batchnorm).ensemble):
+            assert one.notes["Training"] == "greedy, lambda_M = 2; concurrent schedule in groups of 2, seed 0"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ge.fit(with_batchnorm, blobs, size=5, run_dir=tmp_path, **CONCURRENT)  # two are left
+            alone = {**CONCURRENT, "strength": None, "method": "deep"}
+            ge.fit(with_batchnorm, blobs, size=3, **alone)  # whose weights are the same in any group
 
 
 def test_states_that_take_long_to_write_are_saved_now_and_then_and_at_the_end(blobs, tmp_path, monkeypatch):

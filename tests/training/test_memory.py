@@ -65,6 +65,59 @@ def test_what_is_free_decides(blobs, make_model, quick, monkeypatch):
     assert len(ge.fit(make_model, blobs, size=2, strength=1.0, **quick)) == 2
 
 
+GIVEN = {
+    "size": 2,
+    "strength": 1.0,
+    "recipe": ge.Recipe(epochs=1, batch_size=16, weighting_samples=2000),
+    "validation": 0.5,
+    "device": "cpu",
+}
+POSED = {"method": "greedy", "weighting": None, "distance": "probabilities", "seed": 0, "earlier": None}
+MANY = torch.randn(4000, 2), torch.arange(4000) % 2
+
+
+def room_for(rows, posed, at_once, margin):
+    """Return as much memory as holds members and the activations of so many rows."""
+    members = at_once * (posed.footprint.state + memory._inputs(posed))
+    return lambda device: memory._fixed(posed) + members + int(margin * posed.footprint.row * rows)
+
+
+@pytest.mark.parametrize(("schedule", "at_once"), [("sequential", 1), ("concurrent", 2)])
+@pytest.mark.parametrize(("rows", "most"), [(100, 100), (32, 32), (10**6, 1024)])
+def test_as_much_is_evaluated_at_once_as_memory_holds(monkeypatch, schedule, at_once, rows, most):
+    """Otherwise a training that fits by its batch would end in its first evaluation."""
+    seen = []
+
+    class Watched(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(2, 64), torch.nn.Linear(64, 2)
+
+        def forward(self, x):
+            seen.append(len(x))
+            return self.last(self.first(x).relu())
+
+    posed = pose(Watched, MANY, schedule=schedule, **GIVEN, **POSED)
+    assert not posed.stackable
+    monkeypatch.setattr(memory, "available_memory", room_for(rows, posed, at_once, 1.25))
+    ge.fit(Watched, MANY, schedule=schedule, progress=False, **GIVEN)
+    assert max(seen) == most
+
+
+@pytest.mark.parametrize(("rows", "most"), [(200, 200), (1, 32), (10**6, 1024)])
+def test_stacked_members_are_evaluated_together(make_model, monkeypatch, rows, most):
+    posed = pose(make_model, MANY, schedule="concurrent", **GIVEN, **POSED)
+    assert posed.stackable
+    monkeypatch.setattr(memory, "available_memory", room_for(2 * rows, posed, 2, memory._STACKED_MARGIN))
+    assert memory.with_evaluation_rows(posed, 2).evaluation_rows == most  # no less than a step has, which fits
+
+
+def test_where_nobody_says_what_is_free_the_usual_number_is_evaluated(make_model, monkeypatch):
+    posed = pose(make_model, MANY, schedule="concurrent", **GIVEN, **POSED)
+    monkeypatch.setattr(memory, "available_memory", lambda device: None)
+    assert memory.with_evaluation_rows(posed, 2) == posed
+
+
 STACKED = """
 import torch
 import greedy_ensembles as ge

@@ -67,7 +67,8 @@ def train(
         print(f"{dataset}: {data.note}", file=sys.stderr)
     if model in PUBLISHED:
         other = ", ".join(f"{name}={value}" for name, value in PUBLISHED[model].items())
-        print(f"{model} is that of its name; the network of the paper's figures has {other}.", file=sys.stderr)
+        published = f"that of the paper's figures, which `reproduce` trains, has {other}"
+        print(f"{model} is that of its name; {published}.", file=sys.stderr)
     try:
         ensemble = fit(
             make_model,
@@ -164,6 +165,8 @@ def imported(name: str) -> Callable[[], Any]:
         raise ValueError(f"--model {name} cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove("")
+    if isinstance(found, nn.Module):
+        raise ValueError(f"--model {name} must be a function that makes a new model for each member; it is one model")
     try:
         made = found() if callable(found) else found
     except Exception as error:

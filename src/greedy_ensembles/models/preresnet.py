@@ -16,6 +16,7 @@ from greedy_ensembles.models.residual import ResidualNetwork
 Block = Literal["basic", "bottleneck"]
 #: From this depth on, blocks are bottlenecks.
 _DEEP = 44
+_LAYERS = {"basic": 6, "bottleneck": 9}  # in a block of each of the three stages
 
 
 class BasicBlock(nn.Module):
@@ -81,10 +82,12 @@ class PreResNet(ResidualNetwork):
         block: Block | None = None,
         blocks_per_stage: int | None = None,
     ) -> None:
-        block = block or ("bottleneck" if depth >= _DEEP else "basic")
-        check_choice("block", block, get_args(Block))
+        check_count("depth", depth, least=8)
+        default = _default_block(depth)
+        check_choice("block", block or default, get_args(Block))
         if blocks_per_stage is None:
             blocks_per_stage = _blocks_per_stage(depth, block)
+        block = block or default
         kind = BasicBlock if block == "basic" else Bottleneck
         super().__init__(kind, (16, 32, 64), blocks_per_stage, kind.expansion, classes, channels)
 
@@ -95,14 +98,19 @@ def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     return Convolution(inputs, outputs, 1, stride)
 
 
-def _blocks_per_stage(depth: int, block: Block) -> int:
-    check_count("depth", depth, least=8)
-    layers = {"basic": 6, "bottleneck": 9}[block]
-    blocks, rest = divmod(depth - 2, layers)
-    if rest or not blocks:
-        near = layers * max(round((depth - 2) / layers), 1) + 2
+def _default_block(depth: int) -> Block:
+    return "bottleneck" if depth >= _DEEP else "basic"
+
+
+def _blocks_per_stage(depth: int, block: Block | None) -> int:
+    def fits(depth: int) -> bool:
+        return (depth - 2) % _LAYERS[block or _default_block(depth)] == 0
+
+    kind = block or _default_block(depth)
+    if not fits(depth):
+        near = min(filter(fits, range(8, depth + 10)), key=lambda other: abs(other - depth))
         raise ValueError(
-            f"depth of a PreResNet in {block} blocks must be {layers}n+2, got {depth}; the nearest is {near} "
+            f"depth of a PreResNet in {kind} blocks must be {_LAYERS[kind]}n+2, got {depth}; the nearest is {near} "
             "(or give blocks_per_stage)"
         )
-    return blocks
+    return (depth - 2) // _LAYERS[kind]

@@ -123,7 +123,8 @@ def fit(
             warnings.warn(f"{idle}. {_what_may_help(problem)}", stacklevel=2)
         ensemble = store.ensemble(problem.normalize)
         ensemble.inputs = problem.input_form
-        ensemble.notes.update(training_notes(problem.configuration, describe_data(data), store.facts()))
+        told = training_notes(problem.configuration, describe_data(data), store.facts(), store.members_at_once)
+        ensemble.notes.update(told)
         return ensemble
 
 

@@ -61,7 +61,8 @@ class Run:
         notes: dict[str, str] = {}
         # A folder from elsewhere may say what it likes.
         with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            notes = training_notes(self.configuration, self.information.get("data"), self.members)
+            at_once = self.information.get("members_at_once")
+            notes = training_notes(self.configuration, self.information.get("data"), self.members, at_once)
         return Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)
 
     def completed_by(self, make_model: ModelFactory | None) -> "Run":

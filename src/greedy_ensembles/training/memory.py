@@ -1,5 +1,6 @@
 """Whether a training fits into memory, and how many members at once, known before it starts."""
 
+import dataclasses
 import math
 import warnings
 
@@ -36,16 +37,38 @@ def check_memory(problem: Problem) -> None:
         )
 
 
-def members_at_once(problem: Problem) -> int:
-    """Return how many members to train together: as many as memory holds, and no more than the recipe says."""
+def members_at_once(problem: Problem, left: int) -> int:
+    """Return how many of those that are left to train together: as memory holds, and no more than the recipe says.
+
+    In groups, members that see each other become others, which is to be known; those of Deep Ensembles do not.
+    """
     fitting, most = fitting_members(problem), problem.recipe.members_at_once
-    if most is not None and min(most, problem.size) > fitting:
+    if fitting < min(most or left, left) and (most is not None or problem.coupling is not None):
+        asked = f"{left} members are to train together" if most is None else f"members_at_once is {most}"
         warnings.warn(
-            f"members_at_once is {most}, but {fitting} fit into the memory that is free on {problem.device}; "
-            f"members are trained in groups of {fitting}",
+            f"{asked}, but {fitting} fit into the memory that is free on {problem.device}; members are trained in "
+            f"groups of {fitting}, each against those before it as they were at their best",
             stacklevel=2,
         )
     return min(most or fitting, fitting)
+
+
+def with_evaluation_rows(problem: Problem, at_once: int) -> Problem:
+    """Return a problem whose members are evaluated on as many inputs at once as memory holds beside so many members.
+
+    They need no more for an input than training keeps of it, so those of a training step fit in any case.
+    """
+    available = available_memory(problem.device)
+    if available is None or not problem.footprint.row:
+        return problem
+    together = at_once if problem.stackable else 1  # who evaluate at once
+    margin = _STACKED_MARGIN if problem.stackable else _MARGIN
+    taken: float = _fixed(problem) + at_once * (problem.footprint.state + _inputs(problem))
+    if problem.device.type == "cuda":  # where recordings keep what they need
+        taken += min(at_once, LANES) * _activations(problem)
+    fitting = int((available - taken) / (together * margin * problem.footprint.row))
+    rows = min(problem.evaluation_rows, max(fitting, _rows(problem)))
+    return dataclasses.replace(problem, evaluation_rows=rows)
 
 
 def fitting_members(problem: Problem) -> int:
@@ -55,7 +78,7 @@ def fitting_members(problem: Problem) -> int:
         return problem.size
     lanes = LANES if problem.device.type == "cuda" else problem.size if problem.stackable else 1
     activations = _activations(problem, _STACKED_MARGIN if problem.stackable else _MARGIN)
-    free = available - _fixed(problem)
+    free = available - _fixed(problem) - _evaluation(problem)
     fitting = (
         count
         for count in range(problem.size, 1, -1)
@@ -81,7 +104,12 @@ def _fixed(problem: Problem) -> int:
 
 
 def _member(problem: Problem) -> int:
-    return int(problem.footprint.state + _activations(problem))
+    return int(problem.footprint.state + _activations(problem) + _evaluation(problem))
+
+
+def _evaluation(problem: Problem) -> float:
+    """Return the bytes that an evaluation needs beside training: a recorded step does not lend it its own."""
+    return _activations(problem) if problem.device.type == "cuda" else 0.0
 
 
 def _inputs(problem: Problem) -> int:

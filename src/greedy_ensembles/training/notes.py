@@ -7,10 +7,17 @@ _ENOUGH = 100  # held-out examples to tell a member from chance
 
 
 def training_notes(
-    configuration: Mapping[str, Any], data: Mapping[str, Any] | None, members: Sequence[Mapping[str, Any]]
+    configuration: Mapping[str, Any],
+    data: Mapping[str, Any] | None,
+    members: Sequence[Mapping[str, Any]],
+    at_once: int | None = None,
 ) -> dict[str, str]:
-    """Return lines by title, from a run's configuration, its data as `describe_data` has it, and its members' facts."""
-    notes = {"Data": _data(data), "Training": _training(configuration)}
+    """Return lines by title, from a run's configuration, its data as `describe_data` has it, and its members' facts.
+
+    at_once : how many members trained together, if that is known.
+    """
+    groups = at_once if at_once and at_once < len(members) else None
+    notes = {"Data": _data(data), "Training": _training(configuration, groups)}
     before = sum(member.get("origin") == "earlier" for member in members)
     if before:
         notes["Training"] += f"; {before} of the members were there before, from elsewhere"
@@ -57,7 +64,8 @@ def _data(data: Mapping[str, Any] | None) -> str:
     return f"{data['name']}, {data['images']:,} images{note}"
 
 
-def _training(configuration: Mapping[str, Any]) -> str:
-    strength = configuration["strength"]
+def _training(configuration: Mapping[str, Any], groups: int | None) -> str:
+    strength, schedule = configuration["strength"], configuration["schedule"]
     method = "Deep Ensembles" if not strength else f"greedy, lambda_M = {strength:g}"
-    return f"{method}; {configuration['schedule']} schedule, seed {configuration['seed']}"
+    together = f" in groups of {groups}" if groups and schedule == "concurrent" else ""
+    return f"{method}; {schedule} schedule{together}, seed {configuration['seed']}"

@@ -9,9 +9,6 @@ from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.step import full_precision
 from greedy_ensembles.training.weighting_set import WeightingSet
 
-#: Inputs at a time.
-BATCH = 1024
-
 
 @torch.no_grad()
 def count_correct(model: nn.Module, problem: Problem) -> int | None:
@@ -21,7 +18,7 @@ def count_correct(model: nn.Module, problem: Problem) -> int | None:
     model.eval()
     correct = torch.zeros((), dtype=torch.long, device=problem.device)
     with autocast(problem.recipe, problem.device):
-        for indices in problem.validation.split(BATCH):
+        for indices in problem.validation.split(problem.evaluation_rows):
             inputs = problem.inputs(problem.examples.inputs(indices)).to(memory_format=problem.memory_format)
             correct += (model(inputs).argmax(dim=1) == problem.examples.labels[indices].to(problem.device)).sum()
     return int(correct)
@@ -33,7 +30,7 @@ def outputs_on_set(model: nn.Module, problem: Problem, weighting: WeightingSet) 
     model.eval()
     rows = []
     with autocast(problem.recipe, problem.device):
-        for batch in weighting.samples.split(BATCH):
+        for batch in weighting.samples.split(problem.evaluation_rows):
             logits = model(problem.inputs(batch, dtype_of(model)).to(memory_format=problem.memory_format))
             rows.append(problem.outputs(full_precision(logits)).float())
     return torch.cat(rows)

@@ -68,6 +68,7 @@ class Problem:
     earlier: Ensemble | None
     device: torch.device
     configuration: dict[str, Any]
+    evaluation_rows: int = 1024  #: how many inputs a member sees at once outside of training steps
 
     @property
     def loss(self) -> Loss:

@@ -20,6 +20,7 @@ Augmentation = Callable[[Tensor], Tensor]
 OptimizerName = Literal["sgd", "adamw"]
 Schedule = Literal["anneal", "milestones", "constant"]
 Precision = Literal["float32", "tf32", "bf16"]
+_OF_MEMBERS = ("sequential", "concurrent")  # schedules that are no recipe's
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,12 @@ class Recipe:
             check_number(name, getattr(self, name), least=0.0)
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
+        if self.schedule in _OF_MEMBERS:
+            rates = ", ".join(map(repr, get_args(Schedule)))
+            raise ValueError(
+                f"a recipe's schedule is that of its learning rate ({rates}); that of members, {self.schedule!r}, is "
+                "an argument of ge.fit, and --schedule on the command line"
+            )
         check_choice("schedule", self.schedule, get_args(Schedule))
         check_choice("precision", self.precision, get_args(Precision))
         check_choice("weighting_statistics", self.weighting_statistics, get_args(Statistics))

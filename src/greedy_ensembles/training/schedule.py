@@ -17,7 +17,7 @@ from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.engines import make_engine
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.memory import fitting_members, members_at_once
+from greedy_ensembles.training.memory import fitting_members, members_at_once, with_evaluation_rows
 from greedy_ensembles.training.outputs import outputs_on_set
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.step import Losses
@@ -38,6 +38,7 @@ def train(problem: Problem, store: Store, notify: Notify) -> None:
     if store.finished >= problem.size:
         return
     at_once = _group_size(problem, store)
+    problem = with_evaluation_rows(problem, at_once)
     weighting = None if problem.weighting is None else WeightingSet(problem, problem.weighting)
     if weighting is not None:
         for row in store.rows():
@@ -54,12 +55,12 @@ def _group_size(problem: Problem, store: Store) -> int:
     """
     if problem.configuration["schedule"] == "sequential":
         return 1
-    at_once = store.members_at_once
+    at_once, left = store.members_at_once, problem.size - max(store.finished, len(problem.earlier or ()))
     if at_once is None:
-        at_once = members_at_once(problem)
+        at_once = members_at_once(problem, left)
         store.keep_members_at_once(at_once)
         return at_once
-    next_ones = min(at_once, problem.size - max(store.finished, len(problem.earlier or ())))
+    next_ones = min(at_once, left)
     if next_ones > (fitting := fitting_members(problem)):
         raise ValueError(
             f"this run goes on with {next_ones} members together, and {fitting} fit into the memory that is free on "
@@ -175,12 +176,12 @@ def _explain(member: Member, problem: Problem, loss: float) -> str:
     strength = problem.configuration["strength"]
     of_strength = "" if strength is None else f" at lambda_M = {strength:g}"
     remedies = ["a smaller lr", "warmup_epochs"]
-    if strength:
+    if strength and member.number > 1:  # the first has none to differ from
         remedies.append("a smaller strength (lambda_M)")
-    if strength and problem.configuration["distance"] == "logits":
+    if strength and member.number > 1 and problem.configuration["distance"] == "logits":
         remedies.append("distance='probabilities', since the distance of logits has no bound")
     return (
         f"training left the range of numbers in member {member.number} of {problem.size}, epoch {member.epoch + 1}"
         f"{of_strength} (mean loss {loss}). Try {', or '.join(remedies)}. What was saved "
-        "before this epoch is kept in run_dir, if there is one; the next try needs another"
+        "before this epoch is kept in the run folder, if there is one; the next try needs another"
     )

@@ -15,7 +15,6 @@ from greedy_ensembles.training.eager import as_losses, in_batches, needs_samples
 from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.heap import keep_freed_memory
 from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.outputs import BATCH
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.recipe import learning_rate_factor, make_optimizer, set_learning_rate
 from greedy_ensembles.training.stacked_model import StackedModel
@@ -83,7 +82,7 @@ class StackedEngine(Engine):
             if member.model.training:
                 member.model.eval()
         correct = torch.zeros(len(members), dtype=torch.long)
-        for indices in problem.validation.split(BATCH):
+        for indices in problem.validation.split(problem.evaluation_rows):
             inputs = problem.inputs(problem.examples.inputs(indices))
             predicted = self._model(inputs.expand(len(members), *inputs.shape).contiguous()).argmax(dim=2)
             correct += (predicted == problem.examples.labels[indices]).sum(dim=1)

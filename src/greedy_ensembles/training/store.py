@@ -87,7 +87,8 @@ class MemoryStore:
         return len(self._members)
 
     def keep_members_at_once(self, count: int) -> None:
-        """Do nothing: it is decided anew in every run."""
+        """Keep how many members train together."""
+        self.members_at_once = count
 
     def rows(self) -> Iterable[Tensor]:
         """Return nothing: a run in memory starts without members."""
