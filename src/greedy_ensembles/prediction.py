@@ -62,9 +62,9 @@ def wants_channels_last(member: nn.Module, x: Tensor) -> bool:
     if x.ndim != 4:
         return False
     if x.device.type == "cpu":
-        if len(x) < 2:  # for one image it changes nothing but costs a copy
-            return False
         if torch.compiler.is_compiling() or is_traced():
+            return False
+        if len(x) < 2:  # for one image it changes nothing, and costs a copy
             return False
         widths = [layer.out_channels for layer in member.modules() if isinstance(layer, Convolution)]
         return bool(widths) and max(widths) <= _NARROW
