@@ -10,7 +10,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles import tf32
-from greedy_ensembles.captured_prediction import _switches, can_capture, one_ahead
+from greedy_ensembles.captured_prediction import CapturedPrediction, _switches, can_capture, one_ahead
 from greedy_ensembles.prediction import probabilities
 
 needs_cuda = [
@@ -97,14 +97,17 @@ class TestOnAGpu:
         assert ensemble._captured not in (None, recording)
         torch.testing.assert_close(found.exp(), probs, rtol=1e-5, atol=1e-6)
 
-    def test_a_recording_that_is_there_serves_fewer_batches_than_would_pay_for_one(self, ensemble, x):
+    def test_a_recording_that_is_there_serves_fewer_batches_than_would_pay_for_one(self, ensemble, x, monkeypatch):
         ensemble.to("cuda")
         expected = ensemble.predict_proba(x, batch_size=16)
         recording = ensemble._captured
+        played, over = [], CapturedPrediction.over
+        monkeypatch.setattr(CapturedPrediction, "over", lambda self, *given: played.append(self) or over(self, *given))
         found = ensemble.predict_proba(x[:20], batch_size=16)  # a batch, and a rest
-        assert ensemble._captured is recording is not None
+        assert played == [recording]
         torch.testing.assert_close(found, expected[:, :20], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(ensemble.predict_proba(x[:9], batch_size=16), expected[:, :9], rtol=1e-5, atol=1e-6)
+        assert played == [recording]  # less than a batch is sooner said without
 
     def test_inputs_that_share_memory(self, ensemble, x):
         ensemble.to("cuda")

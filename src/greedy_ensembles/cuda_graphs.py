@@ -14,7 +14,7 @@ def warm_up(run: Callable[[], object], device: torch.device) -> None:
     """Run what will be recorded on a stream of its own, as recording demands."""
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):
+    with torch.cuda.device(device), torch.cuda.stream(side):
         for _ in range(_WARM_UP):
             run()
     torch.cuda.current_stream(device).wait_stream(side)
@@ -33,7 +33,7 @@ def record(
         graph.register_generator_state(generator)
     state = torch.cuda.get_rng_state(device)
     try:
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.device(device), torch.cuda.graph(graph, pool=pool):  # which records the current device
             result = run()
     except BaseException:
         torch.cuda.synchronize(device)

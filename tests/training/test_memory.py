@@ -1,7 +1,9 @@
 """Memory: constant in the number of members with a run folder, and refused in time where it will not do."""
 
+import dataclasses
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,26 @@ def test_stacked_members_are_evaluated_together(make_model, monkeypatch, rows, m
     assert posed.stackable
     monkeypatch.setattr(memory, "available_memory", room_for(2 * rows, posed, 2, memory._STACKED_MARGIN))
     assert memory.with_evaluation_rows(posed, 2).evaluation_rows == most  # no less than a step has, which fits
+
+
+def test_on_a_gpu_recorded_steps_keep_their_memory_from_evaluations(make_model, monkeypatch):
+    posed = pose(make_model, MANY, schedule="concurrent", **GIVEN, **POSED)
+    posed = dataclasses.replace(posed, device=torch.device("cuda"), stackable=False)
+    state, step = posed.footprint.state, memory._activations(posed)
+    members = memory._fixed(posed) + 2 * (state + memory._inputs(posed)) + 2 * step
+    monkeypatch.setattr(memory, "available_memory", lambda device: members + 100 * 1.25 * posed.footprint.row + 1)
+    assert memory.with_evaluation_rows(posed, 2).evaluation_rows == 100
+    assert memory.fitting_members(posed) == 2
+    monkeypatch.setattr(memory, "available_memory", lambda device: members + step - 1)
+    assert memory.fitting_members(posed) == 1  # two would leave no room for an evaluation of as much as a step has
+    one = memory._fixed(posed) + state + 2 * step
+    for free, fits in ((one + 1, True), (one - 2, False)):
+        monkeypatch.setattr(memory, "available_memory", lambda device, free=free: free)
+        with nullcontext() if fits else pytest.raises(ValueError, match="one member needs"):
+            memory.check_memory(posed)
+    never = dataclasses.replace(posed, weighting=None, validation=posed.validation[:0])  # nothing is evaluated
+    monkeypatch.setattr(memory, "available_memory", lambda device: state + memory._activations(never) + 1)
+    memory.check_memory(never)
 
 
 def test_where_nobody_says_what_is_free_the_usual_number_is_evaluated(make_model, monkeypatch):

@@ -19,6 +19,15 @@ def test_data_method_and_accuracy():
     }
 
 
+@pytest.mark.parametrize(
+    ("strength", "at_once", "groups"), [(3.0, 2, " in groups of 2"), (3.0, 3, ""), (3.0, None, ""), (None, 2, "")]
+)
+def test_groups_are_told_where_members_see_each_other(strength, at_once, groups):
+    members = [{"number": 1, "origin": "earlier"}, *({"number": number} for number in (2, 3, 4))]
+    notes = training_notes({**CONFIGURATION, "strength": strength}, None, members, at_once)
+    assert f"; concurrent schedule{groups}, seed 7" in notes["Training"]
+
+
 def test_what_is_not_known_is_not_said():
     notes = training_notes({**CONFIGURATION, "strength": None}, None, [{"number": 1}])
     assert notes == {"Data": "arrays, which have no name", "Training": "Deep Ensembles; concurrent schedule, seed 7"}

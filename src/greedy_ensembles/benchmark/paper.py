@@ -6,6 +6,7 @@ PreResNet20 and of M = 3, 5 and 7 on CIFAR the paper does not say which lambda_M
 """
 
 import csv
+import dataclasses
 import functools
 import statistics
 from collections.abc import Iterable, Iterator
@@ -79,14 +80,18 @@ def mean_cell(setting: Setting | None, metric: str, names: Iterable[str]) -> Cel
     return Cell(statistics.fmean(found), None) if found and len(found) == len(cells) else None
 
 
-def nearest_size(architecture: str, dataset: str, size: int) -> int:
-    """Return the M nearest to `size` of which the paper has figures, the larger of two; `size` where it has none.
+def of_nearest_size(setting: Setting) -> Setting:
+    """Return the setting at the nearest M of which the paper has figures, the larger of two; as it is if there is none.
 
-    >>> nearest_size("VGG16BN", "svhn", 5), nearest_size("PreResNet164", "cifar10", 5), nearest_size("mine", "svhn", 5)
-    (11, 5, 5)
+    >>> of_nearest_size(Setting("VGG16BN", "svhn", 5, "deep")).size
+    11
+    >>> [of_nearest_size(Setting(name, "cifar10", 5, "deep")).size for name in ("PreResNet164", "mine")]
+    [5, 5]
     """
-    sizes = {key.size for key in _cells() if (key.architecture, key.dataset) == (architecture, dataset)}
-    return min(sizes, key=lambda other: (abs(other - size), -other), default=size)
+    place = setting.architecture, setting.dataset, setting.method
+    sizes = {key.size for key in _cells() if (key.architecture, key.dataset, key.method) == place}
+    nearest = min(sizes, key=lambda other: (abs(other - setting.size), -other), default=setting.size)
+    return dataclasses.replace(setting, size=nearest)
 
 
 def strength_is_known(setting: Setting) -> bool:

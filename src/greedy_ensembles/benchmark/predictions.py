@@ -170,21 +170,21 @@ def _shelf(
 def _compute(ensemble: Ensemble, how: _How, pixels: Tensor) -> npt.NDArray[np.float32]:
     # As asked for: by default a GPU's convolutions round to ten bits, and the CPU would say otherwise.
     with numerics(Recipe(precision=how.precision), device_of(ensemble[0])):
-        log_probs = _in_batches(ensemble, pixels, how.batch_size)
+        log_probs = in_batches(ensemble, pixels, how.batch_size)
     for member in log_probs:
         if bad := int(member.isnan().any(dim=1).sum()):
             raise ArithmeticError(f"a member's outputs are NaN or infinite on {bad:,} of {len(pixels):,} images")
     return log_probs.float().numpy()
 
 
-def _in_batches(ensemble: Ensemble, pixels: Tensor, batch_size: int) -> Tensor:
+def in_batches(ensemble: Ensemble, pixels: Tensor, batch_size: int) -> Tensor:
     """Return log-probabilities, from batches of half the size where memory does not hold these."""
     try:
         return ensemble.predict_log_proba(pixels, batch_size)
     except torch.OutOfMemoryError:
         if batch_size == 1:
             raise
-    return _in_batches(ensemble, pixels, batch_size // 2)  # after the handler, which would keep what failed
+    return in_batches(ensemble, pixels, batch_size // 2)  # after the handler, which would keep what failed
 
 
 def _digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:

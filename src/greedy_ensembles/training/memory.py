@@ -45,9 +45,10 @@ def members_at_once(problem: Problem, left: int) -> int:
     fitting, most = fitting_members(problem), problem.recipe.members_at_once
     if fitting < min(most or left, left) and (most is not None or problem.coupling is not None):
         asked = f"{left} members are to train together" if most is None else f"members_at_once is {most}"
+        against = "" if problem.coupling is None else ", each against those before it as they were at their best"
         warnings.warn(
             f"{asked}, but {fitting} fit into the memory that is free on {problem.device}; members are trained in "
-            f"groups of {fitting}, each against those before it as they were at their best",
+            f"groups of {fitting}{against}",
             stacklevel=2,
         )
     return min(most or fitting, fitting)
@@ -109,7 +110,8 @@ def _member(problem: Problem) -> int:
 
 def _evaluation(problem: Problem) -> float:
     """Return the bytes that an evaluation needs beside training: a recorded step does not lend it its own."""
-    return _activations(problem) if problem.device.type == "cuda" else 0.0
+    evaluated = len(problem.validation) > 0 or problem.weighting is not None
+    return _activations(problem) if evaluated and problem.device.type == "cuda" else 0.0
 
 
 def _inputs(problem: Problem) -> int:

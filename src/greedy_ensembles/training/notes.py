@@ -16,9 +16,9 @@ def training_notes(
 
     at_once : how many members trained together, if that is known.
     """
-    groups = at_once if at_once and at_once < len(members) else None
-    notes = {"Data": _data(data), "Training": _training(configuration, groups)}
     before = sum(member.get("origin") == "earlier" for member in members)
+    groups = at_once if at_once and at_once < len(members) - before else None
+    notes = {"Data": _data(data), "Training": _training(configuration, groups)}
     if before:
         notes["Training"] += f"; {before} of the members were there before, from elsewhere"
     accuracies = [found for member in members if (found := member.get("validation_accuracy")) is not None]
@@ -67,5 +67,5 @@ def _data(data: Mapping[str, Any] | None) -> str:
 def _training(configuration: Mapping[str, Any], groups: int | None) -> str:
     strength, schedule = configuration["strength"], configuration["schedule"]
     method = "Deep Ensembles" if not strength else f"greedy, lambda_M = {strength:g}"
-    together = f" in groups of {groups}" if groups and schedule == "concurrent" else ""
+    together = f" in groups of {groups}" if groups and strength and schedule == "concurrent" else ""
     return f"{method}; {schedule} schedule{together}, seed {configuration['seed']}"

@@ -64,6 +64,12 @@ def test_beside_an_m_that_the_paper_lacks_stands_its_nearest_and_a_note(shelf_wi
         assert any("beside the paper's M = 11" in sentence for sentence in read(gathered)) == noted
 
 
+def test_where_no_figure_of_the_paper_stands_nothing_is_said_of_its_m(shelf_with):
+    study = narrow(STUDIES["svhn"], models=["VGG16BN"], size=5, seeds=1, strengths=[3.0])
+    (gathered,) = gather(study, Protocol(), shelf_with(study, Protocol(), but=[0]))  # Deep Ensembles
+    assert not any("of M = 11" in note for note in footnotes(gathered.comparison))
+
+
 def test_figures_that_mean_nothing_stand_beside_none(shelf_with, tiny):
     (gathered,) = gather(tiny, Protocol(quick=True), shelf_with(tiny))
     assert {row.figures["auc"].paper for row in gathered.comparison.ood_rows} == {None}

@@ -43,10 +43,11 @@ def test_predictions_are_timed_after_a_first_pass_and_at_their_best(tiny, worksh
     """The first makes kernels, which would count against whatever comes first in a process."""
     clock, taken = [0.0], iter([100.0, 3.0, 2.0, 4.0, 5.0, 6.0])
 
-    def predict_proba(ensemble, images, batch_size):
+    def predict_log_proba(ensemble, images, batch_size):
+        assert len(images) == 20
         clock[0] += next(taken)
 
-    monkeypatch.setattr(ge.Ensemble, "predict_proba", predict_proba)
+    monkeypatch.setattr(ge.Ensemble, "predict_log_proba", predict_log_proba)
     monkeypatch.setattr(job_module.time, "perf_counter", lambda: clock[0])
     timed = dataclasses.replace(tiny, evaluated=False)
     job = jobs(timed, QUICK)[0]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from greedy_ensembles.benchmark import Comparison, Evaluation, Method, RunFacts, judge, unpack_predictions
-from greedy_ensembles.benchmark.paper import Setting, nearest_size
+from greedy_ensembles.benchmark.paper import Setting, of_nearest_size
 from greedy_ensembles.benchmark.runs import check_seeds
 from greedy_ensembles.experiments.reproduction.job import recipe_of
 from greedy_ensembles.experiments.reproduction.records import DIVERGED, Record, Shelf, is_complete, restored
@@ -89,13 +89,12 @@ def _setting(job: Job, record: Record) -> Setting | None:
     case = job.case
     if job.protocol.quick or record.information["data"]["name"] != case.dataset:
         return None
-    size = nearest_size(case.model, case.dataset, case.size)
     if case.strength is None or case.weighting == "wrap":
-        return Setting(case.model, case.dataset, size, case.method, case.strength)
+        return of_nearest_size(Setting(case.model, case.dataset, case.size, case.method, case.strength))
     if case.weighting in WEIGHTINGS:
         return None
     method = f"greedy, lambda_M = {case.strength:g}, p* = {case.weighting}"
-    return Setting(case.model, case.dataset, size, method, case.strength)
+    return of_nearest_size(Setting(case.model, case.dataset, case.size, method, case.strength))
 
 
 def _epochs_note(case: Case) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from greedy_ensembles.benchmark import judge, pack_predictions, predict
-from greedy_ensembles.benchmark.predictions import Arithmetic, fitting_batch_size
+from greedy_ensembles.benchmark.predictions import Arithmetic, fitting_batch_size, in_batches
 from greedy_ensembles.benchmark.runs import PUBLISHED
 from greedy_ensembles.benchmark.sources import facts_of
 from greedy_ensembles.data import ImageSet
@@ -31,7 +31,7 @@ from greedy_ensembles.experiments.reproduction.records import (
 )
 from greedy_ensembles.experiments.reproduction.sets import Sets
 from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Study, members_to_train
-from greedy_ensembles.inputs import device_of
+from greedy_ensembles.inputs import as_tensor, device_of
 from greedy_ensembles.models import named
 from greedy_ensembles.training import Recipe, Run, fit, load_run
 from greedy_ensembles.training.numerics import numerics
@@ -176,11 +176,11 @@ def _timed(ensemble: Ensemble, images: ImageSet, precision: Arithmetic) -> dict[
     The first makes kernels and recordings, which take longer than the predictions, and longer for the first ensemble
     of a process than for others.
     """
-    seconds = []
+    seconds, pixels = [], as_tensor(images.images)
     with numerics(Recipe(precision=precision), device_of(ensemble[0])):
         for _ in range(1 + _PASSES):
             start = time.perf_counter()
-            ensemble.predict_proba(images.images, batch_size=fitting_batch_size(ensemble))
+            in_batches(ensemble, pixels, fitting_batch_size(ensemble))
             seconds.append(time.perf_counter() - start)
     return {"images": len(images), "seconds": min(seconds[1:])}
 

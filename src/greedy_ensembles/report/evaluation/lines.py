@@ -112,9 +112,11 @@ def footnotes(comparison: Comparison, differences: bool = True) -> list[str]:
     if comparison.first.missing:
         missing = ", ".join(comparison.first.missing)
         explained.append(f"missing: {missing} (not in the data folder; means are over the sets that are there)")
-    if differences and any(figure.paper for row in comparison.rows for figure in row.figures.values()):
+    beside = {row.method for row in comparison.rows for figure in row.figures.values() if figure.paper}
+    if differences and beside:
         explained.append("differs: ours less the paper's, whose means are over the same sets")
-    if sizes := sorted({method.papers_size for method in comparison.methods if method.papers_size}):
+    shown = (method.papers_size for method in comparison.methods if method.label in beside)
+    if sizes := sorted({size for size in shown if size is not None}):
         explained.append(f"the paper's figures are of M = {', '.join(map(str, sizes))}; it has none of our M here")
     if any(len(method.evaluations) > 1 for method in comparison.methods):
         explained.append(f"{PLUS_MINUS}: standard error of the mean over seeds")
