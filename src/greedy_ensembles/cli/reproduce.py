@@ -136,8 +136,7 @@ def _protocol(
     from greedy_ensembles.checks import check_choice, check_count
     from greedy_ensembles.experiments.reproduction.study import Protocol
     from greedy_ensembles.method import Statistics
-    from greedy_ensembles.training.recipe import Precision
-    from greedy_ensembles.training.schedule import SCHEDULES
+    from greedy_ensembles.training.recipe import SCHEDULES, Precision
 
     schedule = schedule or ("concurrent" if fast else "sequential")
     precision = precision or ("bf16" if fast else "float32")

@@ -18,9 +18,9 @@ from greedy_ensembles.training.notes import idle_members, training_notes
 from greedy_ensembles.training.numerics import numerics
 from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.progress import ProgressBars
-from greedy_ensembles.training.recipe import Recipe
+from greedy_ensembles.training.recipe import SCHEDULES, Recipe
 from greedy_ensembles.training.run_folder import open_run_folder
-from greedy_ensembles.training.schedule import SCHEDULES, train
+from greedy_ensembles.training.schedule import train
 from greedy_ensembles.training.seeds import preserved_generators
 from greedy_ensembles.training.store import MemoryStore, Store
 

@@ -20,7 +20,8 @@ Augmentation = Callable[[Tensor], Tensor]
 OptimizerName = Literal["sgd", "adamw"]
 Schedule = Literal["anneal", "milestones", "constant"]
 Precision = Literal["float32", "tf32", "bf16"]
-_OF_MEMBERS = ("sequential", "concurrent")  # schedules that are no recipe's
+#: When members train, which is no field of a recipe.
+SCHEDULES = ("sequential", "concurrent")
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Recipe:
             check_number(name, getattr(self, name), least=0.0)
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
-        if self.schedule in _OF_MEMBERS:
+        if self.schedule in SCHEDULES:
             rates = ", ".join(map(repr, get_args(Schedule)))
             raise ValueError(
                 f"a recipe's schedule is that of its learning rate ({rates}); that of members, {self.schedule!r}, is "

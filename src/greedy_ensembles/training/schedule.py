@@ -26,8 +26,6 @@ from greedy_ensembles.training.weighting_set import WeightingSet
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 
-SCHEDULES = ("sequential", "concurrent")
-
 
 class NonFiniteLossError(ArithmeticError):
     """Training left the range of numbers; the state before that epoch is kept."""
@@ -175,10 +173,11 @@ def _finite(*values: float | None) -> bool:
 def _explain(member: Member, problem: Problem, loss: float) -> str:
     strength = problem.configuration["strength"]
     of_strength = "" if strength is None else f" at lambda_M = {strength:g}"
+    repelled = strength and member.number > 1  # the first has none to differ from
     remedies = ["a smaller lr", "warmup_epochs"]
-    if strength and member.number > 1:  # the first has none to differ from
+    if repelled:
         remedies.append("a smaller strength (lambda_M)")
-    if strength and member.number > 1 and problem.configuration["distance"] == "logits":
+    if repelled and problem.configuration["distance"] == "logits":
         remedies.append("distance='probabilities', since the distance of logits has no bound")
     return (
         f"training left the range of numbers in member {member.number} of {problem.size}, epoch {member.epoch + 1}"
