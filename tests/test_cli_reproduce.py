@@ -96,6 +96,26 @@ def test_real_files_with_the_papers_protocol_cut_short(reproduce, tmp_path, writ
     assert not list((tmp_path / "out" / "predictions").glob("*.npz"))
 
 
+def test_sets_that_are_not_there_are_told_before_training(reproduce, tmp_path, write_mnist):
+    """And so is what that means for the tables, where runs from elsewhere were judged on them."""
+    for part, count, seed in (("train", 200, 0), ("t10k", 40, 1)):
+        write_mnist(tmp_path / "data" / "mnist", part, count, seed)
+        write_mnist(tmp_path / "more" / "mnist", part, count, seed)
+        write_mnist(tmp_path / "more" / "fashion_mnist", part, count, seed + 2)
+    options = ("mnist", "--size", "3", "--seeds", "1", "--epochs", "1", "--ood-images", "20", "--no-pack")
+    first = reproduce(*options, "--only", "1/2", root="more")
+    assert first.exit_code == 0, first.output
+    told = [line.partition("so nothing is judged on: ")[2] for line in first.output.splitlines()]
+    assert [line for line in told if line] == ["dtd, omniglot"]
+    second = reproduce(*options, root="data")
+    assert second.exit_code == 0, second.output
+    lines = second.output.splitlines()
+    assert "on: dtd, fashion_mnist, omniglot; there are runs judged on fashion_mnist, which tables with" in lines[0]
+    page = (tmp_path / "out" / "mnist" / "mnist.md").read_text()
+    assert "missing: fashion_mnist (not every method here saw the same images" in page
+    assert "mean of 3 of 6 sets" in page
+
+
 def test_runs_whose_data_are_missing_are_left_out(reproduce, tmp_path, write_mnist):
     write_mnist(tmp_path / "data" / "mnist", "train", 200, 0)
     write_mnist(tmp_path / "data" / "mnist", "t10k", 40, 1)

@@ -113,6 +113,35 @@ def test_other_images_of_the_same_name_and_count_are_refused(evaluation):
             Comparison((Method("a", (on("x", "y"), other)),))
 
 
+def test_sets_of_which_some_saw_other_images_are_left_out_of_a_comparison_on_common_sets(evaluation):
+    def on(content="", images=None, **changes):
+        found = evaluation(areas={"uniform": 0.8, "dtd": 0.6, "lsun": 0.1}, **changes)
+        dtd = dataclasses.replace(found.ood[1], content=content, images=images or found.ood[1].images)
+        return dataclasses.replace(found, ood=(found.ood[0], dtd, found.ood[2]))
+
+    few = evaluation(areas={"lsun": 0.4, "uniform": 0.2}, missing=["dtd", "svhn"])  # in another order
+    cases = {
+        (): [on("x"), on("x"), on()],
+        ("dtd",): [on("x"), on("y"), on()],
+        ("dtd", "svhn"): [on("x"), few],
+    }
+    for missing, evaluations in cases.items():
+        methods = [Method(str(number), (each,)) for number, each in enumerate(evaluations)]
+        comparison = Comparison.on_common_sets(methods, ["a note"])
+        assert comparison.notes == ("a note",)
+        assert comparison.first.missing == missing
+        assert comparison.left_out == missing[:1]  # no method has svhn
+        for method, whole in zip(comparison.methods, evaluations, strict=True):
+            kept = {result.name: result.auc for result in method.evaluations[0].ood}
+            assert list(kept) == [name for name in ("uniform", "dtd", "lsun") if name not in missing]
+            assert kept == {result.name: result.auc for result in whole.ood if result.name in kept}
+    counts = Comparison.on_common_sets([Method("a", (on(images=7), on(images=8)))])
+    assert counts.left_out == ("dtd",)
+    for other in (on(score="max_probability"), evaluation(areas={"svhn": 0.5})):
+        with pytest.raises(ValueError, match="same images by the same score"):
+            Comparison.on_common_sets([Method("a", (on(),)), Method("b", (other,))])
+
+
 def test_a_note_on_one_of_the_trainings_names_it(evaluation, information):
     runs = [
         (RunFacts("a", information(seed=0, note="partial", data="1" * 64)), evaluation()),

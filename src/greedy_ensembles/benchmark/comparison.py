@@ -66,6 +66,28 @@ class Comparison:
 
     methods: tuple[Method, ...]
     notes: tuple[str, ...] = ()  #: what a reader must know beside the notes on the sets
+    left_out: tuple[str, ...] = ()  #: those of the missing sets that some method was evaluated on
+
+    @classmethod
+    def on_common_sets(cls, methods: Sequence[Method], notes: Sequence[str] = ()) -> "Comparison":
+        """Compare methods on those OOD sets of which all of them saw the same images; others are left out.
+
+        Runs that were judged on several machines need not have had the same data there.
+        """
+        evaluations = [evaluation for method in methods for evaluation in method.evaluations]
+        every = dict.fromkeys(result.name for evaluation in evaluations for result in evaluation.ood)
+        common = [name for name in every if _is_common(name, evaluations)]
+        if not common:
+            return cls(tuple(methods), tuple(notes))  # which refuses them, unless none has any
+        left_out = tuple(name for name in every if name not in common)
+        missing = tuple(dict.fromkeys([*(name for one in evaluations for name in one.missing), *left_out]))
+
+        def narrowed(evaluation: Evaluation) -> Evaluation:
+            ood = {result.name: result for result in evaluation.ood}
+            return dataclasses.replace(evaluation, ood=tuple(ood[name] for name in common), missing=missing)
+
+        kept = (dataclasses.replace(method, evaluations=tuple(map(narrowed, method.evaluations))) for method in methods)
+        return cls(tuple(kept), tuple(notes), left_out)
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -164,6 +186,13 @@ class Comparison:
     def _comparable(self, method: Method) -> Setting | None:
         """Return the setting if the score is the paper's: it has no OOD figures of another one."""
         return method.setting if self.first.score == "mutual_information" else None
+
+
+def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:
+    """Say whether all saw the same images of a set, as far as counts and, where they are known, hashes tell."""
+    results = [result for evaluation in evaluations for result in evaluation.ood if result.name == name]
+    hashes = {result.content for result in results if result.content}
+    return len(results) == len(evaluations) and len({result.images for result in results}) == 1 and len(hashes) < 2
 
 
 def _sets(evaluation: Evaluation) -> tuple[object, ...]:

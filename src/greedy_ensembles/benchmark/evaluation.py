@@ -69,7 +69,7 @@ class Evaluation:
     members: int
     in_domain: InDomain
     ood: tuple[OutOfDistribution, ...]
-    missing: tuple[str, ...] = ()  #: sets of the preset that are not in the data folder
+    missing: tuple[str, ...] = ()  #: sets of the preset without a result: not in the data folder, or left out
 
     @property
     def sets(self) -> tuple[InDomain | OutOfDistribution, ...]:

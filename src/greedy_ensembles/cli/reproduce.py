@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from greedy_ensembles.data.image_set import Bytes
+    from greedy_ensembles.experiments.reproduction.records import Shelf
     from greedy_ensembles.experiments.reproduction.study import Job, Protocol, Study
 
 BUDGETS = ("paper", "quick")
@@ -183,7 +184,7 @@ def _work(
     from greedy_ensembles.experiments.reproduction.work import work
 
     workshop = Workshop(out, Sets(protocol, root), device, progress, pack, page)
-    jobs = [job for job in jobs if not is_complete(workshop.shelf.read(job), study)]
+    wanted, jobs = jobs, [job for job in jobs if not is_complete(workshop.shelf.read(job), study)]
     if not protocol.quick and jobs:
         absent = {job: missing(job.case, study, root) for job in jobs}
         names = ", ".join(dict.fromkeys(name for names in absent.values() for name in names))
@@ -196,12 +197,29 @@ def _work(
         if len(possible) < len(jobs):
             _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
         jobs = possible
+        if study.evaluated:
+            _say_what_is_not_judged(jobs, wanted, workshop.shelf, root)
     try:
         with one_thread() if protocol.quick and device.type == "cpu" else nullcontext():
             work(study, jobs, workshop, _say)
     except KeyboardInterrupt as interruption:
         goes_on(interruption)
         raise
+
+
+def _say_what_is_not_judged(jobs: list["Job"], wanted: list["Job"], shelf: "Shelf", root: Path | None) -> None:
+    """Say before training, which may take days, which OOD sets are not there to judge it on."""
+    from greedy_ensembles.benchmark.presets import PRESETS, is_there
+    from greedy_ensembles.data import data_root
+
+    names = dict.fromkeys(name for job in jobs for name in PRESETS[job.case.dataset] if not is_there(name, root))
+    if not names:
+        return
+    records = [record for job in wanted if (record := shelf.read(job)) is not None and record.evaluation]
+    judged = {result["name"] for record in records for result in (record.evaluation or {})["ood"]}
+    others = ", ".join(name for name in names if name in judged)
+    so = f"; there are runs judged on {others}, which tables with both leave out" if others else ""
+    _say(f"not in {data_root(root)}, so nothing is judged on: {', '.join(names)}{so}")
 
 
 def _say(line: str) -> None:

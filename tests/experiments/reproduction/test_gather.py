@@ -30,8 +30,19 @@ def test_runs_that_diverged_are_neither_figures_nor_missing(tiny, shelf_with):
     assert gathered.missing == ()
 
 
-def test_runs_that_were_judged_on_other_sets_are_refused_with_the_way_out(tiny, shelf_with):
-    shelf = shelf_with(tiny, figures=lambda job: {"areas": {"uniform": 0.5}} if job.seed else {})
+def test_runs_that_were_judged_on_other_sets_are_compared_on_those_of_all(tiny, shelf_with):
+    """Means over other sets would not be of the same thing: .8 and .6 against .5 alone."""
+    shelf = shelf_with(tiny, figures=lambda job: {"areas": {"uniform": 0.5}, "missing": ["dtd"]} if job.seed else {})
+    (gathered,) = gather(tiny, Protocol(quick=True), shelf)
+    rows = [row for row in gathered.comparison.mean_rows if row.set == "mean of 1 of 2 sets"]
+    assert [row.figures["auc"].ours.mean for row in rows] == pytest.approx([0.65, 0.65])
+    assert [(row.set, row.kind) for row in gathered.comparison.ood_rows][-1] == ("dtd", "missing")
+    (told,) = [note for note in footnotes(gathered.comparison) if note.startswith("missing")]
+    assert told == "missing: dtd (not every method here saw the same images of them; means are without them)"
+
+
+def test_runs_without_a_set_in_common_are_refused_with_the_way_out(tiny, shelf_with):
+    shelf = shelf_with(tiny, figures=lambda job: {"areas": {"lsun": 0.5}} if job.seed else {})
     with pytest.raises(ValueError, match=r"M = 2: methods must be evaluated on the same images.*Delete the records"):
         gather(tiny, Protocol(quick=True), shelf)
 

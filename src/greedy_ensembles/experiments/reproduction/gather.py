@@ -52,7 +52,7 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
         [*(training_note(record) for record in done.values()), *(_epochs_note(case) for case in section.cases)]
     )
     try:
-        return Comparison(tuple(methods), tuple(note for note in (*notes, *_exposed(section)) if note))
+        return Comparison.on_common_sets(methods, [note for note in (*notes, *_exposed(section)) if note])
     except ValueError as error:
         raise ValueError(
             f"{section.title}: {error}. Delete the records of the former in {' and '.join(shelf.places)}, and run "

@@ -62,6 +62,7 @@ def to_json(comparison: Comparison) -> str:
         "ood": [_row(row) for row in comparison.ood_rows],
         "means": [_row(row) for row in comparison.mean_rows],
         "missing": comparison.first.missing,
+        "left_out": comparison.left_out,
         "notes": comparison.notes,
         "methods": [
             {

@@ -109,9 +109,15 @@ def marks_of(comparison: Comparison) -> dict[str, str]:
 def footnotes(comparison: Comparison, differences: bool = True) -> list[str]:
     """Return what stands below tables, with or without lines of differences: notes on sets, and what else to know."""
     explained = [f"({mark}) {note}" for note, mark in marks_of(comparison).items()]
-    if comparison.first.missing:
-        missing = ", ".join(comparison.first.missing)
-        explained.append(f"missing: {missing} (not in the data folder; means are over the sets that are there)")
+    if absent := [name for name in comparison.first.missing if name not in comparison.left_out]:
+        explained.append(
+            f"missing: {', '.join(absent)} (not in the data folder; means are over the sets that are there)"
+        )
+    if comparison.left_out:
+        names = ", ".join(comparison.left_out)
+        explained.append(
+            f"missing: {names} (not every method here saw the same images of them; means are without them)"
+        )
     beside = {row.method for row in comparison.rows for figure in row.figures.values() if figure.paper}
     if differences and beside:
         explained.append("differs: ours less the paper's, whose means are over the same sets")
