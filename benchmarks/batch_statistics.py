@@ -22,14 +22,19 @@ from sklearn.datasets import load_digits
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
+from greedy_ensembles.method import Statistics
 from greedy_ensembles.models import named
 from greedy_ensembles.report.figure import GREY, NORMAL, SMALL, entitle, method_styles, new_figure, plain, write_figure
+from greedy_ensembles.training import Epoch
 
 SIZE, STRENGTH, SEEDS = 3, 0.1, (0, 100)
-KINDS = {"running": "running statistics, as in the paper", "batch": "statistics of the step's examples"}
+KINDS: dict[Statistics, str] = {
+    "running": "running statistics, as in the paper",
+    "batch": "statistics of the step's examples",
+}
 
 
-def train(kind: str, seed: int, epochs: int) -> dict[str, Any]:
+def train(kind: Statistics, seed: int, epochs: int) -> dict[str, Any]:
     """Return each member's accuracy on held-out digits after every epoch."""
     images, labels = load_digits(return_X_y=True)
     x = torch.from_numpy((images.reshape(-1, 1, 8, 8) * 255 / 16).round().astype(np.uint8))
@@ -42,6 +47,11 @@ def train(kind: str, seed: int, epochs: int) -> dict[str, Any]:
         weight_decay=1e-5,
     )
     accuracies: dict[int, list[float]] = {}
+
+    def keep(event: Epoch) -> None:
+        assert event.validation_accuracy is not None
+        accuracies.setdefault(event.member, []).append(100 * event.validation_accuracy)
+
     ge.fit(
         named("PreResNet8", 10, 1),
         (x, torch.from_numpy(labels)),
@@ -52,7 +62,7 @@ def train(kind: str, seed: int, epochs: int) -> dict[str, Any]:
         validation=0.2,
         device="cpu",
         progress=False,
-        callbacks=[lambda event: accuracies.setdefault(event.member, []).append(100 * event.validation_accuracy)],
+        callbacks=[keep],
     )
     return {"statistics": kind, "seed": seed, "accuracies": list(accuracies.values())}
 

@@ -34,6 +34,7 @@ from greedy_ensembles.training.numerics import numerics
 from greedy_ensembles.training.problem import Problem, pose
 from greedy_ensembles.training.weighting_set import WeightingSet
 
+DEVICE = "cuda"
 BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
 #: Kinds of kernels by parts of their names.
 KERNELS = {
@@ -75,11 +76,11 @@ def published_loop(model: str, samples: int | None) -> float:
     """Return milliseconds a step of the published loop's shape: eager, single precision as PyTorch has it by default,
     two passes, a number read back at every step; its data is on the GPU already, which flatters it."""
     torch.manual_seed(0)
-    net = named(model, 10, 3)().cuda()
+    net = named(model, 10, 3)().to(DEVICE)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-    x, y = torch.rand(STEPS * BATCH, 3, 32, 32, device="cuda"), torch.randint(0, 10, (STEPS * BATCH,), device="cuda")
-    noise = torch.rand(STEPS * BATCH, 3, 32, 32, device="cuda")
-    bank = torch.rand(SIZE // 2, STEPS * BATCH, 10, device="cuda").softmax(2)
+    x, y = torch.rand(STEPS * BATCH, 3, 32, 32, device=DEVICE), torch.randint(0, 10, (STEPS * BATCH,), device=DEVICE)
+    noise = torch.rand(STEPS * BATCH, 3, 32, 32, device=DEVICE)
+    bank = torch.rand(SIZE // 2, STEPS * BATCH, 10, device=DEVICE).softmax(2)
     norms = [layer for layer in net.modules() if isinstance(layer, nn.BatchNorm2d)]
 
     def epoch() -> None:
@@ -106,14 +107,14 @@ def published_loop(model: str, samples: int | None) -> float:
 def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any]:
     """Return milliseconds a member and step of the captured engine, what getting ready took, and a profile at the
     paper's p* batch alone: there are hundreds of thousands of kernels to sort."""
-    posed = problem(model, samples, "cuda", STEPS * BATCH, precision="bf16")
+    posed = problem(model, samples, DEVICE, STEPS * BATCH, precision="bf16")
     with numerics(posed.recipe, posed.device):
         weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
-        count = members_at_once(posed) if concurrent else 1
+        count = members_at_once(posed, SIZE) if concurrent else 1
         first = 1 if concurrent else SIZE // 2 + 1
         if weighting is not None:
             for _ in range(first - 1):
-                weighting.bank.append(torch.rand(len(weighting.samples), 10, device="cuda").softmax(1))
+                weighting.bank.append(torch.rand(len(weighting.samples), 10, device=DEVICE).softmax(1))
         members = [Member(posed, number) for number in range(first, first + count)]
         start = time.perf_counter()
         engine = CapturedEngine(members, posed, weighting)
@@ -260,7 +261,7 @@ def on_gpu(parts: list[str], out: Path | None) -> None:
     }
     for part in parts:
         if part in PREDICTING:
-            found = inference(PREDICTING[part], "cuda", 10_000, 1024)
+            found = inference(PREDICTING[part], DEVICE, 10_000, 1024)
             print(f"{part}, plain loop over predict_proba: {found['ratio']:.2f}", flush=True)
         else:
             found = measure(part)

@@ -22,7 +22,7 @@ def microseconds(run: Callable[[], object]) -> float:
     warm_up(run, device)
     graph, _ = record(calls, device)
     graph.replay()
-    times = []
+    times: list[float] = []
     for _ in range(_REPLAYS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
