@@ -57,6 +57,19 @@ def test_bars_and_band_are_one_standard_error():
         assert level.get_ydata() == pytest.approx([mean, mean])
 
 
+def test_differences_in_the_last_digit_do_not_fill_the_axis():
+    """Nor are large ones cut off."""
+    level = [Trial(strength, *(Estimate(0.9, None, 1) for _ in range(3))) for strength in (None, 1.0, 3.0)]
+    near = Estimate(0.9001, None, 1)
+    figure = draw_ablation(level, "CIFAR-10", 10_000, others={"AUC": {None: near, 1.0: near, 3.0: near}})
+    spans = [np.ptp(axis.get_ylim()) for axis in figure.axes]
+    assert all(span >= least - 1e-9 for span, least in zip(spans, (0.5, 0.01, 0.1, 0.02), strict=True))
+    for axis in draw_ablation(all_trials(), "CIFAR-10", 10_000).axes:
+        low, high = axis.get_ylim()
+        assert low <= points(axis)[1].min()
+        assert points(axis)[1].max() <= high
+
+
 def test_the_chosen_strength_is_marked_and_named():
     figure = draw_ablation(all_trials(), "CIFAR-10", 10_000, chosen=0.8)
     for axis in figure.axes:

@@ -234,12 +234,16 @@ def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> 
         method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""
         for method in comparison.methods
     }
-    each = {method.label: _members_alone(method) for method in comparison.methods}
-    return [note for texts in (trained, otherwise, predicted, alone, each) for note in _said_once(texts)]
+    others = [note for texts in (trained, otherwise, predicted, alone) for note in _said_once(texts)]
+    return [*others, *members_alone(comparison.methods)]
 
 
-def _members_alone(method: Method) -> str:
-    """Return how accurate members are by themselves: an ensemble can hide one that has learnt nothing."""
+def members_alone(methods: Sequence[Method]) -> list[str]:
+    """Return notes on how accurate members are by themselves: an ensemble can hide one that has learnt nothing."""
+    return _said_once({method.label: _alone(method) for method in methods})
+
+
+def _alone(method: Method) -> str:
     known = [evaluation.in_domain.member_accuracies for evaluation in method.evaluations]
     if not all(known):
         return ""

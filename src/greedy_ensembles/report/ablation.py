@@ -20,8 +20,14 @@ from greedy_ensembles.report.seeds import describe_seeds
 #: Figures by strength, None being Deep Ensembles.
 ByStrength = Mapping[float | None, Estimate]
 
-#: Of a panel: the field, the label of its axis, and what the figure is multiplied by.
-_PANELS = (("accuracy", "accuracy (%)", 100.0), ("nll", "NLL (nats)", 1.0), ("ace", "ACE (%)", 100.0))
+#: Of a panel: the field, the label of its axis, what the figure is multiplied by, and the least that the axis spans:
+#: without it, chance in the last digit would look like a trend.
+_PANELS = (
+    ("accuracy", "accuracy (%)", 100.0, 0.5),
+    ("nll", "NLL (nats)", 1.0, 0.01),
+    ("ace", "ACE (%)", 100.0, 0.1),
+)
+_LEAST_OF_OTHERS = 0.02
 
 
 def draw_ablation(
@@ -42,26 +48,28 @@ def draw_ablation(
     """
     deep, tried = _split(trials, chosen)
     strengths = np.array([trial.strength for trial in tried], dtype=np.float64)
-    panels: list[tuple[str, float, ByStrength]] = [
-        (label, factor, {trial.strength: getattr(trial, field) for trial in trials}) for field, label, factor in _PANELS
+    panels: list[tuple[str, float, float, ByStrength]] = [
+        (label, factor, least, {trial.strength: getattr(trial, field) for trial in trials})
+        for field, label, factor, least in _PANELS
     ]
-    panels += [(label, 1.0, figures) for label, figures in (others or {}).items()]
+    panels += [(label, 1.0, _LEAST_OF_OTHERS, figures) for label, figures in (others or {}).items()]
     rows = -(-len(panels) // 3)
     figure = new_figure(height=0.75 + 2 * rows)
     axes = figure.subplots(rows, 3, sharex=True, squeeze=False).ravel()
     for axis in axes[len(panels) :]:
         axis.remove()
-    for axis, (label, factor, figures) in zip(axes, panels, strict=False):
+    for axis, (label, factor, least, figures) in zip(axes, panels, strict=False):
         _draw_panel(axis, strengths, [figures[trial.strength] for trial in tried], factor, chosen)
         if deep is not None:
             _draw_level(axis, figures[None], factor)
+        _widen(axis, least)
         axis.set(ylabel=label, xlabel=r"$\lambda_M$")
         axis.tick_params(labelbottom=True)
         plain(axis)
     _scale(axes[0], strengths, chosen)
     handles, labels = axes[0].get_legend_handles_labels()  # error bars come last, whatever the order
     figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=3, frameon=False, fontsize=NORMAL)
-    estimates = [figures[trial.strength] for _, _, figures in panels for trial in trials]
+    estimates = [figures[trial.strength] for *_, figures in panels for trial in trials]
     bars = "; bars and band: one standard error either side" if any(estimate.error for estimate in estimates) else ""
     entitle(figure, "", f"{name} ({images:,} images), {describe_seeds(estimates)}{bars}.")
     return figure
@@ -108,6 +116,12 @@ def _draw_level(axis: Axes, estimate: Estimate, factor: float) -> None:
     low, high = factor * (estimate.mean - estimate.error), factor * (estimate.mean + estimate.error)
     axis.axhspan(low, high, color=style.colour, alpha=0.2, linewidth=0)
     axis.axhline(factor * estimate.mean, color=style.colour, linewidth=1.2, label="Deep Ensembles")
+
+
+def _widen(axis: Axes, least: float) -> None:
+    low, high = axis.get_ylim()
+    margin = max(0.0, least - (high - low)) / 2
+    axis.set_ylim(low - margin, high + margin)
 
 
 def _scale(axis: Axes, strengths: np.ndarray, chosen: float | None) -> None:

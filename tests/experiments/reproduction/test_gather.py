@@ -96,6 +96,27 @@ def test_outlier_exposure_has_its_place_in_the_paper_and_a_note(shelf_with):
         assert any("images of cifar10 (train)" in note for note in gathered.comparison.notes)
 
 
+def test_of_outlier_exposure_that_is_still_missing_nothing_is_said(shelf_with):
+    deep = Case("cifar10", "VGG16BN", 2)
+    exposed = dataclasses.replace(deep, strength=1.0, weighting="svhn/test")
+    study = Study("oe", "OE", "table", (Section("one", (deep, exposed)),), seeds=1)
+    (gathered,) = gather(study, Protocol(), shelf_with(study, Protocol(), but=[1]))
+    assert not any("images of svhn" in note for note in gathered.comparison.notes)
+
+
+def test_members_that_are_worse_than_others_are_noted(tiny, shelf_with):
+    """An ensemble hides them."""
+    shelf = shelf_with(tiny)
+    for job in jobs(tiny, Protocol(quick=True)):
+        record = shelf.read(job)
+        alone = [0.9, 0.2 if job.case.strength and job.seed else 0.8]
+        inside = {**record.evaluation["in_domain"], "member_accuracies": alone}
+        shelf.write(dataclasses.replace(record, evaluation={**record.evaluation, "in_domain": inside}))
+    (gathered,) = gather(tiny, Protocol(quick=True), shelf)
+    assert "greedy, lambda_M = 1: members alone are right on 20.00% to 90.00%" in gathered.comparison.notes
+    assert "Deep Ensembles: members alone are right on 80.00% to 90.00%" in gathered.comparison.notes
+
+
 def test_stand_ins_have_no_place_in_the_paper(shelf_with, tiny):
     study = dataclasses.replace(STUDIES["mnist"], sections=STUDIES["mnist"].sections[1:2], seeds=1)
     shelf = shelf_with(study, Protocol())

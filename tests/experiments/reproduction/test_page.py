@@ -103,6 +103,17 @@ def test_several_sections_begin_with_a_summary(page):
     assert text.index("mean AUC, synthetic") < text.index("## M = 3")
 
 
+def test_a_summary_says_which_means_are_over_fewer_sets(page):
+    def few(job):
+        return {"areas": {"uniform": 0.5}} if (job.case.size, job.case.strength) == (5, None) else {}
+
+    text = page(mnist(0, 1), figures=few).read_text()
+    told = "M = 5: means without dtd."
+    assert told in text[: text.index("## M = 3")]
+    assert text.count("means without") == 1
+    assert told not in page(mnist(0, 1)).read_text()
+
+
 def test_your_own_reading_is_kept_and_shown(page, tmp_path):
     own = tmp_path / "page" / "reading.md"
     own.parent.mkdir()

@@ -88,6 +88,17 @@ def test_targets_are_reached_or_missed(read_study, tiny, target, word):
     assert sentence.startswith(f"Target {word}")
 
 
+def test_a_mean_without_sets_that_some_have_reaches_no_target_of_all_sets(read_study, tiny):
+    targets = Target("auc", gain=0.0), Target("auc", gain=0.9), Target("auc", ("uniform",), least=0.9)
+    section = dataclasses.replace(tiny.sections[0], targets=targets)
+    few = {name: area for name, area in GREEDY.items() if name != "dtd"}
+    over, under, single = read_study(dataclasses.replace(tiny, sections=(section,)), greedy=few)[-3:]
+    assert over.startswith("Target not known to be reached by greedy")
+    assert over.endswith("found mean of 3 of 4 sets +0.1513, no dtd.")
+    assert under.startswith("Target not known to be reached by greedy")
+    assert single.startswith("Target reached by greedy")
+
+
 def test_an_accuracy_is_asked_of_deep_ensembles_too(read_study, tiny):
     section = dataclasses.replace(tiny.sections[0], targets=(Target("accuracy", least=0.905),))
     first, second = read_study(dataclasses.replace(tiny, sections=(section,)))[-2:]

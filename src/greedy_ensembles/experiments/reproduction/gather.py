@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from greedy_ensembles.benchmark import Comparison, Evaluation, Method, RunFacts, judge, unpack_predictions
+from greedy_ensembles.benchmark.comparison import members_alone
 from greedy_ensembles.benchmark.paper import Setting, of_nearest_size
 from greedy_ensembles.benchmark.runs import check_seeds
 from greedy_ensembles.experiments.reproduction.job import recipe_of
@@ -51,8 +52,9 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
     notes = dict.fromkeys(
         [*(training_note(record) for record in done.values()), *(_epochs_note(case) for case in section.cases)]
     )
+    known = [note for note in (*notes, *_exposed(section, done), *members_alone(methods)) if note]
     try:
-        return Comparison.on_common_sets(methods, [note for note in (*notes, *_exposed(section)) if note])
+        return Comparison.on_common_sets(methods, known)
     except ValueError as error:
         raise ValueError(
             f"{section.title}: {error}. Delete the records of the former in {' and '.join(shelf.places)}, and run "
@@ -111,8 +113,8 @@ def training_note(record: Record) -> str:
     return f"trained on {data['name']}: {data['note']}" if data["note"] else ""
 
 
-def _exposed(section: Section) -> Iterable[str]:
-    for case in section.cases:
+def _exposed(section: Section, done: Iterable[Job]) -> Iterable[str]:
+    for case in dict.fromkeys(job.case for job in done):
         if case.strength is not None and case.weighting not in WEIGHTINGS:
             dataset, split = split_of(case.weighting)
             yield (

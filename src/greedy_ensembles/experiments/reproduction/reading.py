@@ -5,7 +5,7 @@ paper's last decimal; otherwise the two are level.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from greedy_ensembles.benchmark import Comparison, Method, select
 from greedy_ensembles.benchmark.comparison import Figure, Row
@@ -145,21 +145,25 @@ def _reached(target: Target, comparison: Comparison) -> Iterator[str]:
         if target.gain is not None:
             before = _values(target, comparison, deep) if deep else {}
             values = {name: value - before[name] for name, value in values.items() if name in before}
-        outcome, found = _outcome(target, values), _listed(target, values)
+        left_out = comparison.left_out if target.is_of_all_sets else ()
+        outcome, found = _outcome(target, values, left_out), _listed(target, values, left_out)
         yield f"Target {outcome} by {method.label}: {_spelled(target)}; found {found}."
 
 
-def _outcome(target: Target, values: Mapping[str, float]) -> str:
+def _outcome(target: Target, values: Mapping[str, float], left_out: Sequence[str]) -> str:
+    if left_out:  # which are there, and would count
+        return "not known to be reached"
     bound = target.least if target.gain is None else target.gain
     if bound is not None and any(value < bound for value in values.values()):
         return "MISSED"
     return "not known to be reached" if not values or set(target.sets) - set(values) else "reached"
 
 
-def _listed(target: Target, values: Mapping[str, float]) -> str:
+def _listed(target: Target, values: Mapping[str, float], left_out: Sequence[str]) -> str:
     sign = "" if target.gain is None else "+"
     found = [f"{name} {value:{sign}.4f}" for name, value in values.items()]
-    return ", ".join([*found, *(f"no {name}" for name in target.sets if name not in values)]) or "nothing yet"
+    absent = [name for name in (*target.sets, *left_out) if name not in values]
+    return ", ".join([*found, *(f"no {name}" for name in absent)]) or "nothing yet"
 
 
 def _values(target: Target, comparison: Comparison, label: str) -> dict[str, float]:
@@ -174,7 +178,7 @@ def _values(target: Target, comparison: Comparison, label: str) -> dict[str, flo
 
 
 def _spelled(target: Target) -> str:
-    overall = "" if target.metric == "accuracy" else ", mean of all sets"
+    overall = ", mean of all sets" if target.is_of_all_sets else ""
     where = f" on {', '.join(target.sets)}" if target.sets else overall
     name = {"accuracy": "accuracy", "auc": "AUC"}[target.metric]
     if target.gain is None:

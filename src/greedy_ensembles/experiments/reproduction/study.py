@@ -43,6 +43,11 @@ class Target:
     least: float | None = None
     gain: float | None = None
 
+    @property
+    def is_of_all_sets(self) -> bool:
+        """Whether it is asked of the mean over all OOD sets."""
+        return self.metric == "auc" and not self.sets
+
 
 @dataclass(frozen=True)
 class Section:

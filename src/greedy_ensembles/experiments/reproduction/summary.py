@@ -18,7 +18,14 @@ def summary(sections: Sequence[Gathered]) -> str:
         return ""
     rows = [row for gathered in found if gathered.comparison for row in _rows(gathered, gathered.comparison)]
     heading = ["", "method", "seeds", "accuracy (%)", "mean AUC, synthetic", "natural", "all sets"]
-    return table(heading, rows)
+    return "\n\n".join([table(heading, rows), *_left_out(found)])
+
+
+def _left_out(found: Sequence[Gathered]) -> Iterator[str]:
+    """Yield of which sections the means are over fewer sets than there are, so that others differ."""
+    for gathered in found:
+        if gathered.comparison and gathered.comparison.left_out:
+            yield f"{gathered.section.title}: means without {', '.join(gathered.comparison.left_out)}."
 
 
 def _rows(gathered: Gathered, comparison: Comparison) -> Iterator[list[str]]:
