@@ -2,7 +2,10 @@ import json
 import os
 
 import pytest
+import safetensors.torch
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from greedy_ensembles import storage
 from greedy_ensembles.storage import FolderError
@@ -32,6 +35,49 @@ def test_what_is_written_is_plain_safetensors(tmp_path):
     written = tensors()
     storage.write_tensors(tmp_path / "x.safetensors", written)
     assert all(torch.equal(value, written[name]) for name, value in load_file(tmp_path / "x.safetensors").items())
+
+
+KINDS = [*storage._TYPES]
+
+
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), max_size=6),
+    shapes=st.lists(st.lists(st.integers(0, 3), max_size=3), min_size=6, max_size=6),
+    texts=st.dictionaries(st.text(max_size=5), st.text(max_size=9), max_size=2),
+)
+def test_files_are_what_the_library_would_write(tmp_path_factory, kinds, shapes, texts):
+    """Of any type and shape, under any name; with 64 zeros in a text of one's own, too."""
+    texts = {key: text for key, text in texts.items() if key != "sha256"} | {"": "0" * 64}
+    written = {f"ü.{number}": _random(kind, shapes[number]) for number, kind in enumerate(kinds)}
+    path = tmp_path_factory.mktemp("files") / "x.safetensors"
+    seal = storage.write_tensors(path, written, texts)
+    library = safetensors.torch.load(safetensors.torch.save(written, texts))
+    read, metadata = storage.read_tensors(path, seal=seal)
+    for found in (safetensors.torch.load_file(path), read):
+        assert found.keys() == library.keys()
+        for name, tensor in found.items():
+            assert (tensor.dtype, tensor.shape) == (library[name].dtype, library[name].shape)
+            assert torch.equal(tensor, library[name])
+    assert metadata == texts
+
+
+def _random(kind, shape):
+    values = torch.randint(0, 2 if kind is torch.bool else 100, shape)
+    return torch.complex(values.float(), -values.float()) if kind.is_complex else values.to(kind)
+
+
+def test_types_that_safetensors_has_no_name_for_are_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"x is torch.complex128, which is none"):
+        storage.write_tensors(tmp_path / "x.safetensors", {"x": torch.zeros(2, dtype=torch.complex128)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_lazily_conjugated_numbers_are_written_as_they_are(tmp_path):
+    number = torch.tensor([1 + 2j]).conj()
+    storage.write_tensors(tmp_path / "x.safetensors", {"x": number, "y": number.imag})
+    read, _ = storage.read_tensors(tmp_path / "x.safetensors")
+    assert read["x"].item() == 1 - 2j
+    assert read["y"].item() == -2
 
 
 def test_tensors_that_share_or_stride_memory_are_written(tmp_path):

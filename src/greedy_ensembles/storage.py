@@ -9,11 +9,11 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -24,6 +24,20 @@ FORMAT = 1
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEAL = "sha256"
 _UNSEALED = "0" * 64
+#: What safetensors calls the types of tensors.
+_TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.complex64: "C64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 class FolderError(ValueError):
@@ -36,13 +50,13 @@ def damaged(path: Path, why: str, remedy: str = "") -> FolderError:
     return FolderError(f"{path} is damaged ({why}). {remedy}; nothing was changed.")
 
 
-def write_bytes(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file so that a kill, or a disk that fills up, leaves either the old content or the new."""
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write to, so that a kill, or a disk that fills up, leaves either the old content or the new."""
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
-            for part in parts:
-                file.write(part)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -51,6 +65,12 @@ def write_bytes(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         remedy = "; make room and run again" if error.errno in _NO_ROOM else ""
         message = f"could not write {path}: {error.strerror}. What was saved before is intact{remedy}"
         raise OSError(error.errno, message) from error
+
+
+def write_bytes(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file, whole or not at all."""
+    with _replacing(path) as file:
+        file.writelines(parts)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -103,14 +123,44 @@ def _digest_of_json(content: Mapping[str, Any]) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
-    """Write tensors as safetensors with its own SHA-256 in the header, and return that."""
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(plain, {**(metadata or {}), _SEAL: _UNSEALED})
-    start = 8 + int.from_bytes(content[:8], "little")
-    seal = hashlib.sha256(content).hexdigest()
-    header = content[:start].replace(_UNSEALED.encode(), seal.encode(), 1)
-    write_bytes(path, [header, memoryview(content)[start:]])
-    return seal
+    """Write tensors as safetensors with its own SHA-256 in the header, and return that.
+
+    One tensor after another is brought to the CPU, hashed and written, for large ensembles are saved while they train,
+    and copies of them as a whole would take more time, and memory, than all the rest.
+    """
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that each begins aligned
+    header = _header({name: tensors[name] for name in names}, metadata or {})
+    digest = hashlib.sha256(header)
+    with _replacing(path) as file:
+        file.write(header)
+        for name in names:
+            content = _bytes_of(tensors[name])
+            digest.update(content)
+            file.write(content)
+        file.seek(header.index(_UNSEALED.encode()))
+        file.write(digest.hexdigest().encode())
+    return digest.hexdigest()
+
+
+def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """Return what precedes the tensors in a safetensors file: its own length, then types, shapes and places as JSON."""
+    entries: dict[str, Any] = {"__metadata__": {_SEAL: _UNSEALED, **metadata}}
+    end = 0
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPES:
+            raise TypeError(f"{name} is {tensor.dtype}, which is none of the types that can be saved")
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        entries[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    flat = plain.as_strided((plain.numel(),), (1,))  # reshape keeps any stride of a single number, and view minds it
+    content: Any = flat.view(torch.uint8).numpy()
+    return memoryview(content)
 
 
 def read_tensors(
@@ -151,6 +201,5 @@ def digest_of_tensor(tensor: Tensor) -> str:
     # In pieces, so that a large array is not copied whole from a GPU or out of a strided layout.
     pieces = tensor.detach().split(4096) if tensor.ndim else [tensor.detach()]
     for piece in pieces:
-        content: Any = piece.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        digest.update(content)
+        digest.update(_bytes_of(piece))
     return digest.hexdigest()
