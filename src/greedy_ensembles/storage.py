@@ -11,9 +11,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -24,20 +26,7 @@ FORMAT = 1
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEAL = "sha256"
 _UNSEALED = "0" * 64
-#: What safetensors calls the types of tensors.
-_TYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.complex64: "C64",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+_METADATA = "__metadata__"  # as safetensors has it
 
 
 class FolderError(ValueError):
@@ -60,8 +49,10 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         remedy = "; make room and run again" if error.errno in _NO_ROOM else ""
         message = f"could not write {path}: {error.strerror}. What was saved before is intact{remedy}"
         raise OSError(error.errno, message) from error
@@ -144,20 +135,31 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
     """Return what precedes the tensors in a safetensors file: its own length, then types, shapes and places as JSON."""
-    entries: dict[str, Any] = {"__metadata__": {_SEAL: _UNSEALED, **metadata}}
+    if _METADATA in tensors or _SEAL in metadata:
+        raise ValueError(f"no tensor can be called {_METADATA}, and no metadata {_SEAL}: both names are taken")
+    entries: dict[str, Any] = {_METADATA: {_SEAL: _UNSEALED, **metadata}}
     end = 0
     for name, tensor in tensors.items():
-        if tensor.dtype not in _TYPES:
-            raise TypeError(f"{name} is {tensor.dtype}, which is none of the types that can be saved")
         start, end = end, end + tensor.numel() * tensor.element_size()
-        entries[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(entries).encode()
+        entries[name] = {"dtype": _name_of(tensor.dtype), "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(entries, ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
 
+@cache
+def _name_of(dtype: torch.dtype) -> str:
+    """Return what the library that is installed calls a type, by asking it to write one."""
+    try:
+        content = safetensors.torch.save({"": torch.empty(0, dtype=dtype)})
+    except (KeyError, ValueError, SafetensorError):
+        raise TypeError(f"safetensors cannot save tensors of {dtype}") from None
+    return str(json.loads(content[8:])[""]["dtype"])
+
+
 def _bytes_of(tensor: Tensor) -> memoryview:
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    """Return the bytes of a copy, which stay what they are."""
+    plain = tensor.detach().resolve_conj().resolve_neg().to("cpu", copy=True).contiguous()
     flat = plain.as_strided((plain.numel(),), (1,))  # reshape keeps any stride of a single number, and view minds it
     content: Any = flat.view(torch.uint8).numpy()
     return memoryview(content)

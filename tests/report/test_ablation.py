@@ -59,15 +59,25 @@ def test_bars_and_band_are_one_standard_error():
 
 def test_differences_in_the_last_digit_do_not_fill_the_axis():
     """Nor are large ones cut off."""
-    level = [Trial(strength, *(Estimate(0.9, None, 1) for _ in range(3))) for strength in (None, 1.0, 3.0)]
-    near = Estimate(0.9001, None, 1)
-    figure = draw_ablation(level, "CIFAR-10", 10_000, others={"AUC": {None: near, 1.0: near, 3.0: near}})
+    near = {strength: Estimate(0.9 + 1e-5 * number, None, 1) for number, strength in enumerate((None, 1.0, 3.0))}
+    level = [Trial(strength, value, value, value) for strength, value in near.items()]
+    figure = draw_ablation(level, "CIFAR-10", 10_000, others={"AUC": near})
     spans = [np.ptp(axis.get_ylim()) for axis in figure.axes]
-    assert all(span >= least - 1e-9 for span, least in zip(spans, (0.5, 0.01, 0.1, 0.02), strict=True))
+    assert spans == pytest.approx([0.5, 0.01, 0.1, 0.02])
     for axis in draw_ablation(all_trials(), "CIFAR-10", 10_000).axes:
         low, high = axis.get_ylim()
         assert low <= points(axis)[1].min()
         assert points(axis)[1].max() <= high
+
+
+def test_axes_do_not_go_where_there_can_be_no_figures():
+    best = {strength: Estimate(1 - 1e-5 * number, None, 1) for number, strength in enumerate((None, 1.0, 3.0))}
+    none = {strength: Estimate(1e-5 * number, None, 1) for number, strength in enumerate((None, 1.0, 3.0))}
+    trials = [Trial(strength, best[strength], none[strength], none[strength]) for strength in best]
+    accuracy, nll, ace, auc = draw_ablation(trials, "MNIST", 10_000, others={"AUC": best}).axes
+    for axis, (low, high) in ((accuracy, (99.5, 100)), (nll, (0, 0.01)), (ace, (0, 0.1)), (auc, (0.98, 1))):
+        margin = 0.01 * (high - low)  # which points at the end need
+        assert axis.get_ylim() == pytest.approx((low, high), abs=margin)
 
 
 def test_the_chosen_strength_is_marked_and_named():

@@ -184,7 +184,7 @@ def _work(
     from greedy_ensembles.experiments.reproduction.work import work
 
     workshop = Workshop(out, Sets(protocol, root), device, progress, pack, page)
-    wanted, jobs = jobs, [job for job in jobs if not is_complete(workshop.shelf.read(job), study)]
+    jobs = [job for job in jobs if not is_complete(workshop.shelf.read(job), study)]
     if not protocol.quick and jobs:
         absent = {job: missing(job.case, study, root) for job in jobs}
         names = ", ".join(dict.fromkeys(name for names in absent.values() for name in names))
@@ -198,7 +198,7 @@ def _work(
             _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
         jobs = possible
         if study.evaluated:
-            _say_what_is_not_judged(jobs, wanted, workshop.shelf, root)
+            _say_what_is_not_judged(study, jobs, workshop.shelf, root)
     try:
         with one_thread() if protocol.quick and device.type == "cpu" else nullcontext():
             work(study, jobs, workshop, _say)
@@ -207,19 +207,23 @@ def _work(
         raise
 
 
-def _say_what_is_not_judged(jobs: list["Job"], wanted: list["Job"], shelf: "Shelf", root: Path | None) -> None:
-    """Say before training, which may take days, which OOD sets are not there to judge it on."""
+def _say_what_is_not_judged(study: "Study", to_do: list["Job"], shelf: "Shelf", root: Path | None) -> None:
+    """Say before training, which may take days, which OOD sets it cannot be judged on, and which tables leave out."""
     from greedy_ensembles.benchmark.presets import PRESETS, is_there
     from greedy_ensembles.data import data_root
+    from greedy_ensembles.experiments.reproduction.records import is_complete
+    from greedy_ensembles.experiments.reproduction.study import jobs
 
-    names = dict.fromkeys(name for job in jobs for name in PRESETS[job.case.dataset] if not is_there(name, root))
-    if not names:
-        return
-    records = [record for job in wanted if (record := shelf.read(job)) is not None and record.evaluation]
-    judged = {result["name"] for record in records for result in (record.evaluation or {})["ood"]}
-    others = ", ".join(name for name in names if name in judged)
-    so = f"; there are runs judged on {others}, which tables with both leave out" if others else ""
-    _say(f"not in {data_root(root)}, so nothing is judged on: {', '.join(names)}{so}")
+    for dataset in dict.fromkeys(job.case.dataset for job in to_do):
+        there = [name for name in PRESETS[dataset] if is_there(name, root)]
+        if absent := [name for name in PRESETS[dataset] if name not in there]:
+            _say(f"not in {data_root(root)}, so no run on {dataset} is judged on: {', '.join(absent)}")
+        every = [job for job in jobs(study, to_do[0].protocol) if job.case.dataset == dataset]
+        done = [record for job in every if (record := shelf.read(job)) and is_complete(record, study)]
+        judged = [{result["name"] for result in record.evaluation["ood"]} for record in done if record.evaluation]
+        sets = [set(there), *judged]
+        if uneven := [name for name in PRESETS[dataset] if len({name in one for one in sets}) == 2]:
+            _say(f"runs that are done were judged otherwise; tables with both leave out {', '.join(uneven)}")
 
 
 def _say(line: str) -> None:

@@ -7,6 +7,7 @@ error.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,14 +21,23 @@ from greedy_ensembles.report.seeds import describe_seeds
 #: Figures by strength, None being Deep Ensembles.
 ByStrength = Mapping[float | None, Estimate]
 
-#: Of a panel: the field, the label of its axis, what the figure is multiplied by, and the least that the axis spans:
-#: without it, chance in the last digit would look like a trend.
+_INFINITE = float("inf")
+
+
+@dataclass(frozen=True)
+class _Scale:
+    factor: float  #: what figures are multiplied by
+    least: float  #: that the axis spans: without it, chance in the last digit would look like a trend
+    most: float  #: that a figure can be; the least is 0
+
+
+#: Of a panel: the field, the label of its axis, and its scale.
 _PANELS = (
-    ("accuracy", "accuracy (%)", 100.0, 0.5),
-    ("nll", "NLL (nats)", 1.0, 0.01),
-    ("ace", "ACE (%)", 100.0, 0.1),
+    ("accuracy", "accuracy (%)", _Scale(100.0, 0.5, 100.0)),
+    ("nll", "NLL (nats)", _Scale(1.0, 0.01, _INFINITE)),
+    ("ace", "ACE (%)", _Scale(100.0, 0.1, 100.0)),
 )
-_LEAST_OF_OTHERS = 0.02
+_OTHERS = _Scale(1.0, 0.02, 1.0)
 
 
 def draw_ablation(
@@ -48,21 +58,20 @@ def draw_ablation(
     """
     deep, tried = _split(trials, chosen)
     strengths = np.array([trial.strength for trial in tried], dtype=np.float64)
-    panels: list[tuple[str, float, float, ByStrength]] = [
-        (label, factor, least, {trial.strength: getattr(trial, field) for trial in trials})
-        for field, label, factor, least in _PANELS
+    panels: list[tuple[str, _Scale, ByStrength]] = [
+        (label, scale, {trial.strength: getattr(trial, field) for trial in trials}) for field, label, scale in _PANELS
     ]
-    panels += [(label, 1.0, _LEAST_OF_OTHERS, figures) for label, figures in (others or {}).items()]
+    panels += [(label, _OTHERS, figures) for label, figures in (others or {}).items()]
     rows = -(-len(panels) // 3)
     figure = new_figure(height=0.75 + 2 * rows)
     axes = figure.subplots(rows, 3, sharex=True, squeeze=False).ravel()
     for axis in axes[len(panels) :]:
         axis.remove()
-    for axis, (label, factor, least, figures) in zip(axes, panels, strict=False):
-        _draw_panel(axis, strengths, [figures[trial.strength] for trial in tried], factor, chosen)
+    for axis, (label, scale, figures) in zip(axes, panels, strict=False):
+        _draw_panel(axis, strengths, [figures[trial.strength] for trial in tried], scale.factor, chosen)
         if deep is not None:
-            _draw_level(axis, figures[None], factor)
-        _widen(axis, least)
+            _draw_level(axis, figures[None], scale.factor)
+        _widen(axis, scale)
         axis.set(ylabel=label, xlabel=r"$\lambda_M$")
         axis.tick_params(labelbottom=True)
         plain(axis)
@@ -118,10 +127,13 @@ def _draw_level(axis: Axes, estimate: Estimate, factor: float) -> None:
     axis.axhline(factor * estimate.mean, color=style.colour, linewidth=1.2, label="Deep Ensembles")
 
 
-def _widen(axis: Axes, least: float) -> None:
+def _widen(axis: Axes, scale: _Scale) -> None:
+    """Let an axis span the least that it should, to either side as far as there are figures."""
     low, high = axis.get_ylim()
-    margin = max(0.0, least - (high - low)) / 2
-    axis.set_ylim(low - margin, high + margin)
+    missing = max(0.0, scale.least - (high - low))
+    above = min(missing / 2, max(0.0, scale.most - high))
+    below = min(missing - above, max(0.0, low))
+    axis.set_ylim(low - below, high + max(above, missing - below))
 
 
 def _scale(axis: Axes, strengths: np.ndarray, chosen: float | None) -> None:

@@ -38,7 +38,7 @@ def test_runs_that_were_judged_on_other_sets_are_compared_on_those_of_all(tiny, 
     assert [row.figures["auc"].ours.mean for row in rows] == pytest.approx([0.65, 0.65])
     assert [(row.set, row.kind) for row in gathered.comparison.ood_rows][-1] == ("dtd", "missing")
     (told,) = [note for note in footnotes(gathered.comparison) if note.startswith("missing")]
-    assert told == "missing: dtd (not every method here saw the same images of them; means are without them)"
+    assert told == "missing: dtd (not all runs here were judged on the same images; means are without them)"
 
 
 def test_runs_without_a_set_in_common_are_refused_with_the_way_out(tiny, shelf_with):

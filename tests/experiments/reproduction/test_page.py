@@ -114,6 +114,11 @@ def test_a_summary_says_which_means_are_over_fewer_sets(page):
     assert told not in page(mnist(0, 1)).read_text()
 
 
+def test_nor_are_sets_forgotten_that_all_runs_of_a_section_lack(page):
+    text = page(mnist(0, 1), figures=lambda job: {"areas": {"uniform": 0.5}} if job.case.size == 5 else {}).read_text()
+    assert "M = 5: means without dtd." in text
+
+
 def test_your_own_reading_is_kept_and_shown(page, tmp_path):
     own = tmp_path / "page" / "reading.md"
     own.parent.mkdir()

@@ -22,10 +22,16 @@ def summary(sections: Sequence[Gathered]) -> str:
 
 
 def _left_out(found: Sequence[Gathered]) -> Iterator[str]:
-    """Yield of which sections the means are over fewer sets than there are, so that others differ."""
-    for gathered in found:
-        if gathered.comparison and gathered.comparison.left_out:
-            yield f"{gathered.section.title}: means without {', '.join(gathered.comparison.left_out)}."
+    """Yield of which sections the means are over fewer sets than there are elsewhere on the page, or could be."""
+    comparisons = {gathered.section.title: gathered.comparison for gathered in found if gathered.comparison}
+    sets: dict[str, dict[str, None]] = {}
+    for each in comparisons.values():
+        judged = (*(result.name for result in each.first.ood), *each.left_out)
+        sets.setdefault(each.first.in_domain.name, {}).update(dict.fromkeys(judged))
+    for title, each in comparisons.items():
+        own = {result.name for result in each.first.ood}
+        if lacking := [name for name in sets[each.first.in_domain.name] if name not in own]:
+            yield f"{title}: means without {', '.join(lacking)}."
 
 
 def _rows(gathered: Gathered, comparison: Comparison) -> Iterator[list[str]]:

@@ -115,9 +115,7 @@ def footnotes(comparison: Comparison, differences: bool = True) -> list[str]:
         )
     if comparison.left_out:
         names = ", ".join(comparison.left_out)
-        explained.append(
-            f"missing: {names} (not every method here saw the same images of them; means are without them)"
-        )
+        explained.append(f"missing: {names} (not all runs here were judged on the same images; means are without them)")
     beside = {row.method for row in comparison.rows for figure in row.figures.values() if figure.paper}
     if differences and beside:
         explained.append("differs: ours less the paper's, whose means are over the same sets")
