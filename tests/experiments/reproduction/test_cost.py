@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 
@@ -39,6 +41,21 @@ def test_a_run_that_was_timed_on_the_device_replaces_the_table(record_of):
     assert not price(deep, H200, timed).measured
     fast = Job(other.case, 0, Protocol("concurrent"))
     assert not price(fast, H200, timed).measured
+
+
+def test_the_table_counts_the_images_that_other_runs_had(record_of):
+    """A half of SVHN is half the time, whatever network was trained on it."""
+    done, other, elsewhere = (
+        Job(Case(dataset, model, 3), 0, Protocol())
+        for dataset, model in (("svhn", "VGG16BN"), ("svhn", "PreResNet164"), ("cifar10", "PreResNet164"))
+    )
+    record = record_of(done)
+    images = {**record.information["data"], "images": 73_257 // 2}
+    half = [(done, dataclasses.replace(record, information={**record.information, "data": images}))]
+    assert price(other, H200, half).seconds == pytest.approx(price(other, H200).seconds / 2, rel=0.01)
+    assert price(elsewhere, H200, half) == price(elsewhere, H200)
+    gone = [(done, dataclasses.replace(record, information={}))]  # as of a run that diverged
+    assert price(other, H200, gone) == price(other, H200)
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])

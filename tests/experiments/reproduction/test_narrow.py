@@ -38,6 +38,16 @@ def test_seeds_and_epochs():
             narrow(STUDIES["cifar10"], **wrong)
 
 
+def test_what_the_papers_protocol_is_to_reach_is_asked_of_no_other():
+    def asked(**changes):
+        return any(section.targets for section in narrow(STUDIES["cifar10"], models=["VGG16BN"], **changes).sections)
+
+    assert asked(seeds=1, strengths=[1.0])
+    assert asked(epochs=100, size=11)
+    assert not asked(epochs=30)
+    assert not asked(size=5)
+
+
 @pytest.mark.parametrize("study", [study for study in STUDIES.values() if study.sections], ids=lambda study: study.name)
 def test_quick_studies_are_small_and_keep_every_kind_of_section(study):
     small = quick(study)

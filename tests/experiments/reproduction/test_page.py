@@ -44,6 +44,8 @@ def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
         "NVIDIA H200",
         "2030-01-01",
         "commit 0123456789ab",
+        "4 runs, seeds 0, 100, started from 2030",
+        "4 runs trained by `greedy-ensembles`",
         "Target MISSED by greedy",
         "![m-5-radar](m-5-radar.png)",
     ):
@@ -77,14 +79,14 @@ def test_what_is_missing_is_listed_with_its_cost(page):
 def test_a_section_without_runs_says_so_and_what_it_would_take(page):
     text = page(mnist(0, 1), but=[2, 3, 6, 7]).read_text()
     assert "No run of this section has come to its end." in text
-    assert "by the table" in text
+    assert "(as timed)" in text  # in the other section
     assert "one core of here" not in text  # but on the device of the runs that there are
 
 
 def test_deep_ensembles_of_several_sizes_share_a_training_where_they_do(page):
     together = page(mnist(0, 1)).read_text()
     assert "those of a smaller M are its first members" in together
-    assert "- 8 runs of 6 trainings, started from" in together
+    assert "- 8 runs of 6 trainings, seeds 0, 100, started from" in together
     assert "60 s of training" in together or "1.0 min of training" in together
     assert "however" not in together
 

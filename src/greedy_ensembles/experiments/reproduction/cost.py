@@ -79,12 +79,14 @@ def device_of(record: Record) -> Device:
 
 
 def price(job: Job, device: Device, records: Iterable[tuple[Job, Record]] = ()) -> Price:
-    """Return what a run would take on a device."""
+    """Return what a run would take on a device; records say how long others took, and on how many images."""
+    records = list(records)
     members = job.case.size * recipe_of(job.case, job.protocol).epochs
     timed = [record.epoch_seconds for other, record in records if _alike(job, other) and device_of(record) == device]
     if timed:
         return Price(members * sum(timed) / len(timed), True)
-    return Price(members * _epoch(job, device), False)
+    counts = (record.information["data"]["images"] for other, record in records if _same_data(job, other, record))
+    return Price(members * _epoch(job, device, next(counts, SETS[job.case.dataset].counts["train"])), False)
 
 
 def total(prices: Mapping[Job, Price]) -> float:
@@ -95,10 +97,10 @@ def total(prices: Mapping[Job, Price]) -> float:
     return sum(runs.values())
 
 
-def _epoch(job: Job, device: Device) -> float:
-    """Return the seconds of a member's epoch by the table."""
+def _epoch(job: Job, device: Device, images: int) -> float:
+    """Return the seconds of a member's epoch by the table, of so many images a part is held out of."""
     recipe, protocol = recipe_of(job.case, job.protocol), job.protocol
-    examples = TRAIN if protocol.quick else (1 - VALIDATION) * SETS[job.case.dataset].counts["train"]
+    examples = TRAIN if protocol.quick else (1 - VALIDATION) * images
     steps = math.ceil(examples / recipe.batch_size)
     half = protocol.precision == "bf16"
     way = 0 if not half else 2 if protocol.schedule == "concurrent" else 1
@@ -115,6 +117,10 @@ def _alike(job: Job, other: Job) -> bool:
         return one.case.dataset, one.case.model, one.case.method, one.protocol
 
     return kind(job) == kind(other)
+
+
+def _same_data(job: Job, other: Job, record: Record) -> bool:
+    return other.case.dataset == job.case.dataset and bool(record.information)
 
 
 def spelled(seconds: float) -> str:

@@ -1,6 +1,5 @@
 """Records of a study, as one comparison for each section, with what is still missing and what diverged."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +7,7 @@ from greedy_ensembles.benchmark import Comparison, Evaluation, Method, RunFacts,
 from greedy_ensembles.benchmark.comparison import members_alone
 from greedy_ensembles.benchmark.paper import Setting, of_nearest_size
 from greedy_ensembles.benchmark.runs import check_seeds
-from greedy_ensembles.experiments.reproduction.job import recipe_of
+from greedy_ensembles.experiments.reproduction.job import published_epochs
 from greedy_ensembles.experiments.reproduction.records import DIVERGED, Record, Shelf, is_complete, restored
 from greedy_ensembles.experiments.reproduction.study import Case, Job, Protocol, Section, Study, jobs
 from greedy_ensembles.experiments.weightings import WEIGHTINGS, split_of
@@ -101,7 +100,7 @@ def _setting(job: Job, record: Record) -> Setting | None:
 
 def _epochs_note(case: Case) -> str:
     """Return how long a case was trained, where it is not as long as in the paper."""
-    published = recipe_of(dataclasses.replace(case, epochs=None), Protocol()).epochs
+    published = published_epochs(case)
     if case.epochs in (None, published):
         return ""
     return f"{case.epochs} epochs of training, where the paper has {published}"

@@ -123,6 +123,11 @@ def recipe_of(case: Case, protocol: Protocol) -> Recipe:
     return Recipe.paper(case.dataset, row, **changes)
 
 
+def published_epochs(case: Case) -> int:
+    """Return for how many epochs the paper trains a case."""
+    return recipe_of(dataclasses.replace(case, epochs=None), Protocol()).epochs
+
+
 def _begun(job: Job, run: Run) -> Record:
     """Return the record of a run that is trained, as far as its members, the first of the run, are concerned."""
     histories = run.histories[: job.case.size]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.experiments.reproduction.job import published_epochs
 from greedy_ensembles.experiments.reproduction.study import Case, Section, Study
 
 _QUICK = {"model": "PreResNet8", "size": 2, "epochs": 1}
@@ -36,7 +37,10 @@ def narrow(
         study = _of_strengths(study, strengths)
     if epochs is not None:
         check_count("--epochs", epochs, least=1)
-        study = study.with_cases(lambda case: [dataclasses.replace(case, epochs=epochs)])
+        asked = epochs
+        if any(published_epochs(case) != epochs for case in study.cases):
+            study = _without_targets(study)
+        study = study.with_cases(lambda case: [dataclasses.replace(case, epochs=asked)])
     if seeds is not None:
         check_count("--seeds", seeds, least=1)
         study = dataclasses.replace(study, seeds=seeds)
@@ -57,12 +61,18 @@ def _of_size(study: Study, size: int) -> Study:
         return study.with_cases(lambda case: [case] if case.size == size else [])
     if len(sizes) > 1:
         raise ValueError(f"--size must be one of the study's sizes, {', '.join(map(str, sizes))}, got {size}")
-    resized = study.with_cases(lambda case: [dataclasses.replace(case, size=size)])
+    resized = _without_targets(study.with_cases(lambda case: [dataclasses.replace(case, size=size)]))
     sections = (
         dataclasses.replace(section, title=section.title.replace(f"M = {sizes[0]}", f"M = {size}"))
         for section in resized.sections
     )
     return dataclasses.replace(resized, sections=tuple(sections))
+
+
+def _without_targets(study: Study) -> Study:
+    """Return the study without what it is to reach, which is asked of the paper's own sizes and epochs."""
+    sections = (dataclasses.replace(section, targets=()) for section in study.sections)
+    return dataclasses.replace(study, sections=tuple(sections))
 
 
 def _of_strengths(study: Study, strengths: Sequence[float]) -> Study:

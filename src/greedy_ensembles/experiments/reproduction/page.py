@@ -11,7 +11,7 @@ import dataclasses
 import json
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,8 @@ def write_page(
         circumstances = dataclasses.replace(circumstances, device=devices[-1])
     parts = [f"# {study.title}", _opening(study, circumstances), _trainings(records), summary(sections)]
     for gathered in sections:
-        parts += [f"## {gathered.section.title}", *_section(study, gathered, folder, circumstances, images or {})]
+        missing = _missing(gathered, records, circumstances.device)
+        parts += [f"## {gathered.section.title}", *_section(study, gathered, folder, missing, images or {})]
     parts += ["## How it was made", _provenance(records, circumstances)]
     own = folder / READING
     if own.exists():
@@ -93,7 +94,7 @@ def _section(
     study: Study,
     gathered: Gathered,
     folder: Path,
-    circumstances: Circumstances,
+    missing: str,
     images: Mapping[str, Mapping[str, Bytes]],
 ) -> Iterator[str]:
     section, comparison = gathered.section, gathered.comparison
@@ -112,7 +113,7 @@ def _section(
         yield overhead_table(gathered)
     else:
         yield "No run of this section has come to its end."
-    yield _missing(gathered, circumstances.device)
+    yield missing
     if sentences := [*read(gathered), *_extra_sentences(study, gathered)]:
         yield "**Reading**\n\n" + "\n".join(f"- {sentence}" for sentence in sentences)
 
@@ -123,12 +124,11 @@ def _extra_sentences(study: Study, gathered: Gathered) -> list[str]:
     return [] if study.evaluated else corruption_sentences(gathered)
 
 
-def _missing(gathered: Gathered, device: cost.Device) -> str:
+def _missing(gathered: Gathered, records: Mapping[Job, Record], device: cost.Device) -> str:
     """Return which runs of a section are still to be done, and what they would take."""
     if not gathered.missing:
         return ""
-    known = list(gathered.done.items())
-    prices = {job: cost.price(job, device, known) for job in gathered.missing}
+    prices = {job: cost.price(job, device, records.items()) for job in gathered.missing}
     total = cost.spelled(cost.total(prices))
     lines = [f"**Still missing**: {plural(len(prices))}, about {total} {device.basis}."]
     for case in dict.fromkeys(job.case for job in prices):
@@ -183,14 +183,23 @@ def _provenance(records: Mapping[Job, Record], circumstances: Circumstances) -> 
         distinct[training] = max(distinct.get(training, 0.0), record.seconds)
     shared = "" if len(distinct) == len(records) else f" of {len(distinct):,} trainings"
     seconds = sum(distinct.values())
+    seeds = ", ".join(str(seed) for seed in sorted({job.seed for job in records}))
     lines += [
-        f"- {plural(len(records))}{shared}, started from {started[0]} to {started[-1]}, "
+        f"- {plural(len(records))}{shared}, seeds {seeds}, started from {started[0]} to {started[-1]}, "
         f"{cost.spelled(seconds)} of training",
         f"- on {'; '.join(devices)}{_judged(records)}",
         f"- {'; '.join(versions)}; {_commits(records.values())}",
-        f"- every run, with its seed, settings and machine: [{KEPT}]({KEPT})",
+        *_commands(records.values()),
+        f"- every run, with its settings, machine and seconds: [{KEPT}]({KEPT})",
     ]
     return lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def _commands(records: Iterable[Record]) -> Iterator[str]:
+    """Yield the commands by which runs were trained, for that which wrote the page need not have."""
+    counts = Counter(shlex.join(command) for record in records if (command := record.machine.get("command")))
+    for command, count in counts.items():
+        yield f"- {plural(count)} trained by `{command}`"
 
 
 def _commits(records: Collection[Record]) -> str:
