@@ -125,7 +125,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     with _replacing(path) as file:
         file.write(header)
         for name in names:
-            content = _bytes_of(tensors[name])
+            content = _bytes_of(tensors[name].to("cpu", copy=True))  # what is hashed is written, whatever changes
             digest.update(content)
             file.write(content)
         file.seek(header.index(_UNSEALED.encode()))
@@ -158,8 +158,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    """Return the bytes of a copy, which stay what they are."""
-    plain = tensor.detach().resolve_conj().resolve_neg().to("cpu", copy=True).contiguous()
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     flat = plain.as_strided((plain.numel(),), (1,))  # reshape keeps any stride of a single number, and view minds it
     content: Any = flat.view(torch.uint8).numpy()
     return memoryview(content)
