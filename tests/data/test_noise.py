@@ -64,6 +64,18 @@ def test_no_threshold_of_the_normal_hangs_on_the_last_bits_of_a_library():
     assert (np.round(exact) == noise.gaussian_thresholds()).all()
 
 
+def test_grey_values_are_the_thresholds_not_above_the_bits():
+    """At every threshold, at every change of the upper half of the bits, and next to both."""
+    thresholds = noise.gaussian_thresholds()
+    assert np.diff(thresholds.astype(np.int64)).min() > 1 << 16
+    places = np.concatenate([thresholds.astype(np.int64), np.arange(0, 1 << 32, 1 << 16)])
+    bits = np.concatenate([places - 1, places, places + 1, [(1 << 32) - 1]])
+    bits = bits[(bits >= 0) & (bits < 1 << 32)].astype(np.uint32)
+    grey = noise.grey_values(bits)
+    assert grey.dtype == np.uint8
+    assert np.array_equal(grey, np.searchsorted(thresholds, bits, side="right"))
+
+
 def test_the_blur_is_the_gaussian_of_the_recipe():
     weights = np.array([math.exp(-(d**2) / 4.5) for d in range(7)])
     weights *= 65536 / (2 * weights.sum() - weights[0])

@@ -19,6 +19,7 @@ Image i depends on seed, kind and shape alone, so the first images of a longer s
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +75,27 @@ def _bernoulli(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes
 
 
 def _gaussian(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes:
-    return np.searchsorted(gaussian_thresholds(), _bits(bit_generator, shape, "<u4"), side="right").astype(np.uint8)
+    return grey_values(_bits(bit_generator, shape, "<u4"))
+
+
+def grey_values(bits: npt.NDArray[np.unsignedinteger]) -> Bytes:
+    """Return how many thresholds are not above 32 random bits.
+
+    Thresholds are further apart than 2^16, so the upper half of the bits says it up to one; a search took ten times as
+    long.
+    """
+    thresholds, of_upper_half = _tables()
+    grey: Bytes = of_upper_half[bits >> np.uint32(16)]
+    grey += bits >= thresholds[grey]
+    return grey
+
+
+@cache
+def _tables() -> tuple[npt.NDArray[np.uint64], Bytes]:
+    """Return the thresholds, with one that nothing reaches, and the grey values of bits whose lower half is 0."""
+    thresholds = np.append(gaussian_thresholds().astype(np.uint64), np.uint64(1 << 32))
+    upper_halves = np.arange(1 << 16, dtype=np.uint64) << np.uint64(16)
+    return thresholds, np.searchsorted(thresholds, upper_halves, side="right").astype(np.uint8)
 
 
 def gaussian_thresholds() -> npt.NDArray[np.uint32]:
