@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from floor import floor, rates
+from pytorchs import network
 from speed_page import MODELS, PREDICTING, TARGETS, page, verdict
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -73,10 +74,10 @@ def problem(model: str, samples: int | None, device: str, examples: int, side: i
 
 
 def published_loop(model: str, samples: int | None) -> float:
-    """Return milliseconds a step of the published loop's shape: eager, single precision as PyTorch has it by default,
+    """Return milliseconds a step of the published loop's shape: PyTorch's layers, eager, its default single precision,
     two passes, a number read back at every step; its data is on the GPU already, which flatters it."""
     torch.manual_seed(0)
-    net = named(model, 10, 3)().to(DEVICE)
+    net = network(named(model, 10, 3)()).to(DEVICE)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     x, y = torch.rand(STEPS * BATCH, 3, 32, 32, device=DEVICE), torch.randint(0, 10, (STEPS * BATCH,), device=DEVICE)
     noise = torch.rand(STEPS * BATCH, 3, 32, 32, device=DEVICE)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks import pytorchs
 
 from greedy_ensembles import models
 from greedy_ensembles.training.eager import EagerEngine
@@ -59,3 +60,15 @@ def test_predicting_is_measured_against_a_loop_over_members(engine):
     found = engine.inference("PreResNet8", "cpu", 10, 4)
     assert found["ratio"] == pytest.approx(0.5 / 1.5)
     assert found["largest difference"] < 1e-5
+
+
+@pytest.mark.parametrize("name", ["PreResNet20", "PreResNet164", "VGG16BN", "WideResNet28x10"])
+def test_the_published_loop_has_the_same_network_in_pytorchs_layers_alone(name):
+    torch.manual_seed(0)
+    ours = models.named(name, 10, 3)().eval()
+    theirs = pytorchs.network(ours)
+    with torch.no_grad():
+        x = torch.rand(2, 3, 32, 32)
+        torch.testing.assert_close(theirs(x), ours(x), rtol=1e-4, atol=1e-5)
+    kinds = {type(module).__module__ for module in list(theirs.modules())[1:]}  # the first is the network itself
+    assert not any(kind.startswith("greedy_ensembles") for kind in kinds)

@@ -1,14 +1,13 @@
 """Layers and networks as training leaves them, the same in PyTorch's layers, and a CPU that goes a GPU's way."""
 
-import copy
 from types import SimpleNamespace
 
 import pytest
 import torch
+from benchmarks import pytorchs as twins
 from torch import nn
 
-from greedy_ensembles.models import VGG16BN, convolution, convolution_function, norm_function
-from greedy_ensembles.models.convolution import ConvNormReLU
+from greedy_ensembles.models import convolution, convolution_function, norm_function
 from greedy_ensembles.models.norm import NormReLU
 
 
@@ -21,7 +20,7 @@ def trained():
 @pytest.fixture(scope="session")
 def pytorchs():
     """Makers of the same in PyTorch's layers, on the same weights: `layer`, `block` and `network`; `error_in_tf32`."""
-    return SimpleNamespace(layer=_layer, block=_Block, network=_network, error_in_tf32=_error_in_tf32)
+    return SimpleNamespace(layer=twins.layer, block=twins.Block, network=twins.network, error_in_tf32=_error_in_tf32)
 
 
 def _settled(channels, seed):
@@ -50,54 +49,9 @@ def _with_statistics(make_net, *depth):
     return net.eval()
 
 
-class _Block(nn.Module):
-    """A block as it would be written with PyTorch's layers, on the weights of one of ours."""
-
-    def __init__(self, block, from_activated):
-        super().__init__()
-        self.from_activated = from_activated
-        for name, layer in block.named_children():
-            setattr(self, name, _layer(layer))
-
-    def forward(self, x):
-        active = self.norm1(x).relu()
-        change = self.conv2(self.norm2(self.conv1(active)).relu())
-        if hasattr(self, "conv3"):
-            change = self.conv3(self.norm3(change).relu())
-        shortcut = getattr(self, "shortcut", None)
-        source = active if self.from_activated and shortcut is not None else x
-        return change + (source if shortcut is None else shortcut(source))
-
-
-def _layer(layer):
-    """Return PyTorch's own layer with the same settings and weights."""
-    if isinstance(layer, nn.Conv2d):
-        twin = nn.Conv2d(
-            layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding, bias=False
-        )
-    elif isinstance(layer, nn.BatchNorm2d):
-        twin = nn.BatchNorm2d(layer.num_features)
-    else:
-        return copy.deepcopy(layer)
-    twin.load_state_dict(layer.state_dict())
-    return twin
-
-
-def _network(net):
-    twin = copy.deepcopy(net)
-    if isinstance(net, VGG16BN):
-        for at, block in enumerate(net.features):
-            if isinstance(block, ConvNormReLU):
-                twin.features[at] = nn.Sequential(copy.deepcopy(block.conv), _layer(block.norm), nn.ReLU())
-        return twin.train(net.training)
-    twin.first = _layer(net.first)
-    twin.blocks = nn.Sequential(*(_Block(block, from_activated=False) for block in net.blocks))
-    return twin.train(net.training)
-
-
 def _error_in_tf32(net, x):
     """Return how far a network is from exact where factors of its convolutions have ten bits, and all else has many."""
-    exact = _network(net).double()
+    exact = twins.network(net).double()
     with torch.no_grad():
         expected = exact(x.double())
         for layer in exact.modules():

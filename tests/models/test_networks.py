@@ -14,6 +14,7 @@ NETWORKS = {
     "PreResNet8": partial(PreResNet, 8),
     "PreResNet20": partial(PreResNet, 20),
     "PreResNet47": partial(PreResNet, 47),
+    "PreResNet164": partial(PreResNet, 164),
     "VGG16BN": VGG16BN,
     "WideResNet28x10": WideResNet28x10,
 }
@@ -70,7 +71,7 @@ def test_block_kinds_change_at_depth_44_and_can_be_chosen():
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize(("size", "channels", "classes"), [(28, 1, 10), (32, 3, 7)])
+@pytest.mark.parametrize(("size", "channels", "classes"), [(28, 1, 10), (32, 3, 7), (28, 3, 2), (32, 1, 100)])
 def test_logits_for_both_image_sizes(name, size, channels, classes):
     model = NETWORKS[name](classes=classes, channels=channels).eval()
     assert model(torch.rand(2, channels, size, size)).shape == (2, classes)
@@ -116,6 +117,9 @@ def test_initialisation(name):
         elif isinstance(layer, nn.BatchNorm2d):
             assert bool((layer.weight == 1).all())
             assert not layer.bias.any()
+        elif isinstance(layer, nn.Linear):  # PyTorch's own: uniform up to this
+            most = layer.in_features**-0.5
+            assert 0.99 * most < layer.weight.abs().max().item() <= most
 
 
 def test_shortcuts_carry_the_input_where_the_change_is_nothing():
@@ -125,7 +129,7 @@ def test_shortcuts_carry_the_input_where_the_change_is_nothing():
     assert torch.equal(block(x), x)
 
 
-@pytest.mark.parametrize("name", ["PreResNet8", "PreResNet47", "VGG16BN", "WideResNet28x10"])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_a_step_of_training_lowers_the_loss(name):
     torch.manual_seed(0)
     model = NETWORKS[name](channels=1)

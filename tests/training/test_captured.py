@@ -182,10 +182,23 @@ class Branching(nn.Module):
         return self.last(x if float(x.mean()) > 0 else -x)
 
 
+class Counting(nn.Module):
+    """Its first calls are not like the others, which no recording of them shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.last = 0, nn.Linear(192, 3)
+
+    def forward(self, x):
+        self.calls += 1
+        return self.last(x.flatten(1) if self.calls > 5 else -x.flatten(1))
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         ({"make_model": Branching}, "captur"),
+        ({"make_model": Counting}, "the model changes its attribute calls as it runs"),
         ({"recipe": {"augment": reads_the_host}}, "draws random numbers on the host"),
         ({"recipe": {"optimizer": lambda p: torch.optim.SGD(p, lr=0.01)}}, "optimizers of one's own"),
     ],

@@ -1,6 +1,7 @@
 """The step that a GPU records, run here one operation after another, against the eager engine."""
 
 import copy
+import dataclasses
 from contextlib import nullcontext
 from unittest.mock import Mock
 
@@ -177,7 +178,12 @@ def test_blocks_that_repeat_are_compiled_once_for_all():
 
 
 def test_compiling_pays_for_long_trainings_of_deep_networks_alone(problem):
+    """By the members that are to be trained: others that are there already earn nothing."""
     short = problem()
+    ten = ge.Ensemble.from_members([network() for _ in range(10)])
+    long = problem(epochs=15_000, size=11)
+    assert worth_compiling([Member(short, 1)], long)
+    assert not worth_compiling([Member(short, 1)], dataclasses.replace(long, earlier=ten))
     assert not worth_compiling([Member(short, 1)], short)
     assert worth_compiling([Member(short, 1)], problem(epochs=50_000))  # one layer, 3 members, 50 / 16 batches
     assert not worth_compiling([Member(short, 1)], problem(epochs=50_000, deterministic=True))

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from greedy_ensembles.cuda_graphs import record, warm_up
 from greedy_ensembles.training.compilation import compiled, worth_compiling
@@ -20,6 +20,7 @@ from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samp
 from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.examples import ArrayExamples
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
+from greedy_ensembles.training.hidden_state import HiddenState, hidden_state, restore
 from greedy_ensembles.training.lanes import Draws, Lanes
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
@@ -95,22 +96,32 @@ class CapturedEngine(Engine):
         if compile_models:
             try:
                 with compiled(models):
-                    return Recorded(step(), self._lanes, self._draws, self._problem.device, self._pool)
+                    return Recorded(step(), models, self._lanes, self._draws, self._problem.device, self._pool)
             except Exception as error:  # of any kind: what compiles depends on model, drivers and versions
                 warnings.warn(f"trained without compiling, which failed: {_in_short(error)}", stacklevel=2)
-        return Recorded(step(), self._lanes, self._draws, self._problem.device, self._pool)
+        return Recorded(step(), models, self._lanes, self._draws, self._problem.device, self._pool)
 
 
 class Recorded:
     """A step that was recorded, to be played as often as its tables have rows."""
 
-    def __init__(self, step: GroupStep, lanes: Lanes | None, draws: Draws, device: torch.device, pool: Any) -> None:
+    def __init__(
+        self,
+        step: GroupStep,
+        models: Sequence[nn.Module],
+        lanes: Lanes | None,
+        draws: Draws,
+        device: torch.device,
+        pool: Any,
+    ) -> None:
         self._step = step
         run = step.run if lanes is None else partial(lanes.run, step)
+        remembered: list[HiddenState] = []  # after each run, for the first may make what later ones find
 
         def first_row() -> None:
             step.rewind()
             run()
+            remembered.append(hidden_state(models[0]))
 
         before = _host_generators()
         try:
@@ -118,6 +129,8 @@ class Recorded:
                 warm_up(first_row, device)
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
+            if why := remembered[0].why_not(remembered[-1]):
+                raise CannotCapture(why)
             self._graph, _ = record(run, device, draws.generators, pool)
             step.forget()  # so that the next recording can use the memory
         except CannotCapture:
@@ -135,7 +148,10 @@ class Recorded:
 @contextmanager
 def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
     """Leave members as they were found, in the same memory: recording takes steps that are not part of training."""
-    states = [(_copied(m.model.state_dict()), _copied(_tensors(m.optimizer)), m.generators) for m in members]
+    states = [
+        (_copied(m.model.state_dict()), hidden_state(m.model), _copied(_tensors(m.optimizer)), m.generators)
+        for m in members
+    ]
     default = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     recorded = False
     try:
@@ -144,8 +160,9 @@ def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
     finally:
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # a step that broke off may be under way on some lanes still
-        for member, (weights, moments, generators) in zip(members, states, strict=True):
+        for member, (weights, hidden, moments, generators) in zip(members, states, strict=True):
             member.model.load_state_dict(weights)
+            restore(member.model, hidden)
             _restore(member.optimizer, moments, recorded)
             member.generators = generators
         if default is not None:

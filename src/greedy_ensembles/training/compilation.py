@@ -20,14 +20,17 @@ _BLOCKS = 6
 
 
 def worth_compiling(members: Sequence[Member], problem: Problem) -> bool:
-    """Return whether compiling pays within its own cost over all of this training."""
+    """Return whether compiling pays within its own cost over all of this training.
+
+    Over all of it also where a part is done already: what is resumed goes on in the same arithmetic.
+    """
     recipe = problem.recipe
     if recipe.deterministic:
         return False
     layers = sum(isinstance(layer, _BatchNorm) for layer in members[0].model.modules())
     if problem.memory_format == torch.channels_last:  # then our own layers are fused already, by hand
         layers -= sum(isinstance(layer, NormReLU) for layer in members[0].model.modules())
-    steps = problem.size * recipe.epochs * len(problem.train) / recipe.batch_size
+    steps = (problem.size - len(problem.earlier or ())) * recipe.epochs * len(problem.train) / recipe.batch_size
     return layers * steps >= _LAYER_STEPS
 
 

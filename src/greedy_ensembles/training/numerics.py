@@ -11,12 +11,16 @@ from greedy_ensembles import tf32
 from greedy_ensembles.training.recipe import Recipe
 
 
+def allow_deterministic(recipe: Recipe) -> None:
+    """Let cuBLAS be deterministic, where the recipe asks for it; it reads how when it is first used in a process."""
+    if recipe.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
 @contextmanager
 def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
     """Set what is global in PyTorch, TF32 and deterministic kernels, as the recipe asks, inside the block."""
-    if recipe.deterministic:
-        # cuBLAS reads it once, when its first handle is made; PyTorch refuses its kernels without.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    allow_deterministic(recipe)
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark = torch.backends.cudnn.benchmark

@@ -21,7 +21,7 @@ from greedy_ensembles.training.configuration import describe, describe_model, de
 from greedy_ensembles.training.examples import Examples, as_examples
 from greedy_ensembles.training.footprint import Footprint, measure_footprint
 from greedy_ensembles.training.free_memory import check_examples
-from greedy_ensembles.training.numerics import memory_format, placed
+from greedy_ensembles.training.numerics import allow_deterministic, memory_format, placed
 from greedy_ensembles.training.recipe import Augmentation, Loss, Recipe, as_augmentation
 from greedy_ensembles.training.seeds import generator, preserved_generators, seed_global_generators
 from greedy_ensembles.training.stackable import why_not_stackable
@@ -119,6 +119,7 @@ def pose(
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
+    allow_deterministic(recipe)  # before anything is computed
     check_count("seed", seed, least=0)
     seed = int(seed)
     if seed + size > 2**32:
