@@ -131,10 +131,13 @@ class Ensemble:
             batches = _batches(x, batch_size)
             if captured is not None:
                 return torch.cat(list(captured.over(batches, target)), dim=1)
-            return torch.cat([self._of_members(say, batch, target) for batch in batches], dim=1)
+            placed = [(member, device_of(member)) for member in self]
+            return torch.cat([self._of_members(say, placed, batch, target) for batch in batches], dim=1)
 
-    def _of_members(self, say: Statement, batch: Tensor, target: torch.device) -> Tensor:
-        every = (say(member, batch.to(device_of(member)), self.normalize) for member in self)
+    def _of_members(
+        self, say: Statement, placed: list[tuple[nn.Module, torch.device]], batch: Tensor, target: torch.device
+    ) -> Tensor:
+        every = (say(member, batch.to(device), self.normalize) for member, device in placed)
         return torch.stack([one.to(target) for one in every])
 
     def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:

@@ -6,7 +6,7 @@ of other types, such as tokens, go to the model as they are.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,9 +140,16 @@ def as_tensor(value: Any) -> Tensor:
 
 def dtype_of(model: nn.Module) -> torch.dtype:
     """Return the type of a model's floating-point parameters (float32 for a model without any)."""
-    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    return next((p.dtype for p in _parameters(model) if p.is_floating_point()), torch.float32)
 
 
 def device_of(model: nn.Module) -> torch.device:
     """Return where a model's parameters lie (the CPU for a model without any)."""
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
+    return next((p.device for p in _parameters(model)), torch.device("cpu"))
+
+
+def _parameters(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield parameters in the order of the model, the first at once: what every batch asks for must not take long."""
+    yield from (parameter for parameter in model._parameters.values() if parameter is not None)
+    for child in model.children():
+        yield from _parameters(child)
