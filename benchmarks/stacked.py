@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,16 @@ COMPARISONS = [
     ("greedy, sequential", "greedy, one"),
     ("greedy, concurrent", "greedy, one"),
     ("greedy, concurrent", "deep, one"),
+    ("deep, its products alone", "deep, one"),
+    ("greedy, its products alone", "greedy, one"),
 ]
+POINTS, WIDTHS = 300, (2, 128, 128, 2)
 Listener = Callable[[ge.Epoch], None]
 
 
 def trainings() -> dict[str, Callable[[Listener], object]]:
     """Return what is timed: trainings that tell a listener of every epoch of every member."""
-    points, labels = make_moons(300, noise=0.3, random_state=0)
+    points, labels = make_moons(POINTS, noise=0.3, random_state=0)
     data = torch.from_numpy(points.astype(np.float32)), torch.from_numpy(labels)
     fit = partial(ge.fit, partial(ge.models.MLP, 2), data, recipe=RECIPE, device="cpu", progress=False)
     ten = fit(size=SIZE - 1, strength=1.0, schedule="concurrent")
@@ -68,6 +72,35 @@ def times_of(runs: dict[str, Callable[[Listener], object]]) -> dict[str, Times]:
     return epochs
 
 
+def floors() -> dict[str, Times]:
+    """Return the times of what no engine can leave out of an epoch of all members: their matrix products, stacked."""
+    batch = RECIPE.batch_size
+    sizes = [min(batch, POINTS - start) for start in range(0, POINTS, batch)]
+    return {
+        "deep, its products alone": {1: products_of(sizes)},
+        "greedy, its products alone": {1: products_of([size + batch for size in sizes])},  # and samples of p*
+    }
+
+
+def products_of(sizes: list[int]) -> list[float]:
+    """Return how long the products of an epoch took, each time that they were made: forward, and twice backward."""
+    layers = [
+        [(torch.rand(SIZE, rows, i), torch.rand(SIZE, i, o), torch.rand(SIZE, rows, o)) for i, o in pairwise(WIDTHS)]
+        for rows in sizes
+    ]
+    times = []
+    for _ in range(REPEATS * RECIPE.epochs):
+        start = time.perf_counter()
+        for step in layers:
+            for number, (rows, weight, gradient) in enumerate(step):
+                torch.bmm(rows, weight)
+                torch.bmm(rows.mT, gradient)
+                if number > 0:  # points need no gradient
+                    torch.bmm(gradient, weight.mT)
+        times.append(time.perf_counter() - start)
+    return times
+
+
 def cost(name: str, epochs: Times, share: float) -> float:
     """Return the time of an epoch of all members that this share of them stays below."""
     # Members at once end their epochs together: those of the first are those of all.
@@ -87,7 +120,7 @@ def ratios() -> dict[int, list[dict[str, Any]]]:
     found, most = {}, torch.get_num_threads()
     for threads in sorted({1, most}):
         torch.set_num_threads(threads)
-        epochs = times_of(trainings())
+        epochs = times_of(trainings()) | floors()
         median, decile = ({name: cost(name, times, share) for name, times in epochs.items()} for share in (0.5, 0.1))
         found[threads] = [
             {
@@ -108,7 +141,7 @@ def main() -> None:
     print(f"  (target: concurrent over one <= {TARGET})")
     for threads, rows in ratios().items():
         for row in rows:
-            compared = f"{row['what']:18s} over {row['over']:11s}"
+            compared = f"{row['what']:26s} over {row['over']:11s}"
             print(f"  {threads} thread(s)  {compared}  {row['median']:5.2f}  first decile {row['first decile']:5.2f}")
 
 
