@@ -95,7 +95,11 @@ def test_what_a_first_run_makes_for_later_ones_is_no_obstacle(monkeypatch):
             self.width = x.shape[1]
             return super().forward(x)
 
-    model = Lazy(())
+    model, graph = Lazy(()), Mock()
+    before = hidden_state(model)
     monkeypatch.setattr(captured, "warm_up", lambda run, device: (run(), run()))
-    monkeypatch.setattr(captured, "record", lambda *arguments: (Mock(), None))
-    Recorded(Mock(run=lambda: called(model)), [model], None, Mock(lent=nullcontext), torch.device("cpu"), None)
+    monkeypatch.setattr(captured, "record", lambda *arguments: (graph, None))
+    step, draws = Mock(run=lambda: called(model)), Mock(lent=nullcontext)
+    Recorded(step, [model], None, draws, torch.device("cpu"), None).play([], [], [0.1])
+    assert graph.replay.call_count == 1
+    assert "attribute width" in before.why_not(hidden_state(model))  # which it would be, seen from before the first

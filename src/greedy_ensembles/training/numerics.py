@@ -20,7 +20,6 @@ def allow_deterministic(recipe: Recipe) -> None:
 @contextmanager
 def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
     """Set what is global in PyTorch, TF32 and deterministic kernels, as the recipe asks, inside the block."""
-    allow_deterministic(recipe)
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark = torch.backends.cudnn.benchmark
