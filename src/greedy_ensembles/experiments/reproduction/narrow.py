@@ -37,10 +37,9 @@ def narrow(
         study = _of_strengths(study, strengths)
     if epochs is not None:
         check_count("--epochs", epochs, least=1)
-        asked = epochs
         if any(published_epochs(case) != epochs for case in study.cases):
             study = _without_targets(study)
-        study = study.with_cases(lambda case: [dataclasses.replace(case, epochs=asked)])
+        study = study.with_cases(lambda case: [dataclasses.replace(case, epochs=epochs)])
     if seeds is not None:
         check_count("--seeds", seeds, least=1)
         study = dataclasses.replace(study, seeds=seeds)
