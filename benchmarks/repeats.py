@@ -1,0 +1,126 @@
+"""Runs that were made more than once: same seed, same settings, another day. What changes?
+
+    python benchmarks/repeats.py [--out results/repeats]
+
+Compares the records of all pages in results/, and of results/repeats/records, which has the tries that no page shows.
+Needs neither data nor a GPU.
+"""
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from greedy_ensembles import storage
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def tries(results: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the records of every run that was made more than once, by name, the oldest first."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for path in sorted(results.glob("*/records/*.json")):
+        record = storage.read_json(path)
+        found.setdefault(record["name"], {})[record["machine"]["started"]] = record  # several pages may show one
+    return {name: [own[when] for when in sorted(own)] for name, own in sorted(found.items()) if len(own) > 1}
+
+
+def shared(records: Sequence[dict[str, Any]]) -> dict[str, tuple[str, list[float]]]:
+    """Return the AUC of every try that ended, by OOD set, with its kind: of sets whose images were the same in all."""
+    judged = [{entry["name"]: entry for entry in record["evaluation"]["ood"]} for record in ended(records)]
+    if not judged:
+        return {}
+    return {
+        name: (first["kind"], [own[name]["auc"] for own in judged])
+        for name, first in judged[0].items()
+        if all(own.get(name, {}).get("content") == first["content"] for own in judged)
+    }
+
+
+def ended(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tries that did not leave the range of numbers."""
+    return [record for record in records if record["status"] == "done"]
+
+
+def table(name: str, records: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the section of one run as Markdown."""
+    whole, sets = ended(records), shared(records)
+    inside = [record["evaluation"]["in_domain"] for record in whole]
+    commits = [(record["machine"]["git_commit"] or "unknown")[:12] for record in whole]
+    rows = {
+        "commit": commits,
+        "accuracy (%)": [f"{100 * entry['accuracy']:.2f}" for entry in inside],
+        "members alone (%)": [
+            ", ".join(f"{100 * value:.1f}" for value in entry.get("member_accuracies", ())) or "not known"
+            for entry in inside
+        ],
+        "NLL x 100": [f"{100 * entry['nll']:.2f}" for entry in inside],
+        **{f"AUC, {own}": [f"{value:.3f}" for value in values] for own, (_, values) in sets.items()},
+    }
+    for kind in ("synthetic", "natural"):
+        columns = [values for own, values in sets.values() if own == kind]
+        if columns:
+            means = [statistics.fmean(column) for column in zip(*columns, strict=True)]
+            rows[f"mean AUC, {len(columns)} {kind}"] = [f"{mean:.3f}" for mean in means]
+    gone = [
+        f"The try of {record['machine']['started'][:16]} did not end: {record['message'].split('. ')[0]}."
+        for record in records
+        if record not in whole
+    ]
+    return [
+        f"## {name}",
+        "",
+        f"| | {' | '.join(record['machine']['started'][:16] for record in whole)} |",
+        f"|---|{'---|' * len(whole)}",
+        *(f"| {row} | {' | '.join(cells)} |" for row, cells in rows.items()),
+        "",
+        *(line for text in gone for line in (text, "")),
+        *(line for text in apart(sets) for line in (text, "")),
+    ]
+
+
+def apart(sets: dict[str, tuple[str, list[float]]]) -> list[str]:
+    """Return by how much tries differ at the most, as a sentence, where there are two to compare."""
+    widest = {name: max(values) - min(values) for name, (_, values) in sets.items()}
+    if not any(len(values) > 1 for _, values in sets.values()):
+        return []
+    first, *others = sorted(widest, key=lambda name: -widest[name])
+    rest = f"; {others[0]} by {widest[others[0]]:.3f}, the others by less" if others else ""
+    return [f"AUC differs most on {first}, by {widest[first]:.3f}{rest}."]
+
+
+def page(found: dict[str, list[dict[str, Any]]], reading: str = "") -> str:
+    """Return all of it as Markdown, with what someone has to say of it behind."""
+    machines = dict.fromkeys(
+        f"{record['machine']['device']}, torch {record['machine']['versions']['torch']}"
+        for records in found.values()
+        for record in records
+    )
+    lines = [
+        "# The same run again",
+        "",
+        "Runs that were made more than once, with the same seed and settings, by `python benchmarks/repeats.py --out "
+        "results/repeats` from the records of all pages and of [the tries that no page shows](records): "
+        f"{'; '.join(machines)}. Of OOD sets, those whose images were the same in all tries.",
+        "",
+        *(line for name, records in found.items() for line in table(name, records)),
+    ]
+    return "\n".join(lines).rstrip() + "\n" + (f"\n{reading}" if reading else "")
+
+
+def main() -> None:
+    """Print the page, and write it where asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path)
+    out = parser.parse_args().out
+    found = tries(RESULTS)
+    print(page(found))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        own = out / "reading.md"  # written by hand, and kept
+        (out / "repeats.md").write_text(page(found, own.read_text() if own.exists() else ""))
+
+
+if __name__ == "__main__":
+    main()
