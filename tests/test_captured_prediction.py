@@ -3,13 +3,14 @@
 import copy
 import pickle
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles import tf32
+from greedy_ensembles import captured_prediction, tf32
 from greedy_ensembles.captured_prediction import CapturedPrediction, _switches, can_capture, one_ahead
 from greedy_ensembles.prediction import probabilities
 
@@ -55,6 +56,24 @@ def test_work_is_started_one_ahead_of_what_is_waited_for(order):
     count = len(order) // 2
     assert list(one_ahead(start(number) for number in range(count))) == list(range(count))
     assert seen == order
+
+
+@pytest.mark.parametrize("change", [None, "setting", "mode", "made anew"])
+def test_a_recording_is_not_of_members_that_have_changed_since(ensemble, x, monkeypatch, change):
+    """The logic, on a CPU and without the recording itself."""
+    members = list(ensemble)
+    members[1].temperature, members[1].positions = 1.5, torch.arange(4)
+    monkeypatch.setattr(torch.cuda, "Stream", Mock())
+    monkeypatch.setattr(captured_prediction, "warm_up", lambda run, device: None)
+    monkeypatch.setattr(captured_prediction, "record", lambda run, device: (Mock(), torch.zeros(3, 8, 3)))
+    recorded = CapturedPrediction(probabilities, members, None, x[:8])
+    if change == "setting":
+        members[1].temperature = 2.5
+    elif change == "mode":
+        members[1][3].train()
+    elif change == "made anew":
+        members[1].positions = torch.arange(4)
+    assert recorded.fits(probabilities, members, None, x[:8]) is (change is None)
 
 
 def test_switches_of_precision_are_noticed():

@@ -1,6 +1,7 @@
 """Predictions of all members as one CUDA graph, side by side: a loop over them would wait for launches, not the GPU."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import is_
 
 import torch
 from torch import Tensor, nn
@@ -29,15 +30,17 @@ class CapturedPrediction:
             self._input = batch.to(self._device, copy=True)
             warm_up(self._predict, self._device)
             self._graph, self._output = record(self._predict, self._device)
+        self._attributes = _attributes(members)  # with which what a recording reads stays alive
 
     def fits(self, say: Statement, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
         """Return whether this is a recording of what these members say, where their weights lie now, for such a batch.
 
         Kernels are chosen when they are recorded: what chose them must not have changed since.
         """
-        now = say, normalize, _addresses(members), _switches()
-        same = now == (self._say, self._normalize, self._where, self._switches)
-        return same and (self._input.shape, self._input.dtype) == (batch.shape, batch.dtype)
+        now = say, normalize, _addresses(members), _switches(), batch.shape, batch.dtype
+        then = self._say, self._normalize, self._where, self._switches, self._input.shape, self._input.dtype
+        attributes = _attributes(members)
+        return now == then and len(attributes) == len(self._attributes) and all(map(is_, attributes, self._attributes))
 
     def over(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[Tensor]:
         """Yield what every member says of each batch, (members, n, classes), on the device `target`."""
@@ -95,6 +98,11 @@ def _switches() -> tuple[object, ...]:
     """Return PyTorch's switches that decide in what precision members run."""
     autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
     return *tf32.settings(), autocast
+
+
+def _attributes(members: Sequence[nn.Module]) -> list[object]:
+    """Return what else modules keep, the very objects: modes, settings, tensors that are no buffers."""
+    return [value for member in members for module in member.modules() for value in vars(module).values()]
 
 
 def _addresses(members: Sequence[nn.Module]) -> tuple[int, ...]:

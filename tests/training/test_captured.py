@@ -194,11 +194,46 @@ class Counting(nn.Module):
         return self.last(x.flatten(1) if self.calls > 5 else -x.flatten(1))
 
 
+class CountingInAList(Counting):
+    """The same, where no attribute of its own changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = [0]
+
+    def forward(self, x):
+        self.counts[0] += 1
+        return self.last(x.flatten(1) if self.counts[0] > 5 else -x.flatten(1))
+
+
+class Averaging(nn.Module):
+    """Every call puts a new tensor in the place of one; a recording would read the old one for ever."""
+
+    def __init__(self):
+        super().__init__()
+        self.average, self.last = torch.zeros((), device="cuda"), nn.Linear(192, 3)
+
+    def forward(self, x):
+        self.average = 0.9 * self.average + 0.1 * x.detach().mean()
+        return self.last(x.flatten(1) - self.average)
+
+
+class CountingLoss:
+    calls = 0
+
+    def __call__(self, logits, targets):
+        self.calls += 1
+        return nn.functional.cross_entropy(logits, targets) * min(1, self.calls / 100)
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         ({"make_model": Branching}, "captur"),
         ({"make_model": Counting}, "the model changes its attribute calls as it runs"),
+        ({"make_model": CountingInAList}, r"the model changes its attribute counts\[0\] as it runs"),
+        ({"make_model": Averaging}, "the model puts another tensor in the place of its average as it runs"),
+        ({"recipe": {"loss": CountingLoss()}}, "the loss changes its attribute calls as it runs"),
         ({"recipe": {"augment": reads_the_host}}, "draws random numbers on the host"),
         ({"recipe": {"optimizer": lambda p: torch.optim.SGD(p, lr=0.01)}}, "optimizers of one's own"),
     ],

@@ -127,7 +127,7 @@ def test_members_are_left_as_they_were_found_by_a_recording_and_by_one_that_brok
     step = GroupStep(groups[1], posed, weighting, torch.zeros(2, 2, dtype=torch.float64), 1, 16, copies=copies)
     if broken:
         monkeypatch.setattr(working_copies, "update", Mock(side_effect=[None, MemoryError]))
-    with pytest.raises(MemoryError) if broken else nullcontext(), _kept(groups[1], posed.device):
+    with pytest.raises(MemoryError) if broken else nullcontext(), _kept(groups[1], posed):
         step.run()
     for theirs, ours in zip(*groups, strict=True):
         assert all(
@@ -139,6 +139,32 @@ def test_members_are_left_as_they_were_found_by_a_recording_and_by_one_that_brok
         assert not any(value.any() for value in found)
     losses = [EagerEngine(group, posed, weighting).train_epoch() for group in groups]
     assert losses[0] == losses[1]
+
+
+class CountedLoss:
+    calls = 0
+
+    def __call__(self, logits, targets):
+        self.calls += 1
+        return nn.functional.cross_entropy(logits, targets)
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_what_python_remembers_is_given_back_where_nothing_was_recorded(problem, broken):
+    """Where something was, it needs what the first step made, and nothing else has changed since."""
+    loss = CountedLoss()
+    posed = problem(loss=loss)
+    members, calls = [Member(posed, 1)], loss.calls
+    members[0].model.average = torch.zeros(2)
+    with pytest.raises(MemoryError) if broken else nullcontext(), _kept(members, posed):
+        posed.loss(torch.zeros(1, 3), torch.zeros(1, dtype=torch.long))
+        members[0].model.average += 1
+        members[0].model.made = torch.ones(2)
+        if broken:
+            raise MemoryError
+    assert loss.calls == (calls if broken else calls + 1)
+    assert not members[0].model.average.any()
+    assert hasattr(members[0].model, "made") is not broken
 
 
 @pytest.mark.parametrize("strength", [None, 3.0])

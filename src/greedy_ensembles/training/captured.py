@@ -6,21 +6,22 @@ long enough for it to pay, networks that our layers are not in are compiled firs
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from greedy_ensembles.cuda_graphs import record, warm_up
+from greedy_ensembles.hidden_state import HiddenState
 from greedy_ensembles.training.compilation import compiled, worth_compiling
 from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samples
 from greedy_ensembles.training.engine import Engine
 from greedy_ensembles.training.examples import ArrayExamples
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
-from greedy_ensembles.training.hidden_state import HiddenState, hidden_state, restore
 from greedy_ensembles.training.lanes import Draws, Lanes
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
@@ -57,7 +58,7 @@ class CapturedEngine(Engine):
         self._lanes = Lanes(len(members), problem.device, coupled) if len(members) > 1 else None
         lengths = [len(batch) for batch in epoch_batches(problem, members[0])]
         make_capturable(members, problem.device)
-        with _kept(members, problem.device):
+        with _kept(members, problem):
             self._full = self._record(lengths.count(lengths[0]), lengths[0], worth_compiling(members, problem))
             rest = lengths[-1] if lengths[-1] != lengths[0] else 0
             self._rest = self._record(1, rest, compile_models=False) if rest else None
@@ -93,13 +94,14 @@ class CapturedEngine(Engine):
             tables = self._totals, rows, batch_size
             return GroupStep(members, self._problem, self._weighting, *tables, self._draws.of, copies)
 
+        watched = {"the model": models[0], **_functions(self._problem)}
         if compile_models:
             try:
                 with compiled(models):
-                    return Recorded(step(), models, self._lanes, self._draws, self._problem.device, self._pool)
+                    return Recorded(step(), watched, self._lanes, self._draws, self._problem.device, self._pool)
             except Exception as error:  # of any kind: what compiles depends on model, drivers and versions
                 warnings.warn(f"trained without compiling, which failed: {_in_short(error)}", stacklevel=2)
-        return Recorded(step(), models, self._lanes, self._draws, self._problem.device, self._pool)
+        return Recorded(step(), watched, self._lanes, self._draws, self._problem.device, self._pool)
 
 
 class Recorded:
@@ -108,7 +110,7 @@ class Recorded:
     def __init__(
         self,
         step: GroupStep,
-        models: Sequence[nn.Module],
+        watched: Mapping[str, object],
         lanes: Lanes | None,
         draws: Draws,
         device: torch.device,
@@ -117,11 +119,12 @@ class Recorded:
         self._step = step
         run = step.run if lanes is None else partial(lanes.run, step)
         remembered: list[HiddenState] = []  # after each run, for the first may make what later ones find
+        self._alive = remembered  # what a recording reads, whoever forgets it
 
         def first_row() -> None:
             step.rewind()
             run()
-            remembered.append(hidden_state(models[0]))
+            remembered.append(HiddenState(watched))
 
         before = _host_generators()
         try:
@@ -129,8 +132,9 @@ class Recorded:
                 warm_up(first_row, device)
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
-            if why := remembered[0].why_not(remembered[-1]):
-                raise CannotCapture(why)
+            for earlier, later in pairwise(remembered):
+                if why := earlier.why_not(later):
+                    raise CannotCapture(why)
             self._graph, _ = record(run, device, draws.generators, pool)
             step.forget()  # so that the next recording can use the memory
         except CannotCapture:
@@ -146,12 +150,15 @@ class Recorded:
 
 
 @contextmanager
-def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
-    """Leave members as they were found, in the same memory: recording takes steps that are not part of training."""
-    states = [
-        (_copied(m.model.state_dict()), hidden_state(m.model), _copied(_tensors(m.optimizer)), m.generators)
-        for m in members
-    ]
+def _kept(members: Sequence[Member], problem: Problem) -> Iterator[None]:
+    """Leave members as they were found, in the same memory: recording takes steps that are not part of training.
+
+    What the first step made for later ones stays where a recording needs it.
+    """
+    device = problem.device
+    watched = {f"member {m.number}": m.model for m in members} | _functions(problem)
+    remembered = HiddenState(watched, copies=True)
+    states = [(_copied(m.model.state_dict()), _copied(_tensors(m.optimizer)), m.generators) for m in members]
     default = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     recorded = False
     try:
@@ -160,13 +167,21 @@ def _kept(members: Sequence[Member], device: torch.device) -> Iterator[None]:
     finally:
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # a step that broke off may be under way on some lanes still
-        for member, (weights, hidden, moments, generators) in zip(members, states, strict=True):
+        if recorded:
+            remembered.restore_contents()
+        else:
+            remembered.restore()
+        for member, (weights, moments, generators) in zip(members, states, strict=True):
             member.model.load_state_dict(weights)
-            restore(member.model, hidden)
             _restore(member.optimizer, moments, recorded)
             member.generators = generators
         if default is not None:
             torch.cuda.set_rng_state(default, device)
+
+
+def _functions(problem: Problem) -> dict[str, object]:
+    """Return what a step calls beside models, by what to call it."""
+    return {"the loss": problem.loss, "the augmentation": problem.augment}
 
 
 def _restore(optimizer: torch.optim.Optimizer, moments: dict[str, Tensor], recorded: bool) -> None:

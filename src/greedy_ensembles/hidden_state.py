@@ -1,0 +1,176 @@
+"""What a model, a loss or an augmentation remembers in Python, where a recording on a GPU does not see it.
+
+A recorded step repeats what kernels did to memory. What Python did, such as counting calls, drawing from a generator on
+the host, or putting another tensor in the place of one, it does not, so that what remembers in this way cannot be
+recorded. Looked at are attributes and buffers, containers and objects in them, and the variables that functions
+enclose; not global variables, nor what objects of the standard library, NumPy and PyTorch hide.
+"""
+
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+#: Objects within objects.
+_DEEPEST = 8
+#: What PyTorch keeps in a module: weights, buffers, parts, hooks. Buffers are looked at by themselves.
+_INTERNAL = frozenset({*vars(nn.Module()), "_compiled_call_impl"} - {"training"})
+#: Bytes of an array on the host, up to which its numbers are looked at; larger ones are data, not memories.
+_SMALL = 2**20
+_OPAQUE = frozenset({*sys.stdlib_module_names, "torch", "numpy"})
+
+
+class HiddenState:
+    """What the owners remember now, each by what to call it; all that was found stays alive with this.
+
+    copies : whether to copy what is in tensors, so that it can be given back.
+    """
+
+    def __init__(self, owners: Mapping[str, object], copies: bool = False) -> None:
+        self._copies = copies
+        #: By owner and where: numbers, and of tensors where they lie.
+        self._values: dict[tuple[str, str], Any] = {}
+        self._found: dict[int, object] = {}  # by identity
+        self._objects: list[Callable[[], object]] = []  # what gives them back
+        self._contents: list[tuple[Tensor, Tensor]] = []  # tensors that are no weights, and the numbers in them
+        for owner, root in owners.items():
+            self._look(owner, "", root, _DEEPEST)
+
+    def why_not(self, later: "HiddenState") -> str | None:
+        """Return why steps between this and a later state cannot be recorded; None where nothing speaks against it."""
+        for owner, where in {**self._values, **later._values}:
+            before, after = (state._values.get((owner, where), state) for state in (self, later))
+            if before == after or (before != before and after != after):  # the latter: not a number
+                continue
+            name = where.removeprefix(".")
+            if isinstance(before, _Place) and isinstance(after, _Place):
+                return f"{owner} puts another tensor in the place of its {name} as it runs"
+            return f"{owner} changes its attribute {name} as it runs, which a recording does not"
+        return None
+
+    @torch.no_grad()
+    def restore_contents(self) -> None:
+        """Give tensors that are no weights the numbers that they had."""
+        for tensor, numbers in self._contents:
+            tensor.copy_(numbers)
+
+    def restore(self) -> None:
+        """Give all of it back."""
+        for give_back in self._objects:
+            give_back()
+        self.restore_contents()
+
+    def _look(self, owner: str, where: str, value: Any, deep: int) -> None:
+        if isinstance(value, _PLAIN):
+            self._values[owner, where] = value
+        elif isinstance(value, Tensor):
+            if value.is_leaf or not value.requires_grad:  # no step can go on from the graph of another
+                self._look_at_tensor(owner, where, value, _version(value))
+        elif deep and id(value) not in self._found:
+            self._found[id(value)] = value
+            for name, part in self._parts(owner, where, value):
+                self._look(owner, where + name, part, deep - 1)
+
+    def _look_at_tensor(self, owner: str, where: str, tensor: Tensor, version: int | None) -> None:
+        if tensor.layout is not torch.strided:
+            return
+        self._found[id(tensor)] = tensor
+        self._values[owner, where] = _Place((tensor.data_ptr(), version))
+        small = tensor.device.type != "cpu" or tensor.nbytes <= _SMALL
+        if self._copies and small and not isinstance(tensor, nn.Parameter):
+            self._contents.append((tensor, tensor.detach().clone()))
+
+    def _parts(self, owner: str, where: str, value: Any) -> Iterator[tuple[str, Any]]:
+        """Yield what an object consists of, and note how it is given back."""
+        if isinstance(value, nn.Module):
+            for path, module in value.named_modules():
+                yield from self._parts_of_module(owner, where, f".{path}" if path else "", module)
+        elif isinstance(value, dict):
+            self._objects.append(partial(_refill, value, dict(value)))
+            yield from ((f"[{key!r}]", part) for key, part in value.items())
+        elif isinstance(value, list | deque | tuple):
+            if not isinstance(value, tuple):
+                self._objects.append(partial(_replace, value, list(value)))
+            yield from ((f"[{number}]", part) for number, part in enumerate(value))
+        elif isinstance(value, set):
+            self._objects.append(partial(_refill, value, set(value)))
+            yield "", repr(sorted(map(repr, value)))
+        elif isinstance(value, MethodType):
+            yield from (("", value.__self__), ("", value.__func__))
+        elif isinstance(value, partial):
+            yield from (("", value.func), (".args", value.args), (".keywords", value.keywords))
+        elif isinstance(value, FunctionType) and not _is_opaque(value):
+            yield from self._enclosed(value)
+            yield from self._attributes(vars(value))
+        elif isinstance(value, random.Random):
+            self._objects.append(partial(value.setstate, value.getstate()))
+            yield "", repr(value.getstate())
+        elif isinstance(value, np.random.Generator):
+            self._objects.append(partial(setattr, value.bit_generator, "state", value.bit_generator.state))
+            yield "", repr(value.bit_generator.state)
+        elif isinstance(value, torch.Generator) and value.device.type == "cpu":
+            self._objects.append(partial(value.set_state, value.get_state()))
+            yield "", value.get_state().numpy().tobytes()
+        elif isinstance(value, np.ndarray) and not value.dtype.hasobject and value.nbytes <= _SMALL:
+            self._objects.append(partial(np.copyto, value, value.copy()))
+            yield "", value.tobytes()
+        elif hasattr(value, "__dict__") and not _is_opaque(type(value)):
+            yield from self._attributes(vars(value))
+
+    def _parts_of_module(self, owner: str, where: str, path: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
+        for name, part in self._attributes(vars(module), _INTERNAL):
+            yield path + name, part
+        self._objects.append(partial(_refill, module._buffers, dict(module._buffers)))
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                self._look_at_tensor(owner, f"{where}{path}.{name}", buffer, None)
+
+    def _attributes(self, own: dict[str, Any], without: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:
+        mine = {name: part for name, part in own.items() if name not in without}
+        self._objects.append(partial(_refill, own, mine, without))
+        yield from ((f".{name}", part) for name, part in mine.items())
+
+    def _enclosed(self, function: FunctionType) -> Iterator[tuple[str, Any]]:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                content = cell.cell_contents
+            except ValueError:  # not filled yet
+                continue
+            self._objects.append(partial(setattr, cell, "cell_contents", content))
+            yield f".{name}", content
+
+
+class _Place(tuple[int, int | None]):
+    """Where a tensor lies, and for one on the host how often it was written to."""
+
+
+def _is_opaque(kind: Any) -> bool:
+    return (kind.__module__ or "").partition(".")[0] in _OPAQUE
+
+
+def _version(tensor: Tensor) -> int | None:
+    """Return how often a tensor on the host was written to; what happens on a device is recorded."""
+    if tensor.device.type != "cpu" or isinstance(tensor, nn.Parameter) or tensor.is_inference():
+        return None
+    return tensor._version
+
+
+def _refill(container: Any, content: Any, without: frozenset[str] = frozenset()) -> None:
+    """Give a dictionary or set its content back, but for some keys."""
+    remove = container.pop if isinstance(container, dict) else container.remove
+    for key in [key for key in container if key not in without and key not in content]:
+        remove(key)
+    container.update(content)
+
+
+def _replace(container: Any, content: list[Any]) -> None:
+    container.clear()
+    container.extend(content)
