@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.training import working_copies
-from greedy_ensembles.training.captured import _kept
+from greedy_ensembles.training import captured, working_copies
+from greedy_ensembles.training.captured import CapturedEngine, _kept
 from greedy_ensembles.training.compilation import _regions, compiled, worth_compiling
 from greedy_ensembles.training.eager import EagerEngine, epoch_batches
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
@@ -30,13 +30,13 @@ def network():  # no bias in front of BatchNorm: its gradient is rounding alone,
 
 @pytest.fixture
 def problem():
-    def make(strength=3.0, size=3, **changes):
+    def make(strength=3.0, size=3, make_model=network, shape=(50, 1, 4, 4), **changes):
         draw = torch.Generator().manual_seed(0)
-        x = torch.randint(0, 256, (50, 1, 4, 4), dtype=torch.uint8, generator=draw)
+        x = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
         fixed = {"epochs": 3, "batch_size": 16, "weighting_batch_size": 5, "normalize": (0.5, 0.25)}
         return pose(
-            network,
-            (x, torch.arange(50) % 3),
+            make_model,
+            (x, torch.arange(len(x)) % 3),
             size=size,
             method="deep" if strength is None else "greedy",
             strength=strength,
@@ -231,3 +231,20 @@ def test_compiled_models_are_plain_again_afterwards(problem, monkeypatch):
         for value, other in zip(ours.model.state_dict().values(), theirs.model.state_dict().values(), strict=True):
             torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-6)
     assert vars(groups[0][0].model).keys() == before.keys()
+
+
+@pytest.mark.parametrize("statistics", ["running", "batch"])
+@pytest.mark.parametrize("name", ["PreResNet8", "VGG16BN"])
+def test_steps_of_our_networks_leave_nothing_in_python(problem, monkeypatch, name, statistics):
+    """So that they are recorded: all of it, but for the recording itself, on the CPU."""
+    changes = {"batch_size": 4, "weighting_batch_size": 2, "weighting_statistics": statistics, "augment": "flip_crop"}
+    make_model = ge.models.named(name, 3, 3)
+    posed = problem(size=2, make_model=make_model, shape=(8, 3, 32, 32), precision="bf16", **changes)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", Mock())
+    monkeypatch.setattr(captured, "Lanes", lambda *arguments: None)
+    monkeypatch.setattr(captured, "Draws", lambda *arguments: Mock(lent=nullcontext, of=lambda _: nullcontext()))
+    monkeypatch.setattr(captured, "warm_up", lambda run, device: (run(), run()))
+    monkeypatch.setattr(captured, "record", lambda *arguments: (Mock(), None))
+    monkeypatch.setattr(captured, "_host_generators", lambda: None)  # where dropout draws, here
+    members = [Member(posed, number) for number in (1, 2)]
+    CapturedEngine(members, posed, WeightingSet(posed, posed.weighting)).train_epoch()
