@@ -90,8 +90,8 @@ def one_ahead(started: Iterator[Callable[[], Result]]) -> Iterator[Result]:
 
 def can_capture(members: Sequence[nn.Module]) -> bool:
     """Return whether all members lie on one GPU."""
-    devices = {device_of(member) for member in members}
-    return len(devices) == 1 and devices.pop().type == "cuda"
+    device = device_of(members[0])
+    return device.type == "cuda" and all(device_of(member) == device for member in members)
 
 
 def _switches() -> tuple[object, ...]:

@@ -137,14 +137,15 @@ class Ensemble:
     def _of_members(
         self, say: Statement, placed: list[tuple[nn.Module, torch.device]], batch: Tensor, target: torch.device
     ) -> Tensor:
-        every = (say(member, batch.to(device), self.normalize) for member, device in placed)
-        return torch.stack([one.to(target) for one in every])
+        inputs = {device: batch.to(device) for device in {device for _, device in placed}}
+        every = [say(member, inputs[device], self.normalize) for member, device in placed]
+        return torch.stack(every if inputs.keys() == {target} else [one.to(target) for one in every])
 
     def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:
         """Return a recording of all members on a batch: the one there is, or a new one if that is possible and pays."""
-        if not (self._can_be_captured and isinstance(x, Tensor | np.ndarray) and can_capture(self._members)):
+        if not (self._can_be_captured and isinstance(x, Tensor | np.ndarray)) or x.ndim < 2 or len(x) < batch_size:
             return None
-        if x.ndim < 2 or len(x) < batch_size:
+        if not can_capture(self._members):
             return None
         batch = next(_batches(x, batch_size))
         if self._captured is not None and self._captured.fits(say, self._members, self.normalize, batch):

@@ -96,7 +96,8 @@ def to_model(x: Tensor, normalize: Normalize | None, dtype: torch.dtype) -> Tens
     elif not x.is_floating_point():
         return x.clone()
     elif normalize is None:
-        return x.to(dtype, copy=True)  # some models work in place, and what they are given is not theirs
+        # Some models work in place, and what they are given is not theirs.
+        return x.clone() if x.dtype == dtype else x.to(dtype)
     # In the wider of the two types: a column of timestamps in double precision keeps its digits until its mean is out.
     wide = torch.promote_types(x.dtype, dtype)
     # What tracers make of constants belongs to one trace, and must not be kept.
@@ -140,16 +141,25 @@ def as_tensor(value: Any) -> Tensor:
 
 def dtype_of(model: nn.Module) -> torch.dtype:
     """Return the type of a model's floating-point parameters (float32 for a model without any)."""
-    return next((p.dtype for p in _parameters(model) if p.is_floating_point()), torch.float32)
+    for parameter in _parameters(model):
+        if parameter.is_floating_point():
+            return parameter.dtype
+    return torch.float32
 
 
 def device_of(model: nn.Module) -> torch.device:
     """Return where a model's parameters lie (the CPU for a model without any)."""
-    return next((p.device for p in _parameters(model)), torch.device("cpu"))
+    for parameter in _parameters(model):
+        return parameter.device
+    return torch.device("cpu")
 
 
 def _parameters(model: nn.Module) -> Iterator[nn.Parameter]:
     """Yield parameters in the order of the model, the first at once: what every batch asks for must not take long."""
-    yield from (parameter for parameter in model._parameters.values() if parameter is not None)
-    for child in model.children():
-        yield from _parameters(child)
+    left = [model]
+    while left:
+        module = left.pop()
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                yield parameter
+        left += [part for part in reversed(module._modules.values()) if part is not None]

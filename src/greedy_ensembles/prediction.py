@@ -40,7 +40,7 @@ def logits(member: nn.Module, batch: Tensor, normalize: Normalize | None) -> Ten
     if wants_channels_last(member, x):
         x = _channels_last(x)  # which weights need not be
     found: Tensor = member(x)
-    return found if found.dtype == torch.float64 else found.float()
+    return found if found.dtype in (torch.float32, torch.float64) else found.float()
 
 
 def _channels_last(x: Tensor) -> Tensor:
