@@ -233,10 +233,14 @@ def ratios(times: dict[str, Any]) -> dict[str, float]:
         "published loop over concurrent, p* batch 128": of["published loop, greedy"] / of["concurrent, p* batch 128"],
         "p* batch 8 over Deep Ensembles, concurrent": of["concurrent, p* batch 8"] / of["concurrent, deep"],
     }
-    for name in ("p* batch 128", "p* batch 8", "deep"):
-        # Of members one after another, the first has no others, and no samples of p*.
-        sequential = (of["sequential, deep"] + (SIZE - 1) * of[f"sequential, {name}"]) / SIZE
-        found[f"concurrent over sequential, {name}"] = of[f"concurrent, {name}"] / sequential
+    # Of members one after another, the first has no others, and no samples of p*.
+    sequential = {
+        name: (of["sequential, deep"] + (SIZE - 1) * of[f"sequential, {name}"]) / SIZE
+        for name in ("p* batch 128", "p* batch 8", "deep")
+    }
+    found["p* batch 8 over Deep Ensembles, sequential"] = sequential["p* batch 8"] / sequential["deep"]
+    for name, mean in sequential.items():
+        found[f"concurrent over sequential, {name}"] = of[f"concurrent, {name}"] / mean
     return found
 
 

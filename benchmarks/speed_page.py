@@ -14,6 +14,10 @@ TARGETS = {
         "<=",
         {"VGG16BN": 1.15, "PreResNet164": 1.2, "WideResNet28x10": 1.15},
     ),
+    "p* batch 8 over Deep Ensembles, sequential": (
+        "<=",
+        {"VGG16BN": 1.15, "PreResNet164": 1.2, "WideResNet28x10": 1.15},
+    ),
     "concurrent over sequential, p* batch 128": _TOGETHER,
     "concurrent over sequential, p* batch 8": _TOGETHER,
     "concurrent over sequential, deep": _TOGETHER,
@@ -41,10 +45,11 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         f"`{content['command']}`, {'; '.join(made)}; every part in a run of its own, and every ratio of one run: "
         f"{dates}. Batch {content['batch']}, CIFAR-10 shapes, M = {content['size']}; medians over epochs of "
         f"{content['steps']} steps, in milliseconds per member and step, all of a step included. Ours in "
-        "bf16, PreResNet164 with 18 blocks a stage; the published loop's shape is eager, in PyTorch's default "
+        "bf16, PreResNet164 with 18 blocks a stage, samples of p* normalised by running statistics as in the paper; "
+        "the published loop's shape is eager, in PyTorch's default "
         "precision (convolutions in TF32), with its data on the GPU already. A sequential step is that of the sixth "
-        "member, with five before it; concurrent over sequential is over the mean of all eleven, of which the first "
-        "has no samples of p*.",
+        "member, with five before it; sequential in ratios is the mean of all eleven, of which the first has no "
+        "samples of p*.",
         *(f"Not measured yet: {part}." for part in (*MODELS, *PREDICTING) if part not in content["parts"]),
         "",
         *(_steps(models) if models else ()),

@@ -99,6 +99,10 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         (["--set", "lr=fast"], {}, "lr must be a number, got 'fast'"),
         (["--set", "schedule=concurrent"], {}, "a recipe's schedule is that of its learning rate"),
         ([], {"model": "PresNet8"}, "did you mean 'PreResNet8'"),
+        ([], {"model": "mine.make"}, "(a network of your own: --model package:function)"),
+        ([], {"model": "PreResNet21"}, "depth of a PreResNet in basic blocks must be 6n+2, got 21; the nearest is 20"),
+        (["--set", "precision=fp32"], {}, "did you mean 'float32'?"),
+        (["--set", "members_at_once=2"], {}, "members_at_once=2 is for schedule='concurrent'"),
         ([], {"model": "no_such_module:make"}, "cannot be imported: ModuleNotFoundError: No module named"),
         ([], {"model": "mine:"}, "--model must be package:function"),
         ([], {"model": "math:sqrt"}, "--model math:sqrt cannot be called: TypeError: "),
@@ -117,6 +121,7 @@ def test_mistakes_are_one_line(train, tmp_path, options, keywords, message):
     assert done.exit_code == 1
     assert message in done.output
     assert "Traceback" not in done.output
+    assert "recipe of" not in done.output or "model" not in keywords  # nothing is said of a model that is none
     assert not (tmp_path / "run").exists()
 
 

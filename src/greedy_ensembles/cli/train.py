@@ -140,6 +140,8 @@ def _nearest(model: str) -> str:
 
 
 def _model(name: str, data: "ImageSet") -> Callable[[], Any]:
+    import torch
+
     from greedy_ensembles.models import named
 
     if ":" in name:
@@ -148,7 +150,13 @@ def _model(name: str, data: "ImageSet") -> Callable[[], Any]:
         raise ValueError(
             f"{data.name} does not say how many classes it has; give a model with --model package:function"
         )
-    return named(name, classes=len(data.classes), channels=data.images.shape[1])
+    try:
+        make_model = named(name, classes=len(data.classes), channels=data.images.shape[1])
+        with torch.device("meta"):
+            make_model()
+    except ValueError as error:
+        raise ValueError(f"{error} (a network of your own: --model package:function)") from None
+    return make_model
 
 
 def imported(name: str) -> Callable[[], Any]:

@@ -111,6 +111,6 @@ def _blocks_per_stage(depth: int, block: Block | None) -> int:
         near = min(filter(fits, range(8, depth + 10)), key=lambda other: abs(other - depth))
         raise ValueError(
             f"depth of a PreResNet in {kind} blocks must be {_LAYERS[kind]}n+2, got {depth}; the nearest is {near} "
-            "(or give blocks_per_stage)"
+            "(PreResNet's blocks_per_stage takes any number)"
         )
     return (depth - 2) // _LAYERS[kind]

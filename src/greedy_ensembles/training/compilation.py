@@ -22,6 +22,7 @@ _BLOCKS = 6
 def worth_compiling(members: Sequence[Member], problem: Problem) -> bool:
     """Return whether compiling pays within its own cost over all of this training.
 
+    It goes by BatchNorm layers, of which it was measured; networks that have none are recorded as they are.
     Over all of it also where a part is done already: what is resumed goes on in the same arithmetic.
     """
     recipe = problem.recipe

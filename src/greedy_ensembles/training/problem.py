@@ -119,6 +119,11 @@ def pose(
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
+    if schedule == "sequential" and (recipe.members_at_once or 1) > 1:
+        raise ValueError(
+            f"members_at_once={recipe.members_at_once} is for schedule='concurrent'; the sequential one trains one "
+            "member at a time"
+        )
     allow_deterministic(recipe)  # before anything is computed
     check_count("seed", seed, least=0)
     seed = int(seed)

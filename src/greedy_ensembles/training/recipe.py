@@ -107,7 +107,7 @@ class Recipe:
                 "an argument of ge.fit, and --schedule on the command line"
             )
         check_choice("schedule", self.schedule, get_args(Schedule))
-        check_choice("precision", self.precision, get_args(Precision))
+        check_choice("precision", self.precision, get_args(Precision), {"fp32": "float32", "bfloat16": "bf16"})
         check_choice("weighting_statistics", self.weighting_statistics, get_args(Statistics))
         if not isinstance(self.deterministic, bool):
             raise TypeError(f"deterministic must be True or False, got {self.deterministic!r}")
