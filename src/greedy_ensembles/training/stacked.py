@@ -7,6 +7,9 @@ Members get their weights and their optimizers' states back after every epoch, a
 hold.
 """
 
+import inspect
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -38,6 +41,8 @@ class StackedEngine(Engine):
         )
         self._model = StackedModel(members[0].model, list(self._leaves))
         self._optimizer = make_optimizer(problem.recipe, self._leaves)
+        # Without hooks and records for profilers, which take longer than a step of small weights.
+        self._update = partial(inspect.unwrap(type(self._optimizer).step), self._optimizer)
         for leaf, (first, *_) in zip(self._leaves, self._parameters, strict=True):
             for name, value in members[0].optimizer.state.get(first, {}).items():
                 alike = value.shape == first.shape
@@ -109,7 +114,8 @@ class StackedEngine(Engine):
         for leaf in self._leaves:  # what the optimizer's zero_grad does, without its record for profilers
             leaf.grad = None
         objective.backward(torch.ones_like(objective))
-        self._optimizer.step()
+        with torch.no_grad():
+            self._update()
         return losses.detach(), terms.detach()
 
     def _give_back(self, rate: float) -> None:
