@@ -150,8 +150,8 @@ def test_every_row_is_played_once(ready, monkeypatch):
     members, step, _ = ready
     monkeypatch.setattr(captured, "warm_up", lambda run, _: run())
     monkeypatch.setattr(captured, "record", lambda run, *_: (Mock(replay=run), None))
-    models = [member.model for member in members]
-    recorded = Recorded(step, models, None, Mock(lent=nullcontext), torch.device("cpu"), None)
+    watched = {"the model": members[0].model}
+    recorded = Recorded(step, watched, None, Mock(lent=nullcontext), torch.device("cpu"), None)
     played = []
     first = members[0].optimizer
     first.register_step_pre_hook(lambda *_: played.append(first.param_groups[0]["lr"].item()))

@@ -197,14 +197,14 @@ def test_other_couplings_would_be_noticed(data, monkeypatch, wrong):
 
 
 def test_shared_momentum_would_be_noticed(data, monkeypatch):
-    give_back = StackedEngine._give_back
+    take_back = StackedEngine._take_back
 
-    def shared(self, rate):
+    def shared(self):
         for moments in self._optimizer.state.values():
             moments["momentum_buffer"][:] = moments["momentum_buffer"].mean(dim=0)
-        give_back(self, rate)
+        take_back(self)
 
-    monkeypatch.setattr(StackedEngine, "_give_back", shared)
+    monkeypatch.setattr(StackedEngine, "_take_back", shared)
     with pytest.raises(AssertionError):
         check_same_training(posed(data, recipe=RECIPES["momentum, milestones"]))
 
@@ -230,6 +230,9 @@ def test_members_keep_nothing_of_each_other(data):
     """Neither weights nor optimizer states share memory, which copies of one member would drag along."""
     members, engine = made(StackedEngine, posed(data, recipe=RECIPES["adamw"]))
     run(members, engine, 1)
+    before = {name: value.clone() for name, value in values(members).items()}
+    engine.close()
+    assert all(torch.equal(value, before[name]) for name, value in values(members).items())
     held = [
         tensor.untyped_storage().data_ptr()
         for member in members
@@ -238,7 +241,21 @@ def test_members_keep_nothing_of_each_other(data):
     assert len(held) == len(set(held))
 
 
-def test_what_others_do_to_a_member_between_epochs_counts(data):
+def pruned(model):
+    model[0].weight[:4] = 0
+
+
+def pruned_as_data(model):
+    model[0].weight.data[:4] = 0
+
+
+def given_others(model):
+    for parameter in model.parameters():
+        parameter.data = 0.5 * parameter.data
+
+
+@pytest.mark.parametrize("change", [pruned, pruned_as_data, given_others])
+def test_what_others_do_to_a_member_between_epochs_counts(data, change):
     """A callback may prune, for example; the eager engine would go on from that, too."""
     problem = posed(data, recipe=RECIPES["momentum, milestones"])
     trained = []
@@ -246,7 +263,7 @@ def test_what_others_do_to_a_member_between_epochs_counts(data):
         members, engine = made(kind, problem)
         run(members, engine, 1)
         with torch.no_grad():
-            members[1].model[0].weight[:4] = 0
+            change(members[1].model)
         run(members, engine, 1)
         trained.append(values(members))
     for name, value in trained[1].items():

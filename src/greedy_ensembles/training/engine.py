@@ -19,6 +19,9 @@ class Engine(ABC):
     def train_epoch(self) -> list[Losses]:
         """Train every member for one epoch, and return their means of loss and coupling term."""
 
+    def close(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Let go of the members, which are trained."""
+
     def are_finite(self) -> list[bool]:
         """Return for each member whether its weights and statistics are still numbers."""
         return [member.is_finite() for member in self._members]

@@ -87,6 +87,7 @@ def _train_group(
         engine = make_engine(members, problem, weighting)
         while members[0].epoch < problem.recipe.epochs:
             notify(_train_one_epoch(engine, members, problem, store))
+        engine.close()
         del engine  # and what it keeps on the device
     for member in members:
         member.select_best()

@@ -3,8 +3,8 @@
 A step of a small network costs what its operations cost to start, more than what they compute. Here each is started
 once for all members: parameters lie stacked in leaves (members, ...), a step is one forward and one backward pass over
 the stack and one step of one optimizer. It is the same training as the eager engine's, up to the rounding of sums.
-Members get their weights and their optimizers' states back after every epoch, and every epoch starts from what they
-hold.
+While they train, members' weights and optimizers' states are parts of the stack, so that what is done to a member
+between epochs is done to its part; then they get memory of their own.
 """
 
 import inspect
@@ -43,17 +43,25 @@ class StackedEngine(Engine):
         self._optimizer = make_optimizer(problem.recipe, self._leaves)
         # Without hooks and records for profilers, which take longer than a step of small weights.
         self._update = partial(inspect.unwrap(type(self._optimizer).step), self._optimizer)
-        for leaf, (first, *_) in zip(self._leaves, self._parameters, strict=True):
-            for name, value in members[0].optimizer.state.get(first, {}).items():
-                alike = value.shape == first.shape
-                self._optimizer.state[leaf][name] = torch.empty_like(leaf) if alike else value.clone()
-        self._own, self._places = self._pairs()
+        for leaf, own in zip(self._leaves, self._parameters, strict=True):
+            states = [member.optimizer.state.get(p, {}) for member, p in zip(members, own, strict=True)]
+            for name, value in states[0].items():
+                alike = value.shape == own[0].shape  # a count of steps is the same for all
+                stack = torch.stack([state[name] for state in states]) if alike else value.clone()
+                self._optimizer.state[leaf][name] = stack
+        self._lent = [
+            (parameter, leaf.detach()[k])
+            for leaf, own in zip(self._leaves, self._parameters, strict=True)
+            for k, parameter in enumerate(own)
+        ]
+        for parameter, place in self._lent:
+            parameter.data = place
+        self._lend_states()
 
     def train_epoch(self) -> list[Losses]:
         """Train every member for one epoch, each against the bank and the members before it in the group."""
         problem, members, weighting = self._problem, self._members, self._weighting
-        with torch.no_grad():
-            torch._foreach_copy_(self._places, self._own)
+        self._take_back()
         order = torch.stack([shuffled(problem, member) for member in members])
         batches = in_batches(order, problem.recipe.batch_size)
         labels = in_batches(problem.examples.labels[order], problem.recipe.batch_size)
@@ -67,7 +75,10 @@ class StackedEngine(Engine):
             loss, term = self._step(indices, targets, chosen)
             losses.append(loss * indices.shape[1])
             terms.append(term)
-        self._give_back(rate)
+        for member in members:
+            set_learning_rate(member.optimizer, rate)
+        if not members[0].optimizer.state:  # the first step makes it
+            self._lend_states()
         totals = torch.stack([torch.stack(part).sum(dim=0, dtype=torch.float64) for part in (losses, terms)])
         return as_losses(totals, sum(indices.shape[1] for indices in batches), steps, members, weighting)
 
@@ -118,24 +129,26 @@ class StackedEngine(Engine):
             self._update()
         return losses.detach(), terms.detach()
 
-    def _give_back(self, rate: float) -> None:
-        """Give weights, optimizer states and learning rate to the members."""
-        if not self._members[0].optimizer.state:  # the first step makes it
-            self._own, self._places = self._pairs()
-        with torch.no_grad():
-            torch._foreach_copy_(self._own, self._places)
-        for member in self._members:
-            set_learning_rate(member.optimizer, rate)
+    def _lend_states(self) -> None:
+        """Let members' optimizers have their parts of the stack's states."""
+        for leaf, own in zip(self._leaves, self._parameters, strict=True):
+            for name, value in self._optimizer.state.get(leaf, {}).items():
+                parts = value if value.shape == leaf.shape else [value] * len(own)
+                for member, parameter, part in zip(self._members, own, parts, strict=True):
+                    member.optimizer.state[parameter][name] = part
 
-    def _pairs(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return every tensor of the members' weights and optimizer states, and its place in the stack."""
-        own, places = [], []
-        for leaf, parameters in zip(self._leaves, self._parameters, strict=True):
-            for k, (member, parameter) in enumerate(zip(self._members, parameters, strict=True)):
-                own.append(parameter)
-                places.append(leaf.detach()[k])
-                for name, value in self._optimizer.state.get(leaf, {}).items():
-                    place = value[k] if value.shape == leaf.shape else value  # a count of steps is the same for all
-                    own.append(member.optimizer.state[parameter].setdefault(name, torch.empty_like(place)))
-                    places.append(place)
-        return own, places
+    @torch.no_grad()
+    def _take_back(self) -> None:
+        """Take the weights of members that were given others, in other memory, since the epoch before."""
+        for parameter, place in self._lent:
+            if parameter.data_ptr() != place.data_ptr():
+                parameter.data = place.copy_(parameter)
+
+    @torch.no_grad()
+    def close(self) -> None:
+        """Give members weights and states of their own: a copy of one must not drag along those of all."""
+        for own in self._parameters:
+            for member, parameter in zip(self._members, own, strict=True):
+                parameter.data = parameter.detach().clone()
+                state = member.optimizer.state.get(parameter, {})
+                state.update({name: value.clone() for name, value in state.items()})
