@@ -102,7 +102,6 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         ([], {"model": "mine.make"}, "(a network of your own: --model package:function)"),
         ([], {"model": "PreResNet21"}, "depth of a PreResNet in basic blocks must be 6n+2, got 21; the nearest is 20"),
         (["--set", "precision=fp32"], {}, "did you mean 'float32'?"),
-        (["--set", "members_at_once=2"], {}, "members_at_once=2 is for schedule='concurrent'"),
         ([], {"model": "no_such_module:make"}, "cannot be imported: ModuleNotFoundError: No module named"),
         ([], {"model": "mine:"}, "--model must be package:function"),
         ([], {"model": "math:sqrt"}, "--model math:sqrt cannot be called: TypeError: "),

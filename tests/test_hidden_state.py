@@ -1,8 +1,10 @@
 import copy
 import random
+import weakref
 from collections import deque
 from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -24,6 +26,13 @@ class Counter:
         self.count += 1
 
 
+class Slotted:
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0
+
+
 #: Ways to remember: what is there at first, and what a call does to it.
 IN_PYTHON = {
     "number": (0, lambda m: setattr(m, "number", m.number + 1)),
@@ -38,6 +47,10 @@ IN_PYTHON = {
     "array": (np.zeros(2), lambda m: np.add(m.array, 1, out=m.array)),
     "python": (random.Random(0), lambda m: m.python.random()),
     "numpy": (np.random.default_rng(0), lambda m: m.numpy.random()),
+    "older": (np.random.RandomState(0), lambda m: m.older.randint(4)),
+    "scalar": (np.int64(0), lambda m: setattr(m, "scalar", m.scalar + 1)),
+    "space": (SimpleNamespace(count=0), lambda m: setattr(m.space, "count", m.space.count + 1)),
+    "slotted": (Slotted(), lambda m: setattr(m.slotted, "count", m.slotted.count + 1)),
     "torch": (torch.Generator(), lambda m: torch.rand(2, generator=m.torch)),
     "moved": (nn.Buffer(torch.zeros(2)), lambda m: setattr(m, "moved", m.moved + 1)),
 }
@@ -84,11 +97,9 @@ def changed(before, after, owner="the model"):
 def comparable(model):
     """All that a model remembers, as text."""
     values = {way: getattr(model, way) for way in model.ways}
-    values["object"] = vars(values["object"])
-    for way in ("python", "numpy", "torch"):
-        values[way] = {"python": random.Random.getstate, "numpy": lambda g: g.bit_generator.state}.get(
-            way, lambda g: g.get_state().tolist()
-        )(values[way])
+    values["object"], values["slotted"] = vars(values["object"]), values["slotted"].count
+    values["python"], values["numpy"] = values["python"].getstate(), values["numpy"].bit_generator.state
+    values["older"], values["torch"] = values["older"].get_state()[2], values["torch"].get_state().tolist()
     return repr(values)
 
 
@@ -174,6 +185,66 @@ def test_functions_of_libraries_hide_nothing(loss):
     assert changed(loss, loss, "the loss") is None
 
 
+class Frozen(dict):
+    def update(self, *arguments):
+        raise TypeError("frozen")
+
+
+class Unspeakable:
+    def __repr__(self):
+        raise RuntimeError
+
+
+class Kind(type):
+    pass
+
+
+def gone():
+    """A reference to what is no more, which no question can be asked."""
+    return weakref.proxy(Counter())
+
+
+def for_inference():
+    with torch.inference_mode():
+        return torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Frozen(a=1),
+        Kind("Config", (), {}),
+        np.broadcast_to(np.ones(1), (3,)),
+        np.frombuffer(b"ab", np.uint8),
+        random.SystemRandom(),
+        {Unspeakable(): 1},
+        {Unspeakable()},
+        torch.tensor(0.5).expand(2),
+        torch.ones(2).to_sparse(),
+        torch.ones(2, device="meta"),
+        for_inference(),
+        list(range(200_000)),
+        [gone()],
+    ],
+    ids=lambda odd: type(odd).__name__,
+)
+def test_odd_objects_are_neither_an_obstacle_nor_harmed(odd):
+    model = Remembering("nothing")
+    model.odd = [odd]
+    state = HiddenState({"the model": model}, copies=True)
+    assert state.why_not(HiddenState({"the model": model})) is None
+    state.restore()
+    assert model.odd[0] is odd
+
+
+def test_a_set_of_weights_is_no_obstacle():
+    model = Remembering("nothing")
+    model.decayed, model.rates = {model.last.weight}, {model.last.weight: 0.1}
+    before = HiddenState({"the model": model})
+    model.last.weight.data += 1
+    assert before.why_not(HiddenState({"the model": model})) is None
+
+
 def test_what_refers_to_itself_has_an_end():
     model = Remembering("nothing")
     model.itself = [model, {"again": model}]
@@ -244,3 +315,22 @@ def test_what_a_first_run_makes_for_later_ones_is_no_obstacle(recorded):
     before = HiddenState({"the model": model})
     assert recorded(lambda: called(model), model=model) == 1
     assert "attribute width" in before.why_not(HiddenState({"the model": model}))  # seen from before the first run
+
+
+def test_what_is_done_once_is_not_recorded_since_training_would_lack_it(recorded):
+    class Initialising(Remembering):
+        ready = False
+
+        def __init__(self):
+            super().__init__("nothing")
+            self.ready = False
+
+        def forward(self, x):
+            if not self.ready:
+                self.last.weight.data.fill_(float(x.mean()))
+                self.ready = True
+            return super().forward(x)
+
+    model = Initialising()
+    with pytest.raises(CannotCapture, match="model changes its attribute ready"):
+        recorded(lambda: called(model), model=model)

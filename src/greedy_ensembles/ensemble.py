@@ -139,7 +139,7 @@ class Ensemble:
     ) -> Tensor:
         inputs = {device: batch.to(device) for device in {device for _, device in placed}}
         every = [say(member, inputs[device], self.normalize) for member, device in placed]
-        return torch.stack(every if inputs.keys() == {target} else [one.to(target) for one in every])
+        return torch.stack([one if one.device == target else one.to(target) for one in every])
 
     def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:
         """Return a recording of all members on a batch: the one there is, or a new one if that is possible and pays."""

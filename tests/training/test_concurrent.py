@@ -330,3 +330,9 @@ def test_events_count_what_is_done_of_the_run(blobs, at_once):
     }
     ge.fit(with_batchnorm, blobs, size=5, method="deep", **options)
     assert done == list(range(1, 5 * 2 + 1))
+
+
+def test_members_at_once_is_told_to_mean_nothing_to_the_sequential_schedule(blobs):
+    recipe = ge.Recipe(epochs=1, members_at_once=2)
+    with pytest.warns(UserWarning, match="members_at_once=2 is for schedule='concurrent'"):
+        ge.fit(with_batchnorm, blobs, size=2, method="deep", recipe=recipe, **QUIET)

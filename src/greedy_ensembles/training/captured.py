@@ -118,8 +118,7 @@ class Recorded:
     ) -> None:
         self._step = step
         run = step.run if lanes is None else partial(lanes.run, step)
-        remembered: list[HiddenState] = []  # after each run, for the first may make what later ones find
-        self._alive = remembered  # what a recording reads, whoever forgets it
+        remembered = [HiddenState(watched)]  # before, and after each run
 
         def first_row() -> None:
             step.rewind()
@@ -132,9 +131,12 @@ class Recorded:
                 warm_up(first_row, device)
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
-            for earlier, later in pairwise(remembered):
-                if why := earlier.why_not(later):
-                    raise CannotCapture(why)
+            first, *later = remembered[1:]
+            reasons = [remembered[0].why_not_after_the_first(first)]
+            reasons += [earlier.why_not(state) for earlier, state in pairwise((first, *later))]
+            if why := next(filter(None, reasons), None):
+                raise CannotCapture(why)
+            self._alive = [state.found for state in remembered]  # what a recording reads, whoever forgets it
             self._graph, _ = record(run, device, draws.generators, pool)
             step.forget()  # so that the next recording can use the memory
         except CannotCapture:
@@ -172,7 +174,7 @@ def _kept(members: Sequence[Member], problem: Problem) -> Iterator[None]:
         else:
             remembered.restore()
         for member, (weights, moments, generators) in zip(members, states, strict=True):
-            member.model.load_state_dict(weights)
+            member.model.load_state_dict(weights, strict=False)  # the first step may have made a buffer
             _restore(member.optimizer, moments, recorded)
             member.generators = generators
         if default is not None:

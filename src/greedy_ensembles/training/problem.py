@@ -120,9 +120,9 @@ def pose(
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
     if schedule == "sequential" and (recipe.members_at_once or 1) > 1:
-        raise ValueError(
-            f"members_at_once={recipe.members_at_once} is for schedule='concurrent'; the sequential one trains one "
-            "member at a time"
+        warnings.warn(
+            f"members_at_once={recipe.members_at_once} is for schedule='concurrent': members train one after another",
+            stacklevel=3,
         )
     allow_deterministic(recipe)  # before anything is computed
     check_count("seed", seed, least=0)
