@@ -4,17 +4,14 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from types import MappingProxyType
 
 
-def check_choice(
-    name: str, value: object, choices: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})
-) -> None:
+def check_choice(name: str, value: object, choices: Iterable[str], synonyms: Mapping[str, str] | None = None) -> None:
     """Raise ValueError unless value is one of the choices, suggesting what a synonym stands for or the nearest."""
     choices = list(choices)
     if value in choices:
         return
-    spelled = {**{choice.lower(): choice for choice in choices}, **synonyms}
+    spelled = {**{choice.lower(): choice for choice in choices}, **(synonyms or {})}
     nearest = difflib.get_close_matches(str(value).lower(), spelled, n=1, cutoff=0.5)
     hint = f"; did you mean {spelled[nearest[0]]!r}?" if nearest else ""
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}{hint}")

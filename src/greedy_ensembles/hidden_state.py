@@ -131,22 +131,10 @@ class HiddenState:
         elif isinstance(value, FunctionType) and not _is_opaque(value):
             yield from self._enclosed(value)
             yield from self._attributes(vars(value))
-        elif isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-            self._objects.append(partial(value.setstate, value.getstate()))
-            yield "", repr(value.getstate())
-        elif isinstance(value, np.random.Generator):
-            self._objects.append(partial(setattr, value.bit_generator, "state", value.bit_generator.state))
-            yield "", repr(value.bit_generator.state)
-        elif isinstance(value, np.random.RandomState):
-            state: Any = value.get_state()
-            self._objects.append(partial(value.set_state, state))
-            yield "", repr([state[1].tolist(), *state[2:]])
-        elif isinstance(value, torch.Generator) and value.device.type == "cpu":
-            self._objects.append(partial(value.set_state, value.get_state()))
-            yield "", value.get_state().numpy().tobytes()
-        elif isinstance(value, np.ndarray) and not value.dtype.hasobject and value.nbytes <= _SMALL:
-            self._objects.append(partial(_rewrite, value, value.copy()))
-            yield "", value.tobytes()
+        elif (inner := _inner_state(value)) is not None:
+            state, give_back = inner
+            self._objects.append(give_back)
+            yield "", state
         elif not isinstance(value, type) and (isinstance(value, SimpleNamespace) or not _is_opaque(type(value))):
             yield from self._attributes(getattr(value, "__dict__", {}))
             yield from self._slots(value)
@@ -154,10 +142,11 @@ class HiddenState:
     def _parts_of_module(self, owner: str, where: str, path: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
         for name, part in self._attributes(vars(module), _INTERNAL):
             yield path + name, part
-        self._objects.append(partial(_refill, module._buffers, dict(module._buffers)))
-        for name, buffer in module._buffers.items():
-            if buffer is not None:
-                self._look_at_tensor(owner, f"{where}{path}.{name}", buffer, None)
+        with contextlib.suppress(Exception):  # scripted modules have no such dictionary
+            self._objects.append(partial(_refill, module._buffers, dict(module._buffers)))
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    self._look_at_tensor(owner, f"{where}{path}.{name}", buffer, None)
 
     def _attributes(self, own: dict[str, Any], without: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:
         mine = {name: part for name, part in own.items() if name not in without}
@@ -188,6 +177,26 @@ class _Place(tuple[int, int | None]):
 
 def _is_opaque(kind: Any) -> bool:
     return (kind.__module__ or "").partition(".")[0] in _OPAQUE
+
+
+def _inner_state(value: Any) -> tuple[str | bytes, Callable[[], object]] | None:
+    """Return the state of a generator on the host or of an array, and what gives it back; None for other objects."""
+    state: Any
+    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+        state = value.getstate()
+        return repr(state), partial(value.setstate, state)
+    if isinstance(value, np.random.Generator):
+        state = value.bit_generator.state
+        return repr(state), partial(setattr, value.bit_generator, "state", state)
+    if isinstance(value, np.random.RandomState):
+        state = value.get_state()
+        return repr([state[1].tolist(), *state[2:]]), partial(value.set_state, state)
+    if isinstance(value, torch.Generator) and value.device.type == "cpu":
+        state = value.get_state()
+        return state.numpy().tobytes(), partial(value.set_state, state)
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject and value.nbytes <= _SMALL:
+        return value.tobytes(), partial(_rewrite, value, value.copy())
+    return None
 
 
 def _version(tensor: Tensor) -> int | None:

@@ -244,7 +244,9 @@ def test_steps_of_our_networks_leave_nothing_in_python(problem, monkeypatch, nam
     monkeypatch.setattr(captured, "Lanes", lambda *arguments: None)
     monkeypatch.setattr(captured, "Draws", lambda *arguments: Mock(lent=nullcontext, of=lambda _: nullcontext()))
     monkeypatch.setattr(captured, "warm_up", lambda run, device: (run(), run()))
-    monkeypatch.setattr(captured, "record", lambda *arguments: (Mock(), None))
+    graph = Mock()
+    monkeypatch.setattr(captured, "record", lambda *arguments: (graph, None))
     monkeypatch.setattr(captured, "_host_generators", lambda: None)  # where dropout draws, here
     members = [Member(posed, number) for number in (1, 2)]
     CapturedEngine(members, posed, WeightingSet(posed, posed.weighting)).train_epoch()
+    assert graph.replay.call_count == 2  # steps of an epoch: it was recorded, and is played

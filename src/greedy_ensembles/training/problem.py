@@ -116,15 +116,7 @@ def pose(
     size = int(size)  # a number of numpy's would not go into JSON
     coupling = _coupling(method, strength, size)
     check_choice("distance", distance, DISTANCES)
-    recipe = recipe if recipe is not None else Recipe()
-    if not isinstance(recipe, Recipe):
-        raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
-    if schedule == "sequential" and (recipe.members_at_once or 1) > 1:
-        warnings.warn(
-            f"members_at_once={recipe.members_at_once} is for schedule='concurrent': members train one after another",
-            stacklevel=3,
-        )
-    allow_deterministic(recipe)  # before anything is computed
+    recipe = _checked_recipe(recipe, schedule)
     check_count("seed", seed, least=0)
     seed = int(seed)
     if seed + size > 2**32:
@@ -180,6 +172,20 @@ def pose(
         device=device,
         configuration=configuration,
     )
+
+
+def _checked_recipe(recipe: Recipe | None, schedule: str) -> Recipe:
+    """Return the recipe, that of small tables where none is given, or refuse it, before anything is computed."""
+    recipe = recipe if recipe is not None else Recipe()
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
+    if schedule == "sequential" and (recipe.members_at_once or 1) > 1:
+        warnings.warn(
+            f"members_at_once={recipe.members_at_once} is for schedule='concurrent': members train one after another",
+            stacklevel=4,
+        )
+    allow_deterministic(recipe)
+    return recipe
 
 
 def as_device(device: torch.device | str | None) -> torch.device:

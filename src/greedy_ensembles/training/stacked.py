@@ -83,6 +83,15 @@ class StackedEngine(Engine):
         return as_losses(totals, sum(indices.shape[1] for indices in batches), steps, members, weighting)
 
     @torch.no_grad()
+    def close(self) -> None:
+        """Give members weights and states of their own: a copy of one must not drag along those of all."""
+        for own in self._parameters:
+            for member, parameter in zip(self._members, own, strict=True):
+                parameter.data = parameter.detach().clone()
+                state = member.optimizer.state.get(parameter, {})
+                state.update({name: value.clone() for name, value in state.items()})
+
+    @torch.no_grad()
     def are_finite(self) -> list[bool]:
         """Return for each member whether its weights are still numbers, as their sums say in double precision."""
         sums = [leaf.flatten(1).sum(dim=1, dtype=torch.float64) for leaf in self._leaves]
@@ -143,12 +152,3 @@ class StackedEngine(Engine):
         for parameter, place in self._lent:
             if parameter.data_ptr() != place.data_ptr():
                 parameter.data = place.copy_(parameter)
-
-    @torch.no_grad()
-    def close(self) -> None:
-        """Give members weights and states of their own: a copy of one must not drag along those of all."""
-        for own in self._parameters:
-            for member, parameter in zip(self._members, own, strict=True):
-                parameter.data = parameter.detach().clone()
-                state = member.optimizer.state.get(parameter, {})
-                state.update({name: value.clone() for name, value in state.items()})
