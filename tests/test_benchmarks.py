@@ -1,4 +1,4 @@
-"""The benchmark of the engine on a GPU, its logic on a CPU: what it calls has the names and arguments it expects."""
+"""The benchmark of the engine on a GPU, its logic on a CPU; and pages that benchmarks wrote, against their data."""
 
 import importlib
 import json
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import pytorchs
+from benchmarks import pytorchs, repeats
 
 from greedy_ensembles import models
 from greedy_ensembles.training.eager import EagerEngine
@@ -72,3 +72,26 @@ def test_the_published_loop_has_the_same_network_in_pytorchs_layers_alone(name):
         torch.testing.assert_close(theirs(x), ours(x), rtol=1e-4, atol=1e-5)
     kinds = {type(module).__module__ for module in list(theirs.modules())[1:]}  # the first is the network itself
     assert not any(kind.startswith("greedy_ensembles") for kind in kinds)
+
+
+RESULTS = BENCHMARKS.parent / "results"
+
+
+@pytest.mark.parametrize(("page", "script"), [("speed", "speed_page"), ("cpu", "cpu")])
+def test_pages_of_the_engine_are_made_of_what_was_measured(monkeypatch, page, script):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    content = json.loads((RESULTS / f"engine/{page}.json").read_text())
+    reading = (RESULTS / f"engine/{page}-reading.md").read_text()
+    assert (RESULTS / f"engine/{page}.md").read_text() == importlib.import_module(script).page(content, reading)
+
+
+@pytest.mark.parametrize("model", ["VGG16BN", "PreResNet164", "WideResNet28x10"])
+def test_ratios_of_speed_are_those_of_its_times(monkeypatch, model):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    part = json.loads((RESULTS / "engine/speed.json").read_text())["parts"][model]
+    assert part["ratios"] == pytest.approx(importlib.import_module("engine").ratios(part["times"]), rel=1e-12)
+
+
+def test_the_page_of_repeated_runs_is_made_of_their_records():
+    reading = (RESULTS / "repeats/reading.md").read_text()
+    assert (RESULTS / "repeats/repeats.md").read_text() == repeats.page(repeats.tries(RESULTS), reading)
