@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles import tf32
 from greedy_ensembles.cuda_graphs import Result, record, warm_up
+from greedy_ensembles.hidden_state import attributes
 from greedy_ensembles.inputs import Normalize, device_of
 from greedy_ensembles.prediction import Statement
 
@@ -30,7 +31,7 @@ class CapturedPrediction:
             self._input = batch.to(self._device, copy=True)
             warm_up(self._predict, self._device)
             self._graph, self._output = record(self._predict, self._device)
-        self._attributes = _attributes(members)  # with which what a recording reads stays alive
+        self._attributes = attributes(members)
 
     def fits(self, say: Statement, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
         """Return whether this is a recording of what these members say, where their weights lie now, for such a batch.
@@ -39,8 +40,8 @@ class CapturedPrediction:
         """
         now = say, normalize, _addresses(members), _switches(), batch.shape, batch.dtype
         then = self._say, self._normalize, self._where, self._switches, self._input.shape, self._input.dtype
-        attributes = _attributes(members)
-        return now == then and len(attributes) == len(self._attributes) and all(map(is_, attributes, self._attributes))
+        found = attributes(members)
+        return now == then and len(found) == len(self._attributes) and all(map(is_, found, self._attributes))
 
     def over(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[Tensor]:
         """Yield what every member says of each batch, (members, n, classes), on the device `target`."""
@@ -98,11 +99,6 @@ def _switches() -> tuple[object, ...]:
     """Return PyTorch's switches that decide in what precision members run."""
     autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
     return *tf32.settings(), autocast
-
-
-def _attributes(members: Sequence[nn.Module]) -> list[object]:
-    """Return what else modules keep, the very objects: modes, settings, tensors that are no buffers."""
-    return [value for member in members for module in member.modules() for value in vars(module).values()]
 
 
 def _addresses(members: Sequence[nn.Module]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import contextlib
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
@@ -169,6 +169,14 @@ class HiddenState:
                 continue
             self._objects.append(partial(setattr, cell, "cell_contents", content))
             yield f".{name}", content
+
+
+def attributes(models: Iterable[nn.Module]) -> list[object]:
+    """Return what modules keep, the very objects: modes, settings, tensors that are no buffers.
+
+    A recording reads some of them, which stay alive with this; where one is another by now, it is of another model.
+    """
+    return [value for model in models for module in model.modules() for value in vars(module).values()]
 
 
 class _Place(tuple[int, int | None]):

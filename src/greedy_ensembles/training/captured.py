@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.cuda_graphs import record, warm_up
-from greedy_ensembles.hidden_state import HiddenState
+from greedy_ensembles.hidden_state import HiddenState, attributes
 from greedy_ensembles.training.compilation import compiled, worth_compiling
 from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samples
 from greedy_ensembles.training.engine import Engine
@@ -62,6 +62,7 @@ class CapturedEngine(Engine):
             self._full = self._record(lengths.count(lengths[0]), lengths[0], worth_compiling(members, problem))
             rest = lengths[-1] if lengths[-1] != lengths[0] else 0
             self._rest = self._record(1, rest, compile_models=False) if rest else None
+        self._alive = attributes(member.model for member in members)
 
     def train_epoch(self) -> list[Losses]:
         """Train every member for one epoch, each against the bank and the members before it in the group."""
@@ -136,7 +137,7 @@ class Recorded:
             reasons += [earlier.why_not(state) for earlier, state in pairwise((first, *later))]
             if why := next(filter(None, reasons), None):
                 raise CannotCapture(why)
-            self._alive = [state.found for state in remembered]  # what a recording reads, whoever forgets it
+            self._alive = remembered[-1].found  # what a recording reads, whoever forgets it
             self._graph, _ = record(run, device, draws.generators, pool)
             step.forget()  # so that the next recording can use the memory
         except CannotCapture:
