@@ -16,7 +16,7 @@ from greedy_ensembles import storage
 FIXTURES = Path(__file__).parent / "fixtures"
 WRITER = runpy.run_path(str(FIXTURES / "write_format.py"))
 make_model, options = WRITER["make_model"], WRITER["OPTIONS"]
-FOLDERS = sorted(FIXTURES.glob("format-*"))
+FOLDERS = sorted(folder for folder in FIXTURES.glob("format-*") if folder.name.removeprefix("format-").isdigit())
 
 
 @pytest.fixture(params=FOLDERS, ids=lambda folder: folder.name)

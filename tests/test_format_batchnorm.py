@@ -1,0 +1,65 @@
+"""Folders that version 0.1 wrote of networks with BatchNorm are read: tests/fixtures/format-1-batchnorm."""
+
+import json
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import greedy_ensembles as ge
+
+WRITER = runpy.run_path(str(Path(__file__).parent / "fixtures" / "write_format_batchnorm.py"))
+FOLDER, INPUTS = WRITER["FOLDER"], WRITER["INPUTS"]
+EXPECTED = json.loads((FOLDER / "expected.json").read_text())
+FACTORIES = {"ensemble": WRITER["make_model"], "preresnet8": WRITER["make_preresnet"]}
+
+
+def assert_probabilities(ensemble, inputs, expected, tolerance=1e-6):
+    torch.testing.assert_close(ensemble.predict_proba(inputs), torch.tensor(expected), rtol=0, atol=tolerance)
+
+
+def load(name):
+    """Return a run; that of a network out of `ge.models` says itself what it is."""
+    return ge.load_run(FOLDER / name, None if name == "preresnet8-run" else WRITER["make_model"])
+
+
+@pytest.mark.parametrize("name", EXPECTED["saved"])
+def test_a_saved_ensemble_predicts_what_it_did(name):
+    ensemble = ge.Ensemble.load(FOLDER / name, FACTORIES[name])
+    assert_probabilities(ensemble, INPUTS, EXPECTED["saved"][name])
+
+
+@pytest.mark.parametrize("name", EXPECTED["runs"])
+def test_a_run_predicts_what_it_did_and_knows_what_it_was(name):
+    run, expected = load(name), dict(EXPECTED["runs"][name])
+    assert_probabilities(run.ensemble, WRITER["inputs_of"](name), expected.pop("probabilities"))
+    assert WRITER["facts"](run) == expected
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
+def test_the_same_call_returns_a_finished_run_as_it_is(schedule, tmp_path):
+    name = {"sequential": "run", "concurrent": "concurrent"}[schedule]
+    shutil.copytree(FOLDER / name, tmp_path / "run")
+    ensemble = ge.fit(
+        WRITER["make_model"], WRITER["DATA"], schedule=schedule, run_dir=tmp_path / "run", **WRITER["EXPLICIT"]
+    )
+    assert_probabilities(ensemble, INPUTS, EXPECTED["runs"][name]["probabilities"])
+
+
+def test_an_unfinished_run_goes_on_to_what_it_would_have_become(tmp_path):
+    shutil.copytree(FOLDER / "unfinished", tmp_path / "run")
+    trained = []
+    ensemble = ge.fit(
+        WRITER["make_model"],
+        WRITER["DATA"],
+        schedule="sequential",
+        run_dir=tmp_path / "run",
+        callbacks=[lambda epoch: trained.append((epoch.member, epoch.epoch))],
+        **WRITER["EXPLICIT"],
+    )
+    assert trained == [(2, 3)]
+    expected = dict(EXPECTED["runs"]["run"])
+    assert_probabilities(ensemble, INPUTS, expected.pop("probabilities"), tolerance=1e-5)
+    assert WRITER["facts"](ge.load_run(tmp_path / "run")) == expected
