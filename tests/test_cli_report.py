@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import greedy_ensembles as ge
 from greedy_ensembles.cli.commands import app
-from greedy_ensembles.experiments import two_moons
+from greedy_ensembles.paper import two_moons
 
 MODEL = """
 from torch import nn

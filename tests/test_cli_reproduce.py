@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from greedy_ensembles.cli.commands import app
-from greedy_ensembles.experiments.reproduction import sets
-from greedy_ensembles.experiments.studies import STUDIES
+from greedy_ensembles.paper import images as sets
+from greedy_ensembles.paper.studies import STUDIES
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -148,7 +148,7 @@ def test_the_list_shows_studies_and_runs(reproduce):
 
 
 def test_two_moons_is_handed_on(reproduce, tmp_path, monkeypatch):
-    from greedy_ensembles.experiments import two_moons
+    from greedy_ensembles.paper import two_moons
 
     asked = []
     monkeypatch.setattr(two_moons, "run", lambda out, progress: asked.append((out, progress)))

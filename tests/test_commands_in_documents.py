@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import greedy_ensembles as ge
 from greedy_ensembles.cli.commands import app
 from greedy_ensembles.data import download, noise
-from greedy_ensembles.experiments import two_moons
-from greedy_ensembles.experiments.reproduction import sets
+from greedy_ensembles.paper import images as sets
+from greedy_ensembles.paper import two_moons
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -114,9 +114,9 @@ def test_the_page_on_evaluation_names_the_presets():
 
 
 def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
-    from greedy_ensembles.experiments.reproduction.cost import Device, price, spelled, total
-    from greedy_ensembles.experiments.reproduction.study import Protocol, jobs
-    from greedy_ensembles.experiments.studies import STUDIES
+    from greedy_ensembles.paper.cost import Device, price, spelled, total
+    from greedy_ensembles.paper.studies import STUDIES
+    from greedy_ensembles.paper.study import Protocol, jobs
 
     rows = (row.strip("| ").split(" | ") for row in (ROOT / "docs/reproduce.md").read_text().splitlines())
     found = {cells[0].strip("`"): cells[2:] for cells in rows if len(cells) == 5 and cells[0].startswith("`")}

@@ -38,7 +38,7 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a page about runs: what was trained, curves, tables, pictures. It is one file, and needs no network."""
-    from greedy_ensembles.experiments.two_moons import known_points
+    from greedy_ensembles.paper.two_moons import known_points
     from greedy_ensembles.report.page import Findings, build_page, dataset_of, write_page
     from greedy_ensembles.training import load_run
     from greedy_ensembles.training.problem import as_device

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import torch
 
     from greedy_ensembles.data.image_set import Bytes
-    from greedy_ensembles.experiments.reproduction.records import Shelf
-    from greedy_ensembles.experiments.reproduction.study import Job, Protocol, Study
+    from greedy_ensembles.paper.records import Shelf
+    from greedy_ensembles.paper.study import Job, Protocol, Study
 
 BUDGETS = ("paper", "quick")
 _CORRUPTIONS = "; `pip install 'greedy-ensembles[corruptions]'` lets it make corruptions like those of CIFAR-10-C"
@@ -74,12 +74,12 @@ def reproduce(
 ) -> None:
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
     from greedy_ensembles.checks import check_choice
-    from greedy_ensembles.experiments.reproduction.cost import device_found
-    from greedy_ensembles.experiments.reproduction.narrow import narrow, only, quick
-    from greedy_ensembles.experiments.reproduction.overview import show_jobs, show_studies
-    from greedy_ensembles.experiments.reproduction.records import Shelf
-    from greedy_ensembles.experiments.reproduction.study import jobs
-    from greedy_ensembles.experiments.studies import STUDIES
+    from greedy_ensembles.paper.cost import device_found
+    from greedy_ensembles.paper.filter import filter_study, only, quick
+    from greedy_ensembles.paper.overview import show_jobs, show_studies
+    from greedy_ensembles.paper.records import Shelf
+    from greedy_ensembles.paper.studies import STUDIES
+    from greedy_ensembles.paper.study import jobs
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--budget", budget, BUDGETS)
@@ -104,7 +104,7 @@ def reproduce(
     another = size is not None and size not in {case.size for case in asked.cases}
     if tiny and (another or epochs is not None):
         raise ValueError("--budget quick trains 2 members for 1 epoch in any study; leave --size and --epochs out")
-    asked = narrow(
+    asked = filter_study(
         asked,
         models=model or [],
         size=size,
@@ -135,8 +135,8 @@ def _protocol(
     tiny: bool,
 ) -> "Protocol":
     from greedy_ensembles.checks import check_choice, check_count
-    from greedy_ensembles.experiments.reproduction.study import Protocol
     from greedy_ensembles.method import Statistics
+    from greedy_ensembles.paper.study import Protocol
     from greedy_ensembles.training.recipe import SCHEDULES, Precision
 
     schedule = schedule or ("concurrent" if fast else "sequential")
@@ -177,11 +177,11 @@ def _work(
     progress: bool,
 ) -> None:
     from greedy_ensembles.data import data_root
-    from greedy_ensembles.experiments.processes import one_thread
-    from greedy_ensembles.experiments.reproduction.job import Workshop
-    from greedy_ensembles.experiments.reproduction.records import is_complete
-    from greedy_ensembles.experiments.reproduction.sets import CORRUPTED, Sets, missing
-    from greedy_ensembles.experiments.reproduction.work import work
+    from greedy_ensembles.paper.images import CORRUPTED, Sets, missing
+    from greedy_ensembles.paper.processes import one_thread
+    from greedy_ensembles.paper.records import is_complete
+    from greedy_ensembles.paper.runner import Workshop
+    from greedy_ensembles.paper.work import work
 
     workshop = Workshop(out, Sets(protocol, root), device, progress, pack, page)
     jobs = [job for job in jobs if not is_complete(workshop.shelf.read(job), study)]
@@ -211,8 +211,8 @@ def _say_what_is_not_judged(study: "Study", to_do: list["Job"], shelf: "Shelf", 
     """Say before training, which may take days, which OOD sets it cannot be judged on, and which tables leave out."""
     from greedy_ensembles.benchmark.presets import PRESETS, is_there
     from greedy_ensembles.data import data_root
-    from greedy_ensembles.experiments.reproduction.records import is_complete
-    from greedy_ensembles.experiments.reproduction.study import jobs
+    from greedy_ensembles.paper.records import is_complete
+    from greedy_ensembles.paper.study import jobs
 
     for dataset in dict.fromkeys(job.case.dataset for job in to_do):
         there = [name for name in PRESETS[dataset] if is_there(name, root)]
@@ -233,10 +233,10 @@ def _say(line: str) -> None:
 def _write(
     study: "Study", out: Path, folder: Path, protocol: "Protocol", device: "torch.device", root: Path | None
 ) -> None:
-    from greedy_ensembles.experiments.reproduction.cost import device_found
-    from greedy_ensembles.experiments.reproduction.gather import gather
-    from greedy_ensembles.experiments.reproduction.page import Circumstances, plural, write_page
-    from greedy_ensembles.experiments.reproduction.records import Shelf
+    from greedy_ensembles.paper.cost import device_found
+    from greedy_ensembles.paper.gather import gather
+    from greedy_ensembles.paper.records import Shelf
+    from greedy_ensembles.paper.study_page import Circumstances, plural, write_page
 
     shelf = Shelf(out, folder)
     sections = gather(study, protocol, shelf)
@@ -254,7 +254,7 @@ def _write(
 
 def _examples(study: "Study", protocol: "Protocol", root: Path | None) -> dict[str, dict[str, "Bytes"]]:
     """Return the OOD images for pictures of examples, of those in-domain sets whose data are there."""
-    from greedy_ensembles.experiments.reproduction.sets import Sets, missing
+    from greedy_ensembles.paper.images import Sets, missing
 
     if not study.pictures:
         return {}

@@ -20,7 +20,7 @@ def two_moons(
     quiet: Quiet = False,
 ) -> None:
     """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
-    from greedy_ensembles.experiments import two_moons as study  # brings matplotlib, which --help can do without
+    from greedy_ensembles.paper import two_moons as study  # brings matplotlib, which --help can do without
 
     check_folder(out)
     results = study.run(out, seed, progress=not quiet)
@@ -41,7 +41,7 @@ def illustrate(
     seed: Annotated[int, typer.Option(help="The first of the 20 seeds.")] = 0,
 ) -> None:
     """Approximate a density on the line in three ways, and draw the paper's Figure 1."""
-    from greedy_ensembles.experiments import illustrate as study
+    from greedy_ensembles.paper import illustrate as study
 
     check_folder(out)
     results = study.run(out, seed)
@@ -65,7 +65,7 @@ def guarantee_study(
     quiet: Quiet = False,
 ) -> None:
     """Measure how close greedy comes to the optimum on problems small enough to solve, for every f-divergence."""
-    from greedy_ensembles.experiments import guarantee as study
+    from greedy_ensembles.paper import guarantee as study
 
     check_folder(out)
     results = study.run(out, instances, seed, progress=not quiet)

@@ -51,7 +51,7 @@ def train(
     """Train an ensemble on a data set."""
     from greedy_ensembles.benchmark.runs import PUBLISHED
     from greedy_ensembles.data import load
-    from greedy_ensembles.experiments.weightings import named_weighting
+    from greedy_ensembles.paper.weightings import named_weighting
     from greedy_ensembles.training import fit
 
     check_folder(out)

@@ -1,0 +1,136 @@
+"""How long a run would take: from runs of the same kind that have a record, or else from a small table.
+
+The table holds milliseconds of a member's step on 128 examples (the p* pass of the greedy method, on as many samples,
+costs the same again). They are there to plan by. A record of the same network, method and protocol on the same kind of
+device replaces them.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from greedy_ensembles import machine
+from greedy_ensembles.data import SETS
+from greedy_ensembles.paper.images import TRAIN
+from greedy_ensembles.paper.records import Record
+from greedy_ensembles.paper.runner import VALIDATION, recipe_of
+from greedy_ensembles.paper.study import Job
+
+#: By kind of device and network: a step in single precision, in half precision, and in half precision in the
+#: concurrent schedule. The GPU is an H200, the processor one core; PreResNet164 has 27 blocks a stage.
+MILLISECONDS: dict[str, dict[str, tuple[float, float, float]]] = {
+    "cuda": {
+        "PreResNet8": (0.6, 0.4, 0.2),
+        "PreResNet20": (1.5, 1.1, 0.66),
+        "VGG16BN": (3.0, 1.5, 0.95),
+        "PreResNet164": (20.0, 13.3, 8.5),
+        "WideResNet28x10": (32.0, 11.1, 10.3),
+    },
+    "cpu": {
+        "PreResNet8": (300.0,) * 3,
+        "PreResNet20": (1_000.0,) * 3,
+        "VGG16BN": (5_000.0,) * 3,
+        "PreResNet164": (20_000.0,) * 3,
+        "WideResNet28x10": (80_000.0,) * 3,
+    },
+}
+_STEP = 128
+
+
+@dataclass(frozen=True)
+class Price:
+    """Seconds, and whether they come from runs that were timed or from the table."""
+
+    seconds: float
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of device, cuda or cpu, and its name."""
+
+    kind: str
+    name: str
+
+    @property
+    def basis(self) -> str:
+        """What an estimate by the table is worth, in words."""
+        if self.kind == "cpu":
+            return f"on one core of {self.name}, roughly"
+        return f"on {self.name}, roughly" if "H200" in self.name else f"on {self.name}, as if it were an H200"
+
+
+def device_found(device: torch.device) -> Device:
+    """Return what a device of this machine is."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else machine.processor()
+    return Device(device.type, name)
+
+
+def device_of(record: Record) -> Device:
+    """Return what a run was trained on, out of a text such as "cuda:0 (NVIDIA H200), 16 threads".
+
+    >>> device_of(Record("run", "done", machine={"device": "cpu (Some(R) processor, 2 cores), 1 threads"}))
+    Device(kind='cpu', name='Some(R) processor, 2 cores')
+    """
+    kind, _, rest = str(record.machine.get("device") or "").partition(" (")
+    return Device(kind.partition(":")[0], rest.rpartition(")")[0])
+
+
+def price(job: Job, device: Device, records: Iterable[tuple[Job, Record]] = ()) -> Price:
+    """Return what a run would take on a device; records say how long others took, and on how many images."""
+    records = list(records)
+    members = job.case.size * recipe_of(job.case, job.protocol).epochs
+    timed = [record.epoch_seconds for other, record in records if _alike(job, other) and device_of(record) == device]
+    if timed:
+        return Price(members * sum(timed) / len(timed), True)
+    counts = (record.information["data"]["images"] for other, record in records if _same_data(job, other, record))
+    return Price(members * _epoch(job, device, next(counts, SETS[job.case.dataset].counts["train"])), False)
+
+
+def total(prices: Mapping[Job, Price]) -> float:
+    """Return the seconds of all jobs; those that share a run, of which one is the largest, are paid for once."""
+    runs: dict[str, float] = {}
+    for job, found in prices.items():
+        runs[job.run] = max(runs.get(job.run, 0.0), found.seconds)
+    return sum(runs.values())
+
+
+def _epoch(job: Job, device: Device, images: int) -> float:
+    """Return the seconds of a member's epoch by the table, of so many images a part is held out of."""
+    recipe, protocol = recipe_of(job.case, job.protocol), job.protocol
+    examples = TRAIN if protocol.quick else (1 - VALIDATION) * images
+    steps = math.ceil(examples / recipe.batch_size)
+    half = protocol.precision == "bf16"
+    way = 0 if not half else 2 if protocol.schedule == "concurrent" else 1
+    step = MILLISECONDS[device.kind][job.case.model][way] / 1000
+    rows = float(recipe.batch_size)
+    if job.case.strength is not None:  # the first member has no diversity term
+        share = (job.case.size - 1) / job.case.size
+        rows += share * (recipe.weighting_batch_size or recipe.batch_size)
+    return steps * step * rows / _STEP
+
+
+def _alike(job: Job, other: Job) -> bool:
+    def kind(one: Job) -> tuple[object, ...]:
+        return one.case.dataset, one.case.model, one.case.method, one.protocol
+
+    return kind(job) == kind(other)
+
+
+def _same_data(job: Job, other: Job, record: Record) -> bool:
+    return other.case.dataset == job.case.dataset and bool(record.information)
+
+
+def spelled(seconds: float) -> str:
+    """Return a duration as one reads it.
+
+    >>> [spelled(value) for value in (4.2, 90, 6000, 100_000, 1_000_000)]
+    ['4 s', '1.5 min', '1.7 h', '28 h', '12 days']
+    """
+    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (math.inf, 86400, "days")):
+        if seconds < limit:
+            value = seconds / unit
+            return f"{value:.1f} {name}" if unit > 1 and value < 10 else f"{value:,.0f} {name}"
+    raise ValueError(f"seconds must be a number, got {seconds}")

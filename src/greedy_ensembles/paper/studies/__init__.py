@@ -1,0 +1,35 @@
+"""The studies of the paper, and one that it lacks: a thin file each, which says what is trained for which table."""
+
+from greedy_ensembles.paper.studies import (
+    capacity,
+    cifar10,
+    cifar100,
+    ensemble_size,
+    mnist,
+    outlier_exposure,
+    overhead,
+    qualitative,
+    robustness,
+    svhn,
+    two_moons,
+    weighting,
+)
+from greedy_ensembles.paper.study import Study
+
+STUDIES: dict[str, Study] = {
+    module.STUDY.name: module.STUDY
+    for module in (
+        two_moons,
+        mnist,
+        cifar10,
+        cifar100,
+        svhn,
+        capacity,
+        ensemble_size,
+        outlier_exposure,
+        overhead,
+        robustness,
+        qualitative,
+        weighting,
+    )
+}

@@ -1,0 +1,189 @@
+"""What a study is: data. Which ensembles are trained, in which sections their figures stand, and what is expected.
+
+A study names the cases, a `Protocol` says how they are trained, and `jobs` gives one run for each case and seed, with a
+name that a person can read. Two studies that want the same run have the same name for it, and share it.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+#: What tables call the method without a diversity term.
+DEEP = "Deep Ensembles"
+#: Seeds of repetitions are so far apart, whatever M: member k takes seed + k - 1, and repetitions that shared members
+#: would hide their spread.
+SPACING = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration, trained once for each seed."""
+
+    dataset: str
+    model: str
+    size: int
+    strength: float | None = None  #: lambda_M; None: Deep Ensembles
+    weighting: str = "wrap"  #: p*, by its name (`images.named_weighting`); Deep Ensembles have none
+    epochs: int | None = None  #: None: the paper's
+
+    @property
+    def method(self) -> str:
+        """The method, as `ge.fit` calls it."""
+        return "deep" if self.strength is None else "greedy"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a section is to reach: at least `least`, or at least `gain` above Deep Ensembles."""
+
+    metric: str  #: accuracy, or auc
+    sets: tuple[str, ...] = ()  #: OOD sets, each of which must reach it; none: all in the mean
+    least: float | None = None
+    gain: float | None = None
+
+    @property
+    def is_of_all_sets(self) -> bool:
+        """Whether it is asked of the mean over all OOD sets."""
+        return self.metric == "auc" and not self.sets
+
+
+@dataclass(frozen=True)
+class Section:
+    """Cases that stand in one table: all of one data set, with Deep Ensembles among them."""
+
+    title: str
+    cases: tuple[Case, ...]
+    targets: tuple[Target, ...] = ()
+    curve: bool = False  #: whether figures are drawn against lambda_M, too
+
+    def label(self, case: Case) -> str:
+        """Return what tables of this section call a case."""
+        if case.strength is None:
+            return DEEP
+        several = len({one.weighting for one in self.cases if one.strength is not None}) > 1
+        p_star = f", p* = {case.weighting}" if several or case.weighting != "wrap" else ""
+        return f"greedy, lambda_M = {case.strength:g}{p_star}"
+
+    @property
+    def stem(self) -> str:
+        """How the files of the section begin."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.title.lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study of the paper, or one that it lacks."""
+
+    name: str
+    title: str
+    paper: str  #: where the paper has it, in a few words
+    sections: tuple[Section, ...]
+    seeds: int = 5
+    grid: tuple[float, ...] = ()  #: the values of lambda_M that the paper tried
+    evaluated: bool = True  #: on OOD sets
+    pictures: bool = False  #: curves, histograms and examples for every set, beside the radar plot
+    corruptions: bool = False  #: accuracy and NLL on CIFAR-10-C as well
+    remarks: tuple[str, ...] = ()  #: what the reader of its page must know
+    special: Callable[[Path, bool], None] | None = None  #: what to run instead, for studies without image sets
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """All cases, each once."""
+        return tuple(dict.fromkeys(case for section in self.sections for case in section.cases))
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The in-domain sets."""
+        return tuple(dict.fromkeys(case.dataset for case in self.cases))
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is about what training and prediction cost."""
+        return not (self.evaluated or self.corruptions)
+
+    def with_cases(self, change: Callable[[Case], Iterable[Case]]) -> "Study":
+        """Return the study with each case replaced by those that `change` makes of it; empty sections are left out."""
+        sections = []
+        for section in self.sections:
+            cases = tuple(dict.fromkeys(new for case in section.cases for new in change(case)))
+            if cases:
+                sections.append(dataclasses.replace(section, cases=cases))
+        return dataclasses.replace(self, sections=tuple(sections))
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How cases are trained and evaluated, whatever the study; the defaults are the paper's."""
+
+    schedule: str = "sequential"
+    precision: str = "float32"
+    weighting_batch: int | None = None  #: samples of p* a step; None: as many as there are examples in it
+    statistics: str = "running"  #: what BatchNorm normalises samples of p* by
+    ood_images: int | None = None  #: the first so many of each OOD set alone
+    quick: bool = False  #: few images, small batches, and stand-ins for sets that are missing
+
+    @property
+    def description(self) -> str:
+        """The protocol in words, as pages say it."""
+        batch = "as large as the training batch" if self.weighting_batch is None else f"of {self.weighting_batch}"
+        by = "running statistics" if self.statistics == "running" else "the statistics of the step's examples"
+        text = f"{self.schedule} schedule, {self.precision}, p* batches {batch}, normalised by {by}"
+        if self == Protocol(ood_images=self.ood_images):
+            text += " (as in the paper)"
+        return text + (f"; at most {self.ood_images:,} images of each OOD set" if self.ood_images else "")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a case, with a seed, under a protocol."""
+
+    case: Case
+    seed: int
+    protocol: Protocol
+
+    @property
+    def name(self) -> str:
+        """What its record is called: the run with its M, and how many OOD images it was judged on, if not all."""
+        limit = self.protocol.ood_images
+        name = self._named(f"M{self.case.size}")
+        return name if limit is None else f"{name}-first{limit}"
+
+    @property
+    def run(self) -> str:
+        """What its folder is called: without M for Deep Ensembles, which small ones are the first members of."""
+        return self._named() if self.case.strength is None else self._named(f"M{self.case.size}")
+
+    def _named(self, *size: str) -> str:
+        """Return what was asked for, where it is not the paper's own, and the seed."""
+        case, protocol = self.case, self.protocol
+        parts = [case.dataset, case.model, *size, case.method]
+        if case.strength is not None:
+            parts.append(f"{case.strength:g}")
+            parts += [case.weighting.replace("/", "-")] * (case.weighting != "wrap")
+            parts += [f"batch{protocol.weighting_batch}"] * (protocol.weighting_batch is not None)
+            parts += [f"{protocol.statistics}-statistics"] * (protocol.statistics != "running")
+        parts += [f"{case.epochs}epochs"] * (case.epochs is not None)
+        parts += [protocol.schedule] * (protocol.schedule != "sequential")
+        parts += [protocol.precision] * (protocol.precision != "float32")
+        return "-".join([*parts, f"seed{self.seed}"])
+
+
+def jobs(study: Study, protocol: Protocol) -> list[Job]:
+    """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly."""
+    return list(_jobs(study, protocol))
+
+
+def members_to_train(case: Case, study: Study) -> int:
+    """Return how many members a run has: M, or the largest M of the study for Deep Ensembles, whose members have
+    nothing to do with M, so that those of smaller M are the first of the same."""
+    if case.strength is not None:
+        return case.size
+    return max(other.size for other in study.cases if dataclasses.replace(other, size=case.size) == case)
+
+
+def _jobs(study: Study, protocol: Protocol) -> Iterator[Job]:
+    for repetition in range(study.seeds):
+        for case in study.cases:
+            yield Job(case, repetition * max(SPACING, case.size), protocol)

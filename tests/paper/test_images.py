@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from greedy_ensembles.data import make_noise
+from greedy_ensembles.method.weighting import FromData
+from greedy_ensembles.paper.images import Sets, cut, missing, needs, stand_in
+from greedy_ensembles.paper.studies import STUDIES
+from greedy_ensembles.paper.study import Case, Protocol
+
+QUICK = Protocol(quick=True)
+
+
+@pytest.fixture
+def root(tmp_path, write_mnist):
+    write_mnist(tmp_path / "data" / "mnist", "train", 60, 0)
+    write_mnist(tmp_path / "data" / "mnist", "t10k", 30, 1)
+    return tmp_path / "data"
+
+
+def test_stand_ins_say_what_they_are(few_images, tmp_path):
+    sets = Sets(QUICK, tmp_path)
+    for images, count in ((sets.train("mnist"), 40), (sets.bench("cifar10").in_domain, 20)):
+        assert len(images) == count
+        assert "(stand-in)" in images.name
+        assert "is not there" in images.note
+    assert sets.train("cifar10").images.shape[1:] == (3, 32, 32)
+    assert not np.array_equal(stand_in("mnist", "train", 20).images, stand_in("mnist", "test", 20).images)
+
+
+def test_nothing_stands_in_outside_of_quick(tmp_path):
+    with pytest.raises(FileNotFoundError, match="mnist"):
+        Sets(Protocol(), tmp_path).train("mnist")
+
+
+def test_real_files_are_taken_where_they_are_there(few_images, root):
+    quick, whole = Sets(QUICK, root), Sets(Protocol(), root)
+    assert quick.train("mnist").name == "mnist"
+    assert "the first 40 images of 60" in quick.train("mnist").note
+    assert len(whole.train("mnist")) == 60
+    assert whole.train("mnist") is whole.train("mnist")  # read once
+
+
+def test_ood_images_are_cut_to_the_first_and_it_is_noted(root):
+    bench = Sets(Protocol(ood_images=7), root).bench("mnist")
+    assert set(bench.ood) == {"bernoulli", "gaussian", "uniform"}
+    assert bench.missing == ("dtd", "fashion_mnist", "omniglot")
+    assert len(bench.in_domain) == 30  # in-domain images are never cut
+    for name, images in bench.ood.items():
+        assert np.array_equal(images.images, make_noise(name, 20, size=28, channels=1).images[:7])
+        assert "the first 7 images of 25,000" in images.note
+
+
+def test_cutting_keeps_labels_with_their_images():
+    images = stand_in("mnist", "test", 20)
+    part = cut(images, 5)
+    assert np.array_equal(part.labels, images.labels[:5])
+    assert cut(images, 20) is images
+
+
+def test_images_as_p_star_have_the_shape_of_the_data(few_images, tmp_path):
+    weighting = Sets(QUICK, tmp_path).weighting(Case("mnist", "PreResNet8", 2, 1.0, "cifar10"))
+    assert isinstance(weighting, FromData)
+    assert tuple(weighting.x.shape) == (40, 1, 28, 28)
+    assert Sets(QUICK, tmp_path).weighting(Case("mnist", "PreResNet8", 2)) is None
+
+
+def test_needs_follow_from_the_case(root):
+    study = STUDIES["weighting"]
+    plain, exposed = Case("mnist", "PreResNet8", 5, 0.1), Case("mnist", "PreResNet8", 5, 0.1, "cifar10")
+    assert needs(plain, study) == [("mnist", "train"), ("mnist", "test")]
+    assert missing(plain, study, root) == []
+    assert missing(exposed, study, root) == ["cifar10"]
+    assert missing(plain, STUDIES["robustness"], root) == ["cifar10c"]

@@ -1,0 +1,76 @@
+"""The studies against the paper's tables, which are the independent word on what was trained."""
+
+import csv
+from importlib import resources
+
+import pytest
+
+from greedy_ensembles.benchmark import PRESETS
+from greedy_ensembles.paper.runner import recipe_of
+from greedy_ensembles.paper.studies import STUDIES
+from greedy_ensembles.paper.study import Protocol
+
+NAMES = {"C10": "cifar10", "C100": "cifar100", "SVHN": "svhn"}
+
+
+def rows(name):
+    text = (resources.files("greedy_ensembles.benchmark") / "reference" / f"{name}.csv").read_text()
+    return list(csv.DictReader(text.splitlines()))
+
+
+def cases(study):
+    return {(case.model, case.dataset, case.size, case.strength) for case in STUDIES[study].cases}
+
+
+def test_the_main_studies_have_all_settings_of_the_table():
+    for study in ("cifar10", "cifar100", "svhn"):
+        table = {
+            (row["architecture"], NAMES[row["dataset"]], 11, float(row["lambda_m"]) if row["lambda_m"] else None)
+            for row in rows("in_domain")
+            if NAMES[row["dataset"]] == study
+        }
+        assert cases(study) == table
+        assert STUDIES[study].seeds == 5
+
+
+def test_mnist_has_all_sizes_and_the_curve():
+    sizes = {int(row["size"]) for row in rows("in_domain_mnist")}
+    assert {case.size for case in STUDIES["mnist"].cases} == sizes
+    assert {(case.size, case.strength) for case in STUDIES["mnist"].cases} >= {(size, 0.1) for size in sizes}
+    assert STUDIES["mnist"].seeds == 3
+    (curve,) = [section for section in STUDIES["mnist"].sections if section.curve]
+    assert {case.strength for case in curve.cases} == {None, 0.0001, 0.001, 0.01, 0.1, 1.0, 7.0}
+
+
+def test_small_ensembles_have_the_sizes_of_the_table():
+    table = {(int(row["size"]), NAMES[row["dataset"]]) for row in rows("small_ensembles")}
+    assert {(case.size, case.dataset) for case in STUDIES["ensemble-size"].cases} == table
+
+
+def test_overhead_has_the_networks_of_the_table():
+    assert {case.model for case in STUDIES["overhead"].cases} == {row["architecture"] for row in rows("overhead")}
+
+
+@pytest.mark.parametrize("study", [study for study in STUDIES.values() if study.sections], ids=lambda study: study.name)
+def test_sections_have_deep_ensembles_on_equal_terms_and_files_of_their_own(study):
+    for section in study.sections:
+        deep = [case for case in section.cases if case.strength is None]
+        assert len(deep) == 1
+        for case in section.cases:
+            assert (case.dataset, case.model, case.size, case.epochs) == (
+                deep[0].dataset,
+                deep[0].model,
+                deep[0].size,
+                deep[0].epochs,
+            )
+            recipe_of(case, Protocol())  # exists
+        labels = [section.label(case) for case in section.cases]
+        assert len(set(labels)) == len(labels)
+        assert section.cases[0].dataset in PRESETS
+    stems = [section.stem for section in study.sections]
+    assert len(set(stems)) == len(stems)
+
+
+def test_studies_that_share_runs_do_so():
+    assert cases("qualitative") <= cases("cifar10") | cases("cifar100")
+    assert cases("robustness") <= cases("cifar10")
