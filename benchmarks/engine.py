@@ -5,7 +5,8 @@ every target is a ratio within this run. Without a GPU, it is `cpu.py`, the rati
 
     python benchmarks/engine.py [--out FOLDER] [--parts "predicting with VGG16BN" VGG16BN ...]
 
-Each part is measured by itself; those of FOLDER that are not asked for are kept.
+Each part is measured by itself; those of FOLDER that are not asked for are kept. With `--ablate`, it is `ablation.py`,
+what each piece of the engine is worth.
 """
 
 import argparse
@@ -279,17 +280,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--parts", nargs="+", choices=[*PREDICTING, *MODELS])
+    parser.add_argument("--ablate", action="store_true", help="measure everything, and everything less one piece")
+    parser.add_argument("--seconds", type=float, default=540, help="after which --ablate starts no measurement")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
-        if arguments.parts:
-            parser.error("--parts need a GPU, and there is none here")
+        if arguments.parts or arguments.ablate:
+            parser.error("--parts and --ablate need a GPU, and there is none here")
         import cpu
 
         with contextlib.suppress(KeyboardInterrupt):
             cpu.run(arguments.out)
         return
     with contextlib.suppress(KeyboardInterrupt):
-        on_gpu(arguments.parts or [*PREDICTING, *MODELS], arguments.out)
+        if arguments.ablate:
+            import ablation
+
+            ablation.run(arguments.parts or list(ablation.PARTS), arguments.out, arguments.seconds)
+        else:
+            on_gpu(arguments.parts or [*PREDICTING, *MODELS], arguments.out)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ import torch
 from benchmarks import pytorchs, repeats
 
 from greedy_ensembles import models
+from greedy_ensembles.method import batchnorm, split_batchnorm
+from greedy_ensembles.models import convolution, norm, pool
+from greedy_ensembles.training import captured, working_copies
 from greedy_ensembles.training.eager import EagerEngine
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -60,6 +63,161 @@ def test_predicting_is_measured_against_a_loop_over_members(engine):
     found = engine.inference("PreResNet8", "cpu", 10, 4)
     assert found["ratio"] == pytest.approx(0.5 / 1.5)
     assert found["largest difference"] < 1e-5
+
+
+@pytest.fixture
+def ablation(engine, monkeypatch):
+    """What each piece is worth, smaller."""
+    script = importlib.import_module("ablation")
+    changes = {"STEPS": 1, "STEPS_TOGETHER": 1, "STEPS_EAGER": 1, "IMAGES": 6, "IMAGES_AT_ONCE": 4}
+    changes |= {"named": engine.named, "CapturedEngine": EagerEngine}
+    for name, value in changes.items():
+        monkeypatch.setattr(script, name, value)
+    script.posed.cache_clear()
+    yield script
+    script.posed.cache_clear()
+
+
+def test_every_piece_is_left_out_once_and_what_is_there_is_not_measured_again(ablation, tmp_path, capsys, monkeypatch):
+    parts = ["VGG16BN", "predicting with VGG16BN"]
+    ablation.run(parts, tmp_path, 0.0)  # no time at all
+    assert not (tmp_path / "ablation.json").exists()
+    train, tried = ablation.training, []
+
+    def training(variant, *rest):
+        tried.append(variant.name)
+        if tried.count("less lanes") == 1 and variant.name == "less lanes":
+            raise RuntimeError("no lanes\nin here")
+        return train(variant, *rest)
+
+    few = ("everything", "plain, compiled", "less norm kernels", "less lanes")
+    monkeypatch.setattr(ablation, "VARIANTS", [variant for variant in ablation.VARIANTS if variant.name in few])
+    monkeypatch.setattr(ablation, "training", training)
+    ablation.run(parts, tmp_path, 600.0)
+    content = json.loads((tmp_path / "ablation.json").read_text())
+    rows = content["measured"]["VGG16BN"]
+    assert list(rows) == list(few)
+    assert {entry["members"] for entry in rows["everything"].values()} == {1, 3}
+    assert rows["less lanes"]["concurrent, p* 128"]["error"] == "RuntimeError: no lanes"
+    assert "milliseconds" in rows["less lanes"]["concurrent, p* 32"]
+    assert len(content["measured"]["predicting with VGG16BN"]) == 7
+    page = (tmp_path / "ablation.md").read_text()
+    assert "| everything | 500.00 (1.00) |" in page
+    assert "failed" in page
+    capsys.readouterr()
+    ablation.run(parts, tmp_path, 600.0)
+    assert len(capsys.readouterr().out.splitlines()) == 1  # what had failed
+    assert "failed" not in (tmp_path / "ablation.md").read_text()
+
+
+def test_what_decides_most_is_measured_first(ablation):
+    planned = [(part, row, column) for _, part, row, column, _ in ablation.plan(list(ablation.PARTS))]
+    assert len(planned) == len(set(planned))
+    first = ["everything", "plain", "plain, compiled", "less norm kernels", "less convolution kernels"]
+    of_vgg = [(row, column) for part, row, column in planned if part == "VGG16BN"]
+    assert list(dict.fromkeys(row for row, _ in of_vgg))[:5] == first
+    assert {row for row, _ in of_vgg} == {v.name for v in ablation.VARIANTS if "VGG16BN" in v.models}
+    assert not any("pooling" in row for part, row, _ in planned if "VGG16BN" not in part)
+
+
+def test_a_piece_is_worth_keeping_by_what_a_step_takes_without_it(ablation):
+    def row(milliseconds):
+        return {"sequential, p* 128": {"milliseconds": milliseconds, "ready_seconds": 1.0, "members": 1, "run": 0}}
+
+    def network(without_norms, plain, compiled):
+        rows = {"everything": 2.0, "less norm kernels": without_norms, "plain": plain, "plain, compiled": compiled}
+        return {name: row(milliseconds) for name, milliseconds in rows.items()}
+
+    run = {"command": "c", "date": "d", "machine": "m", "torch": "t", "commit": None}
+    measured = {
+        "VGG16BN": network(2.2, 3.0, 2.0),
+        "PreResNet164": network(2.4, 4.0, 2.5),
+        "WideResNet28x10": network(2.0, 2.1, 2.1),
+    }
+    page = importlib.import_module("ablation_page").page({"batch": 8, "size": 3, "runs": [run], "measured": measured})
+    assert "| norm kernels | 1.10 | 1.20 | 1.00 | keep |" in page
+    assert "| compiling (plain over plain, compiled) | 1.50 | 1.60 | 1.00 | keep |" in page
+    assert "| all our layers (the fastest plain over everything) | 1.00 | 1.25 | 1.05 | delete (1 of 3) |" in page
+    assert "| less norm kernels | 2.40 (1.20) |" in page
+
+
+def test_a_measurement_that_takes_too_long_is_given_up(ablation, monkeypatch):
+    monkeypatch.setattr(ablation, "LIMIT", 0.05)
+
+    def endless():
+        while True:
+            try:
+                sum(range(1000))
+            except Exception:  # as the engine does where compiling fails
+                continue
+
+    assert ablation.attempt(endless) == {"error": "OutOfTime: not done after 0 s"}
+
+
+def test_pieces_are_left_out_inside_a_block_alone(ablation, monkeypatch):
+    pieces = importlib.import_module("pieces")
+    called = []
+    kernels = norm.norm_relu
+    monkeypatch.setattr(norm, "can_fuse", lambda *_: True)
+    monkeypatch.setattr(norm, "norm_relu", lambda *rest: (called.append("norm"), kernels(*rest))[1])
+    ours = convolution.convolve
+    monkeypatch.setattr(convolution, "can_convolve", lambda *_: True)
+    monkeypatch.setattr(convolution, "convolve", lambda *rest: (called.append("convolution"), ours(*rest))[1])
+    torch.manual_seed(0)
+    x = torch.rand(4, 3, 8, 8)
+    block = convolution.ConvNormReLU(3, 4)
+    first = convolution.Convolution(3, 4, 3)
+    networks = (lambda: first(x), lambda: block.norm(block.conv(x)), lambda: block(x))
+    names = [(target, name, getattr(target, name)) for way in pieces.VARIANTS for target, name, _ in way.changes]
+    assert len(names) > 10
+    with_all = [network() for network in networks]
+    assert set(called) == {"norm", "convolution"}
+    for changes, left in ((pieces.NORMS, {"convolution"}), (pieces.CONVOLUTIONS, {"norm"})):
+        called.clear()
+        with pieces.replaced(changes):
+            without = [network() for network in networks]
+        assert set(called) == left
+        torch.testing.assert_close(without, with_all, rtol=1e-4, atol=1e-5)
+    for way in (*pieces.VARIANTS, *pieces.PREDICTIONS):
+        with pieces.replaced(way.changes):
+            assert all(getattr(target, name) is value for target, name, value in way.changes)
+    assert all(getattr(target, name) is value for target, name, value in names)
+    changed = {(target, name) for target, name, _ in names}
+    assert changed >= {
+        (pool, "can_launch"),
+        (working_copies, "can_update"),
+        (captured, "WorkingCopies"),
+        (captured, "Lanes"),
+        (batchnorm, "_split_kind"),
+    }
+
+
+def test_normalising_once_is_what_split_batchnorm_does(ablation):
+    pieces = importlib.import_module("pieces")
+    torch.manual_seed(0)
+    x = torch.rand(6, 3, 4, 4)
+    found = []
+    for changes in ((), pieces.ONCE):
+        layer = torch.nn.BatchNorm2d(3)
+        torch.nn.init.uniform_(layer.weight, 0.5, 1.5, generator=torch.Generator().manual_seed(1))
+        given = x.clone().requires_grad_()
+        with pieces.replaced(changes), split_batchnorm(layer, 4, "batch"):
+            y = layer(given)
+        y.square().mul(torch.arange(y.numel()).view_as(y)).sum().backward()
+        found.append([y, given.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_members_without_working_copies_or_lanes_take_the_same_steps(ablation):
+    pieces = importlib.import_module("pieces")
+    with pieces.replaced(pieces.COPIES):
+        assert captured.WorkingCopies("model", "optimizer") is None
+        assert captured.GroupStep is not pieces.GroupStep
+    taken = []
+    step = type("Step", (), {"run": lambda self: taken.append(self)})()
+    with pieces.replaced(pieces.LANES):
+        captured.Lanes(3, torch.device("cpu"), True).run(step)
+    assert taken == [step]
 
 
 @pytest.mark.parametrize("name", ["PreResNet20", "PreResNet164", "VGG16BN", "WideResNet28x10"])
