@@ -61,3 +61,13 @@ def write_mnist():
         (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, count) + labels.tobytes())
 
     return write
+
+
+@pytest.fixture(scope="session")
+def invoke():
+    """Run a command of the command line within this process."""
+    from typer.testing import CliRunner
+
+    from greedy_ensembles.cli import application
+
+    return lambda *arguments: CliRunner().invoke(application(), [str(argument) for argument in arguments])

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli.commands import app
+from greedy_ensembles.cli import application
 
 MODEL = """
 from torch import nn
@@ -32,7 +32,7 @@ def make():
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(application(), [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
-from greedy_ensembles.cli.commands import app
 from greedy_ensembles.training import Run
 
 MODEL = """
@@ -21,12 +19,8 @@ def make_mine():
 """
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 @pytest.fixture(scope="module")
-def built(tmp_path_factory, write_mnist):
+def built(invoke, tmp_path_factory, write_mnist):
     """A folder with data, a module with a model, pictures, and runs of that model and of one of ours."""
     home = tmp_path_factory.mktemp("home")
     write_mnist(home / "data" / "mnist", "train", 150, 0)
@@ -59,7 +53,7 @@ def rows(text):
     return list(csv.DictReader(text.splitlines()))
 
 
-def test_calibrate_and_then_predict(home):
+def test_calibrate_and_then_predict(invoke, home):
     done = invoke("calibrate", "known", "--fpr", 0.1, "--root", "data")
     assert done.exit_code == 0, done.output
     assert "at most 10 % of new in-domain inputs, as found from 45 (mnist, held out)" in done.output
@@ -78,7 +72,7 @@ def test_calibrate_and_then_predict(home):
     assert [row["class"] for row in table[2:]] == [str(int(k)) for k in probs.mean(0).argmax(1)]
 
 
-def test_without_a_calibration_there_are_no_flags_and_a_line_says_how_to_get_them(home):
+def test_without_a_calibration_there_are_no_flags_and_a_line_says_how_to_get_them(invoke, home):
     done = invoke("predict", "own", "pictures/one.png", "--model", "predicted_model:make_mine", "--root", "data")
     assert done.exit_code == 0, done.output
     assert "no flags: it is not calibrated; `greedy-ensembles calibrate own`" in done.stderr
@@ -87,7 +81,7 @@ def test_without_a_calibration_there_are_no_flags_and_a_line_says_how_to_get_the
     assert float(row["total"]) == pytest.approx(float(row["aleatoric"]) + float(row["mutual_information"]), abs=1e-4)
 
 
-def test_a_run_with_more_members_is_no_longer_calibrated(home):
+def test_a_run_with_more_members_is_no_longer_calibrated(invoke, home):
     invoke("calibrate", "known", "--root", "data")
     fixed = ["--root", "data", "--out", "known", "--device", "cpu", "--quiet", "--set", "epochs=1"]
     done = invoke("train", "mnist", "--model", "PreResNet8", "--validation", 0.3, "--size", 3, *fixed)
@@ -96,7 +90,7 @@ def test_a_run_with_more_members_is_no_longer_calibrated(home):
     assert "no flags: calibration.json is of other weights" in done.stderr
 
 
-def test_a_broken_picture_is_named_and_the_others_are_predicted(home):
+def test_a_broken_picture_is_named_and_the_others_are_predicted(invoke, home):
     (home / "pictures" / "broken.png").write_bytes(b"")
     done = invoke("predict", "known", "pictures", "--out", "scores.csv", "--root", "data")
     assert done.exit_code == 1
@@ -108,7 +102,7 @@ def test_a_broken_picture_is_named_and_the_others_are_predicted(home):
     assert not (home / "known" / "calibration.json").exists()
 
 
-def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(home):
+def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(invoke, home):
     own = ["--model", "predicted_model:make_mine"]
     import predicted_model
 
@@ -149,7 +143,7 @@ def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(ho
         (["calibrate", "known", "--root", "nowhere"], "data download mnist"),
     ],
 )
-def test_mistakes_are_one_line(home, arguments, message):
+def test_mistakes_are_one_line(invoke, home, arguments, message):
     root = [] if "--root" in arguments else ["--root", "data"]
     done = invoke(*arguments, *root)
     assert done.exit_code == 1
@@ -157,7 +151,7 @@ def test_mistakes_are_one_line(home, arguments, message):
     assert "Traceback" not in done.output
 
 
-def test_a_run_that_does_not_know_its_images_asks_for_its_data(home, monkeypatch):
+def test_a_run_that_does_not_know_its_images_asks_for_its_data(invoke, home, monkeypatch):
     monkeypatch.setattr(RunFacts, "image_shape", None)  # as in runs of older versions
     unknown = ge.Ensemble.from_members(ge.load_run("known").ensemble)
     monkeypatch.setattr(Run, "ensemble", unknown)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli.commands import app
+from greedy_ensembles.cli import application
 from greedy_ensembles.paper import two_moons
 
 MODEL = """
@@ -20,7 +20,7 @@ def make_reported():
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(application(), [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

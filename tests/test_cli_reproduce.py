@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from greedy_ensembles.cli.commands import app
+from greedy_ensembles.cli import application
 from greedy_ensembles.paper import images as sets
 from greedy_ensembles.paper.studies import STUDIES
 
@@ -24,7 +24,7 @@ def reproduce(tmp_path, monkeypatch):
 
     def run(*arguments, root="no-data", out="out"):
         fixed = ["--root", tmp_path / root, "--out", tmp_path / out, "--device", "cpu", "--quiet"]
-        return CliRunner().invoke(app, [str(argument) for argument in ("reproduce", *arguments, *fixed)])
+        return CliRunner().invoke(application(), [str(argument) for argument in ("reproduce", *arguments, *fixed)])
 
     return run
 

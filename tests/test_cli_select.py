@@ -5,10 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli.commands import app
 from greedy_ensembles.training.problem import split
 
 MODEL = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
@@ -25,12 +23,8 @@ RUNS = {
 SIX = list(RUNS)[:6]
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, write_mnist):
+def home(invoke, tmp_path_factory, write_mnist):
     """A folder with data, a module `linear` with a model, and runs of several strengths on the first 60 images."""
     home = tmp_path_factory.mktemp("home")
     write_mnist(home / "data" / "mnist", "train", 80, 0)
@@ -47,7 +41,7 @@ def home(tmp_path_factory, write_mnist):
 
 
 @pytest.fixture
-def select(home, monkeypatch):
+def select(invoke, home, monkeypatch):
     monkeypatch.chdir(home)
     fixed = ["--root", home / "data", "--device", "cpu", "--model", "linear_model:make"]
     return lambda *arguments: invoke("select", *fixed, *arguments)

@@ -6,10 +6,8 @@ import struct
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli.commands import app
 
 
 @pytest.fixture
@@ -27,12 +25,12 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def train(root, tmp_path):
+def train(invoke, root, tmp_path):
     def run(*options, dataset="mnist", model="PreResNet8", out="run"):
         fixed = ["--size", "2", "--root", root, "--out", tmp_path / out, "--device", "cpu", "--quiet"]
         short = ["--set", "epochs=1", "--validation", "0.2"]
         arguments = ["train", dataset, "--model", model, *fixed, *short, *options]
-        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+        return invoke(*arguments)
 
     return run
 

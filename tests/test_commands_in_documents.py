@@ -17,7 +17,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli.commands import app
+from greedy_ensembles.cli import application
 from greedy_ensembles.data import download, noise
 from greedy_ensembles.paper import images as sets
 from greedy_ensembles.paper import two_moons
@@ -77,7 +77,7 @@ def run(line):
     _, command, *words = shlex.split(line)
     paths = [path for word in words for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
     shorter = "" if "--list" in words else SHORTER.get(f"{command} {words[0]}", SHORTER.get(command, ""))
-    done = CliRunner().invoke(app, [command, *paths, *shorter.split()])
+    done = CliRunner().invoke(application(), [command, *paths, *shorter.split()])
     assert done.exit_code == 0, f"{line}\n{done.output}"
 
 

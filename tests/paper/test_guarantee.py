@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from greedy_ensembles import theory
-from greedy_ensembles.cli.commands import app
+from greedy_ensembles.cli import application
 from greedy_ensembles.paper import guarantee, guarantee_cell
 from greedy_ensembles.paper.guarantee_cell import Cell, measure_cell, measure_instance
 from greedy_ensembles.paper.guarantee_summary import summarise
@@ -123,7 +123,9 @@ def test_a_killed_study_goes_on(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarantee, "all_cells", lambda: CELLS[:1])
-    result = CliRunner().invoke(app, ["guarantee-study", "--out", str(tmp_path), "--instances", "2", "--seed", "3"])
+    result = CliRunner().invoke(
+        application(), ["guarantee-study", "--out", str(tmp_path), "--instances", "2", "--seed", "3"]
+    )
     assert result.exit_code == 0, result.output
     assert "2 instances in 1 cells" in result.output
     assert "--instances 2 --seed 3" in (tmp_path / "guarantee.md").read_text()

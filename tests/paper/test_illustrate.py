@@ -7,14 +7,14 @@ from scipy.integrate import quad
 from typer.testing import CliRunner
 
 from greedy_ensembles import theory
-from greedy_ensembles.cli.commands import app
+from greedy_ensembles.cli import application
 from greedy_ensembles.paper import illustrate
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("figure") / "one"
-    result = CliRunner().invoke(app, ["illustrate", "--out", str(folder)])
+    result = CliRunner().invoke(application(), ["illustrate", "--out", str(folder)])
     assert result.exit_code == 0, result.output
     assert "illustrate.png" in result.output
     return folder

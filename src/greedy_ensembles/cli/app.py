@@ -1,9 +1,10 @@
-"""The application that commands register with, and how they end when something goes wrong."""
+"""What all commands share: the application, options, checks of paths, and how a command ends that went wrong."""
 
 import functools
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, ParamSpec
 
 import typer
@@ -11,6 +12,19 @@ import typer
 from greedy_ensembles.version import __version__
 
 Parameters = ParamSpec("Parameters")
+
+DataFolder = Annotated[
+    Path | None, typer.Option("--root", help="The data folder; default: GREEDY_ENSEMBLES_DATA, else a cache folder.")
+]
+OwnModel = Annotated[
+    str | None,
+    typer.Option("--model", help="package:function, for runs of a model of your own."),
+]
+Device = Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")]
+BatchSize = Annotated[
+    int | None, typer.Option(help="How many images a member sees at once; default: 64 on the CPU, 1024 on CUDA.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,3 +76,22 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
             raise typer.Exit(1) from None
 
     return run
+
+
+def check_there(paths: Iterable[Path]) -> None:
+    """Refuse paths that lead nowhere: "it holds no run" would be true of them, and no help."""
+    for path in paths:
+        if not path.expanduser().exists():
+            raise FileNotFoundError(f"{path} does not exist")
+
+
+def check_folder(out: Path | None, option: str = "--out") -> None:
+    """Refuse a file where a folder is to be made."""
+    if out is not None and out.exists() and not out.is_dir():
+        raise ValueError(f"{option} must be a folder, but {out} is a file")
+
+
+def check_file(out: Path | None) -> None:
+    """Refuse a folder where a file is to be written."""
+    if out is not None and out.is_dir():
+        raise ValueError(f"--out must be a file, but {out} is a folder")

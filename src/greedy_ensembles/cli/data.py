@@ -6,8 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from greedy_ensembles.cli.app import app, in_one_line
-from greedy_ensembles.cli.options import DataFolder, Quiet
+from greedy_ensembles.cli.app import DataFolder, Quiet, app, in_one_line
 
 data_app = typer.Typer(no_args_is_help=True, help="List, find, download and check the data sets.")
 app.add_typer(data_app, name="data")

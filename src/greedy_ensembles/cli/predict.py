@@ -1,18 +1,24 @@
-"""``greedy-ensembles predict``: classes and uncertainties of images; ``calibrate``: from when on to distrust them."""
+"""``greedy-ensembles predict``: classes and uncertainties of images; ``calibrate``: from when on to distrust them.
 
+The ensemble lies in a run folder, or in one that `Ensemble.save` wrote. A run is calibrated on the images that it held
+out. Each member's best epoch was chosen on them as well, so on new images the rate of false alarms may be a little
+above what was asked for.
+"""
+
+import csv
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from greedy_ensembles.cli.app import app, in_one_line
-from greedy_ensembles.cli.options import BatchSize, DataFolder, Device
-from greedy_ensembles.cli.paths import check_file, check_there
+from greedy_ensembles.cli.app import BatchSize, DataFolder, Device, app, check_file, check_there, in_one_line
 from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:
-    from greedy_ensembles.screening import Calibration, Form, Inputs, Subject
+    from greedy_ensembles.cli.given import Inputs, SavedEnsemble
+    from greedy_ensembles.flags import Calibration, ImageForm, Verdicts
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or one that Ensemble.save wrote.")]
 Model = Annotated[
@@ -43,25 +49,27 @@ def predict(
     The flag needs a threshold, which `greedy-ensembles calibrate RUN` finds. Pictures are cropped and resized to what
     the run was trained on. Those that cannot be read are named and left out, and the command ends with status 1.
     """
-    from greedy_ensembles.screening import judge, read_calibration, to_csv
+    from greedy_ensembles.benchmark.predictions import fitting_batch_size
+    from greedy_ensembles.flags import judge_inputs
     from greedy_ensembles.storage import write_bytes
 
     check_file(out)
-    subject = _open(run, model, device)
-    calibration = read_calibration(subject)
-    form = _form(subject, shape, calibration, root)
-    given = _read(inputs, form, subject)
-    verdicts = judge(subject.ensemble, given.values, batch_size)
+    saved = _open(run, model, device)
+    calibration = saved.calibration
+    form = _asked_form(saved, shape, calibration, root)
+    given = _read(inputs, form, saved)
+    at_once = fitting_batch_size(saved.ensemble) if batch_size is None else batch_size
+    verdicts = judge_inputs(saved.ensemble, given.values, at_once)
     threshold = None if calibration is None else calibration.threshold
     table = to_csv(given.names, verdicts, form.classes, threshold)
     if calibration is None:
-        _say(f"no flags: {_why_none(subject)}; `greedy-ensembles calibrate {run}` finds a threshold for them")
+        _say(f"no flags: {_why_none(saved)}; `greedy-ensembles calibrate {run}` finds a threshold for them")
     if out is None:
         print(table, end="")
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(out, [table.encode()])
-        flagged = "" if threshold is None else f", {int((verdicts.epistemic >= threshold).sum()):,} of them flagged"
+        flagged = "" if threshold is None else f", {int(verdicts.flagged(threshold).sum()):,} of them flagged"
         print(f"Wrote {len(given.names):,} predictions to {out}{flagged}")
     if given.unreadable:
         raise ValueError(f"{len(given.unreadable):,} of {len(given.names) + len(given.unreadable):,} could not be read")
@@ -82,45 +90,102 @@ def calibrate(
     root: DataFolder = None,
 ) -> None:
     """Find from which mutual information on `predict` flags an image, and keep it in RUN/calibration.json."""
-    from greedy_ensembles.screening import calibrate as find
-
-    subject = _open(run, model, device)
-    given = _read(on, _form(subject, shape, None, root), subject) if on else None
+    saved = _open(run, model, device)
+    given = _read(on, _asked_form(saved, shape, None, root), saved) if on else None
     if given is not None and given.unreadable:
         raise ValueError(f"{len(given.unreadable):,} of the images of --on could not be read; leave them out")
-    found = find(subject, fpr, given, root)
+    found = calibrate_folder(saved, fpr, given, root)
     print(
         f"Inputs are flagged from a mutual information of {found.threshold:.4g} nats on: at most {100 * found.fpr:g} % "
         f"of new in-domain inputs, as found from {found.inputs:,} ({found.source})"
     )
 
 
-def _open(run: Path, model: str | None, device: str | None) -> "Subject":
-    from greedy_ensembles.screening import open_subject
+def calibrate_folder(
+    saved: "SavedEnsemble", fpr: float = 0.05, inputs: "Inputs | None" = None, root: Path | None = None
+) -> "Calibration":
+    """Find the threshold of an ensemble, and write it beside the weights.
+
+    Args:
+        saved: the ensemble.
+        fpr: the share of in-domain inputs that may be flagged.
+        inputs: in-domain inputs; None: the images that a run held out.
+        root: the data folder, where these are found.
+    """
+    import numpy as np
+
+    from greedy_ensembles.benchmark.held_out import held_out, training_images
+    from greedy_ensembles.benchmark.predictions import fitting_batch_size
+    from greedy_ensembles.cli.given import form_of
+    from greedy_ensembles.flags import Calibration, ImageForm, find_threshold
+
+    if inputs is None:
+        if saved.facts is None or saved.trained_on is None:
+            raise ValueError(
+                f"{saved.folder} does not name a data set that it was trained on; name in-domain inputs that it was "
+                "not trained on with --on"
+            )
+        if not saved.facts.configuration["validation"]:
+            raise ValueError(
+                f"{saved.folder} held out no validation images; name in-domain images that it was not trained on "
+                "with --on"
+            )
+        images = held_out(saved.facts, training_images(saved.facts, root))
+        values, form, source = images.images, ImageForm.of_images(images.images, images.classes), images.name
+    else:
+        values, form, source = inputs.values, form_of(saved, root), "in-domain inputs of your own"
+        if values.dtype == np.uint8 and values.ndim == 4:
+            form = ImageForm.of_images(values, form.classes)
+    threshold = find_threshold(saved.ensemble, values, fpr, fitting_batch_size(saved.ensemble))
+    found = Calibration(threshold, fpr, len(values), source, saved.weights, form)
+    found.write(saved.folder)
+    return found
+
+
+def to_csv(
+    names: tuple[str, ...], verdicts: "Verdicts", classes: tuple[str, ...] | None = None, threshold: float | None = None
+) -> str:
+    """Return a table with a line for each input; without a threshold there is no column of flags."""
+    known = classes if classes is not None and len(classes) == verdicts.outputs else range(verdicts.outputs)
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    heading = ["input", "class", "probability", "mutual_information", "aleatoric", "total"]
+    table.writerow(heading if threshold is None else [*heading, "flagged"])
+    flagged = None if threshold is None else verdicts.flagged(threshold)
+    for index, name in enumerate(names):
+        figures = (verdicts.probability, verdicts.epistemic, verdicts.aleatoric, verdicts.total)
+        row = [name, known[int(verdicts.classes[index])], *(f"{values[index]:.6g}" for values in figures)]
+        flag = [] if flagged is None else ["yes" if flagged[index] else "no"]
+        table.writerow([*row, *flag])
+    return file.getvalue()
+
+
+def _open(run: Path, model: str | None, device: str | None) -> "SavedEnsemble":
+    from greedy_ensembles.cli.given import open_saved
     from greedy_ensembles.training.problem import as_device
 
     check_there([run])
-    return open_subject(run, None if model is None else imported(model), as_device(device))
+    return open_saved(run, None if model is None else imported(model), as_device(device))
 
 
-def _form(subject: "Subject", shape: str | None, calibration: "Calibration | None", root: Path | None) -> "Form":
+def _asked_form(
+    saved: "SavedEnsemble", shape: str | None, calibration: "Calibration | None", root: Path | None
+) -> "ImageForm":
     """Return the form of inputs: as asked for, else as the calibration or the data set says."""
-    from greedy_ensembles.screening import Form, form_of
-    from greedy_ensembles.screening.form import parse_shape
+    from greedy_ensembles.cli.given import form_of, parse_shape
+    from greedy_ensembles.flags import ImageForm
 
-    form = form_of(subject, root) if calibration is None else calibration.form
-    return form if shape is None else Form(parse_shape(shape), form.classes)
+    form = form_of(saved, root) if calibration is None else calibration.form
+    return form if shape is None else ImageForm(parse_shape(shape), form.classes)
 
 
-def _read(paths: list[Path], form: "Form", subject: "Subject") -> "Inputs":
-    from greedy_ensembles.screening import read_inputs
-    from greedy_ensembles.screening.form import trained_on
-    from greedy_ensembles.screening.inputs import ShapeUnknownError
+def _read(paths: list[Path], form: "ImageForm", saved: "SavedEnsemble") -> "Inputs":
+    from greedy_ensembles.cli.given import ShapeUnknownError, read_inputs
 
     try:
         given = read_inputs(paths, form)
     except ShapeUnknownError as error:
-        name = trained_on(subject)
+        name = saved.trained_on
         why = f"{name} is not in the data folder (--root)" if name else "it does not say what it was trained on"
         raise ValueError(f"{error}: {why}. Name the shape of images, as in --shape 3x32x32") from None
     for line in (*given.unreadable, *given.conversions):
@@ -128,10 +193,10 @@ def _read(paths: list[Path], form: "Form", subject: "Subject") -> "Inputs":
     return given
 
 
-def _why_none(subject: "Subject") -> str:
-    from greedy_ensembles.screening.calibration import FILE
+def _why_none(saved: "SavedEnsemble") -> str:
+    from greedy_ensembles.flags import FILE
 
-    there = (subject.folder / FILE).exists()
+    there = (saved.folder / FILE).exists()
     return f"{FILE} is of other weights, as after more members were trained" if there else "it is not calibrated"
 
 

@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.app import (
+    BatchSize,
+    DataFolder,
+    Device,
+    OwnModel,
+    Quiet,
+    app,
+    check_file,
+    check_there,
+    in_one_line,
+)
 from greedy_ensembles.cli.evaluate import names, progress
-from greedy_ensembles.cli.options import BatchSize, DataFolder, Device, OwnModel, Quiet
-from greedy_ensembles.cli.paths import check_file, check_there
 from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from greedy_ensembles.cli.app import app, goes_on, in_one_line
-from greedy_ensembles.cli.options import DataFolder, Device, Quiet
-from greedy_ensembles.cli.paths import check_folder
+from greedy_ensembles.cli.app import DataFolder, Device, Quiet, app, check_folder, goes_on, in_one_line
 
 if TYPE_CHECKING:
     import torch

@@ -6,10 +6,18 @@ from typing import Annotated
 
 import typer
 
-from greedy_ensembles.cli.app import app, in_one_line
+from greedy_ensembles.cli.app import (
+    BatchSize,
+    DataFolder,
+    Device,
+    OwnModel,
+    Quiet,
+    app,
+    check_folder,
+    check_there,
+    in_one_line,
+)
 from greedy_ensembles.cli.evaluate import progress, wide_console
-from greedy_ensembles.cli.options import BatchSize, DataFolder, Device, OwnModel, Quiet
-from greedy_ensembles.cli.paths import check_folder, check_there
 from greedy_ensembles.cli.train import imported
 
 

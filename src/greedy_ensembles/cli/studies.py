@@ -7,9 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from greedy_ensembles.cli.app import app, in_one_line
-from greedy_ensembles.cli.options import Quiet
-from greedy_ensembles.cli.paths import check_folder
+from greedy_ensembles.cli.app import Quiet, app, check_folder, in_one_line
 
 
 @app.command("two-moons")

@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli.commands import app
+from greedy_ensembles.cli import application
 from greedy_ensembles.report.page import write_page
 from greedy_ensembles.report.page.charts import line_chart, radar
 from greedy_ensembles.report.page.pictures import coloured
@@ -113,7 +113,7 @@ def test_a_page_that_the_command_wrote(browser, tmp_path, dark):
         make_model = partial(ge.models.MLP, 2, hidden=(8,))
         ge.fit(make_model, (x, (x[:, 0] > 0).long()), size=2, run_dir=tmp_path / f"{strength}", **options)
     runs = [str(tmp_path / name) for name in ("1.0", "10.0")]
-    done = CliRunner().invoke(app, ["report", *runs, "--out", str(tmp_path / "page.html"), "--device", "cpu"])
+    done = CliRunner().invoke(application(), ["report", *runs, "--out", str(tmp_path / "page.html"), "--device", "cpu"])
     assert done.exit_code == 0, done.output
     browser.open(tmp_path / "page.html", width=400, dark=dark)
     assert browser.complaints == browser.requests == []

@@ -1,16 +1,23 @@
+"""Ensembles in folders, pictures and arrays as `predict` and `calibrate` read them, and thresholds found from them."""
+
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
+from torch import nn
 
+import greedy_ensembles as ge
+from greedy_ensembles.benchmark import RunFacts
+from greedy_ensembles.benchmark.held_out import held_out
+from greedy_ensembles.cli.given import Inputs, ShapeUnknownError, form_of, open_saved, parse_shape, read_inputs
+from greedy_ensembles.cli.predict import calibrate_folder
 from greedy_ensembles.data.image_set import fit_square
-from greedy_ensembles.screening import Form, read_inputs
-from greedy_ensembles.screening.form import parse_shape
-from greedy_ensembles.screening.inputs import ShapeUnknownError
+from greedy_ensembles.flags import ImageForm
 
-GREY = Form((1, 8, 8))
-COLOUR = Form((3, 8, 8))
+GREY = ImageForm((1, 8, 8))
+COLOUR = ImageForm((3, 8, 8))
 
 
 @pytest.fixture
@@ -73,14 +80,14 @@ def test_arrays_of_images_take_the_shape_that_is_known(tmp_path):
 def test_where_no_shape_is_known_arrays_are_taken_as_they_are(tmp_path):
     table = np.random.default_rng(2).normal(size=(5, 2))
     np.save(tmp_path / "table.npy", table)
-    assert np.array_equal(read_inputs([tmp_path / "table.npy"], Form()).values, table)
+    assert np.array_equal(read_inputs([tmp_path / "table.npy"], ImageForm()).values, table)
     np.save(tmp_path / "images.npy", np.zeros((2, 4, 4), np.uint8))
-    assert read_inputs([tmp_path / "images.npy"], Form()).values.shape == (2, 1, 4, 4)
+    assert read_inputs([tmp_path / "images.npy"], ImageForm()).values.shape == (2, 1, 4, 4)
 
 
 def test_a_picture_of_unknown_shape_is_refused(pictures):
     with pytest.raises(ShapeUnknownError, match=r"wide\.png"):
-        read_inputs([pictures / "wide.png"], Form())
+        read_inputs([pictures / "wide.png"], ImageForm())
 
 
 @pytest.mark.parametrize(
@@ -88,10 +95,10 @@ def test_a_picture_of_unknown_shape_is_refused(pictures):
     [
         (np.zeros((2, 8, 8), np.float32), GREY, "must be uint8"),
         (np.zeros((0, 8, 8), np.uint8), GREY, "no inputs"),
-        (np.zeros(3), Form(), r"shape \(n, ...\)"),
-        (np.array([[np.nan, 1.0]]), Form(), "infinite or NaN"),
-        (np.array([["a", "b"]]), Form(), "must hold numbers"),
-        (np.array([[{}]], dtype=object), Form(), "is not an array of numbers"),
+        (np.zeros(3), ImageForm(), r"shape \(n, ...\)"),
+        (np.array([[np.nan, 1.0]]), ImageForm(), "infinite or NaN"),
+        (np.array([["a", "b"]]), ImageForm(), "must hold numbers"),
+        (np.array([[{}]], dtype=object), ImageForm(), "is not an array of numbers"),
     ],
 )
 def test_arrays_that_will_not_do_are_refused(tmp_path, content, form, message):
@@ -100,7 +107,7 @@ def test_arrays_that_will_not_do_are_refused(tmp_path, content, form, message):
         read_inputs([tmp_path / "x.npy"], form)
 
 
-@pytest.mark.parametrize("form", [GREY, Form()])
+@pytest.mark.parametrize("form", [GREY, ImageForm()])
 def test_nobody_is_told_to_unpickle_what_is_no_array(tmp_path, form):
     (tmp_path / "x.npy").write_bytes(b"neither an array nor an archive")
     with pytest.raises(ValueError, match=r"it was not written by numpy\.save") as refusal:
@@ -153,7 +160,7 @@ def test_slips_of_the_hand_are_refused_before_anything_is_read(pictures, tmp_pat
     for side in (4, 5):
         np.save(tmp_path / f"{side}.npy", np.zeros((1, side)))
     with pytest.raises(ValueError, match="one shape, got 4 and 5"):
-        read_inputs([tmp_path / "4.npy", tmp_path / "5.npy"], Form())
+        read_inputs([tmp_path / "4.npy", tmp_path / "5.npy"], ImageForm())
 
 
 def test_shapes_as_people_write_them():
@@ -163,10 +170,102 @@ def test_shapes_as_people_write_them():
             parse_shape(text)
 
 
-def test_forms_that_no_picture_could_be_given_are_refused():
-    cases = {(2, 8, 8): "channels", (3, 8, 4): "square", (3, 0, 0): "1 to", (1, 9999, 9999): "1 to"}
-    for shape, message in cases.items():
-        with pytest.raises(ValueError, match=message):
-            Form(shape)
-    assert Form.of_images(np.zeros((2, 3, 8, 4), np.uint8)) == Form(None)
-    assert Form.of_images(np.zeros((2, 3, 8, 8), np.uint8), ("a", "b")) == Form((3, 8, 8), ("a", "b"))
+def linear():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
+
+@pytest.fixture
+def train(tmp_path, write_mnist, quick):
+    write_mnist(tmp_path / "data" / "mnist", "train", 200, 0)
+    images = ge.data.load("mnist", "train", tmp_path / "data")
+
+    def run(data=images, size=2, validation=0.2, make_model=linear):
+        options = {**quick, "recipe": ge.Recipe(epochs=1, batch_size=32)}
+        ge.fit(make_model, data, size=size, method="deep", validation=validation, run_dir=tmp_path / "run", **options)
+        return open_saved(tmp_path / "run", make_model)
+
+    return run
+
+
+def test_the_threshold_is_that_of_the_images_that_the_run_held_out(train, tmp_path):
+    saved = train()
+    found = calibrate_folder(saved, 0.1, root=tmp_path / "data")
+    every = ge.data.load("mnist", "train", tmp_path / "data")
+    probs = saved.ensemble.predict_proba(held_out(saved.facts, every).images, batch_size=64)
+    scores = ge.metrics.mutual_information(probs.double()).numpy()
+    assert (found.inputs, found.source) == (40, "mnist, held out")
+    assert (scores >= found.threshold).sum() == 40 - 37  # ceil(0.9 * 41) of them are below
+    assert max(score for score in scores if score < found.threshold) == np.sort(scores)[36]
+    assert saved.calibration == found
+    assert found.form == ImageForm((1, 28, 28), tuple("0123456789"))
+
+
+def test_the_form_comes_from_the_run_or_else_from_the_data_set_if_that_is_there(train, tmp_path, monkeypatch):
+    saved = train()
+    assert form_of(saved, tmp_path / "data") == ImageForm((1, 28, 28), tuple("0123456789"))
+    assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 28, 28))  # as run.json has it
+    saved.ensemble.inputs = None  # as in runs of older versions
+    assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 28, 28))
+    monkeypatch.setattr(RunFacts, "image_shape", None)  # of still older ones
+    assert form_of(saved, tmp_path / "data").shape == (1, 28, 28)
+    assert form_of(saved, tmp_path / "elsewhere") == ImageForm()
+
+
+def test_the_form_is_that_of_the_run_where_images_were_resized(train, quick, tmp_path):
+    train()  # which writes the data
+    small = ge.data.load("mnist", "train", tmp_path / "data", size=8)
+    make_model = partial(ge.models.PreResNet, 8, channels=1)  # takes any size, and would not complain
+    options = {**quick, "recipe": ge.Recipe(epochs=1), "validation": 0, "run_dir": tmp_path / "small"}
+    ge.fit(make_model, small, size=1, strength=1.0, **options)
+    saved = open_saved(tmp_path / "small")
+    assert form_of(saved, tmp_path / "data") == ImageForm((1, 8, 8), tuple("0123456789"))
+    assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 8, 8))
+
+
+def test_runs_on_arrays_and_saved_ensembles_take_inputs_of_your_own(blobs, quick, make_model, tmp_path):
+    ge.fit(make_model, blobs, size=2, method="deep", run_dir=tmp_path / "run", **quick).save(tmp_path / "saved")
+    values = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    inputs = Inputs(tuple(map(str, range(30))), values)
+    of_run, of_save = open_saved(tmp_path / "run", make_model), open_saved(tmp_path / "saved", make_model)
+    for saved in (of_run, of_save):
+        with pytest.raises(ValueError, match=r"does not name a data set .* --on"):
+            calibrate_folder(saved)
+        calibrate_folder(saved, 0.1, inputs)
+    first, second = of_run.calibration, of_save.calibration
+    assert first is not None
+    assert first == second  # the same weights, wherever they lie
+    assert first.form == ImageForm()
+
+
+def test_images_of_your_own_tell_the_form(train, tmp_path):
+    saved = train()
+    values = np.random.default_rng(0).integers(0, 256, (30, 1, 28, 28)).astype(np.uint8)
+    found = calibrate_folder(saved, 0.1, Inputs(tuple(map(str, range(30))), values), root=tmp_path / "nowhere")
+    assert found.form == ImageForm((1, 28, 28), None)
+
+
+def test_a_run_that_held_nothing_out_is_refused(train, tmp_path):
+    with pytest.raises(ValueError, match=r"held out no validation images; .* --on"):
+        calibrate_folder(train(validation=0), root=tmp_path / "data")
+
+
+def test_a_data_set_of_your_own_has_no_name_to_be_found_by(train, tmp_path):
+    images = ge.data.load("mnist", "train", tmp_path / "data").replace(name="mine")
+    saved = train(images)
+    assert form_of(saved, tmp_path / "data") == ImageForm((1, 28, 28))
+    with pytest.raises(ValueError, match="does not name a data set"):
+        calibrate_folder(saved, root=tmp_path / "data")
+
+
+def test_folders_that_are_neither_are_refused(tmp_path):
+    with pytest.raises(ge.FolderError, match="neither a run"):
+        open_saved(tmp_path)
+    ge.Ensemble.from_members([linear()]).save(tmp_path / "saved")
+    with pytest.raises(ValueError, match="saved ensemble, which does not name its model"):
+        open_saved(tmp_path / "saved")
+
+
+def test_a_model_of_ours_need_not_be_named(train, tmp_path):
+    make_model = partial(ge.models.PreResNet, 8, classes=10, channels=1)
+    train(make_model=make_model)
+    assert len(open_saved(tmp_path / "run").ensemble) == 2

@@ -1,10 +1,14 @@
-"""Pictures and arrays to be predicted, in the form that an ensemble was trained on, each with a name to call it by.
+"""What `predict` and `calibrate` are given: an ensemble in a folder, and pictures or arrays for it.
 
-A picture that cannot be read is named and left out, since a thousand others should not wait for it. A path that does
-not exist, or a folder with nothing in it, is a slip of the hand, and refused before anything is computed.
+Pictures are brought to the form that the ensemble was trained on. One that cannot be read is named and left out, since
+a thousand others should not wait for it. A path that does not exist, or a folder without pictures, is refused before
+anything is computed.
 """
 
+import hashlib
 import io
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +16,102 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
-from greedy_ensembles.data import ImageSet, pictures
+from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.benchmark.sources import facts_of, open_run
+from greedy_ensembles.data import SETS, ImageSet, data_root, load, pictures
 from greedy_ensembles.data.arrays import channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.screening.form import Form, Shape
+from greedy_ensembles.data.registry import find
+from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.flags import LARGEST, Calibration, ImageForm, Shape, read_calibration
+from greedy_ensembles.storage import FolderError, read_json
+
+
+@dataclass(frozen=True, eq=False)
+class SavedEnsemble:
+    """An ensemble as it lies in a folder."""
+
+    folder: Path
+    ensemble: Ensemble
+    weights: str  #: SHA-256 of the checksums of all members: others after any change, or with more members
+    facts: RunFacts | None  #: None for a saved ensemble, which names no data set
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of these weights, if there is one."""
+        return read_calibration(self.folder, self.weights)
+
+    @property
+    def trained_on(self) -> str | None:
+        """The name of the published set that a run was trained on, None for anything else."""
+        data = None if self.facts is None else self.facts.information["data"]
+        name = data.get("name") if isinstance(data, dict) else None
+        return name if isinstance(name, str) and name in SETS else None
+
+
+def open_saved(
+    folder: Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu"
+) -> SavedEnsemble:
+    """Return a finished run or a saved ensemble, or refuse the folder.
+
+    Args:
+        folder: what `ge.fit` or `Ensemble.save` wrote.
+        make_model: may be left out for runs with one of `ge.models`; a saved ensemble always needs it.
+        device: where the members go.
+    """
+    folder = folder.expanduser()
+    if (folder / "run.json").exists():
+        run = open_run(folder, make_model, device)
+        checksums = [member["files"]["weights"] for member in run.members]
+        return SavedEnsemble(folder, run.ensemble, _checksum(checksums), facts_of(run))
+    if not (folder / "ensemble.json").exists():
+        raise FolderError(f"{folder} holds neither a run (run.json) nor a saved ensemble (ensemble.json)")
+    if make_model is None:
+        raise ValueError(f"{folder} is a saved ensemble, which does not name its model; give --model package:function")
+    ensemble = Ensemble.load(folder, make_model, device)
+    return SavedEnsemble(folder, ensemble, _checksum(read_json(folder / "ensemble.json")["members"]), None)
+
+
+def _checksum(of_members: list[str]) -> str:
+    return hashlib.sha256(json.dumps(of_members).encode()).hexdigest()
+
+
+def form_of(saved: SavedEnsemble, root: Path | None = None) -> ImageForm:
+    """Return what is known of the images: their shape from the folder, else from the data set if that is there."""
+    name, shape = saved.trained_on, _shape(saved.ensemble)
+    if name is None or saved.facts is None:
+        return ImageForm(shape)
+    shape = shape or saved.facts.image_shape
+    splits = [split for split in SETS[name].counts if find(SETS[name], split, data_root(root))]
+    if not splits:
+        return ImageForm(shape)
+    images = load(name, min(splits), root)  # test before train: it is smaller
+    return ImageForm.of_images(images.images, images.classes) if shape is None else ImageForm(shape, images.classes)
+
+
+def _shape(ensemble: Ensemble) -> Shape | None:
+    """Return the shape of inputs that pictures can be made into: square images of bytes."""
+    inputs = ensemble.inputs
+    if inputs is None or inputs.dtype != torch.uint8 or len(inputs.shape) != 3:
+        return None
+    channels, height, width = inputs.shape
+    return (channels, height, width) if channels in (1, 3) and height == width <= LARGEST else None
+
+
+def parse_shape(text: str) -> Shape:
+    """Return a shape as people write it.
+
+    >>> parse_shape("3x32x32")
+    (3, 32, 32)
+    """
+    found = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text.strip())
+    if not found:
+        raise ValueError(f"--shape is channels x height x width, as in 3x32x32; got {text!r}")
+    channels, height, width = map(int, found.groups())
+    return channels, height, width
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +124,7 @@ class Inputs:
     unreadable: tuple[str, ...] = ()  #: why, with the name of the file
 
 
-def read_inputs(paths: Sequence[Path], form: Form) -> Inputs:
+def read_inputs(paths: Sequence[Path], form: ImageForm) -> Inputs:
     """Read picture files, folders and archives of them, and arrays (.npy, .npz)."""
     for path in paths:
         if not path.exists():
