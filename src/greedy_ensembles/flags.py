@@ -66,8 +66,10 @@ def judge_inputs(ensemble: Ensemble, values: np.ndarray, batch_size: int = 1024)
             raise ArithmeticError("a member's outputs are NaN or infinite")
         mean = probs.mean(dim=0)
         parts.append((mean.argmax(dim=1), mean.amax(dim=1), *Uncertainty.of(probs)))
-    columns = (np.concatenate([part.numpy() for part in column]) for column in zip(*parts, strict=True))
-    return Verdicts(*columns, outputs=mean.shape[1])
+    classes, probability, epistemic, aleatoric, total = (
+        np.concatenate([part.numpy() for part in column]) for column in zip(*parts, strict=True)
+    )
+    return Verdicts(classes, probability, epistemic, aleatoric, total, outputs=mean.shape[1])
 
 
 def find_threshold(ensemble: Ensemble, values: np.ndarray, fpr: float = 0.05, batch_size: int = 1024) -> float:
