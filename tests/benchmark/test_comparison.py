@@ -4,7 +4,35 @@ import math
 import pytest
 
 from greedy_ensembles.benchmark import Comparison, Estimate, Method, RunFacts, compare
-from greedy_ensembles.benchmark.paper import Setting
+from greedy_ensembles.benchmark.comparison import Cell, Setting
+
+DEEP = Setting("PreResNet8", "mnist", 5, "deep")
+PRINTED = {
+    ("accuracy", ""): Cell(0.9943, 0.0001),
+    ("auc", "uniform"): Cell(0.3, 0.22),
+    ("auc", "dtd"): Cell(0.48, None),
+}
+
+
+class Tables:
+    """Published figures of ensembles of five: an accuracy, and areas on two sets."""
+
+    def setting_of(self, facts):
+        named = facts.architecture, facts.dataset, facts.size, facts.configuration["method"], facts.strength
+        return Setting(*named) if facts.size == 5 else None
+
+    def cell(self, setting, metric, ood=""):
+        return None if setting is None else PRINTED.get((metric, ood))
+
+    def mean_cell(self, setting, metric, names):
+        known = setting is not None and metric == "auc" and set(names) == {"uniform", "dtd"}
+        return Cell(0.39, None) if known else None
+
+    def image_count(self, ood):
+        return {"uniform": 25_000, "svhn": 73_257}.get(ood)
+
+    def departures(self, facts):
+        return f"epochs {facts.configuration['recipe']['epochs']} instead of 20"
 
 
 @pytest.fixture
@@ -46,21 +74,21 @@ def test_one_set_has_no_mean(evaluation):
 
 
 def test_missing_sets_are_counted(evaluation):
-    comparison = Comparison((Method("ours", (evaluation(missing=["blobs", "svhn", "lsun"]),)),))
+    ours = Method("ours", (evaluation(missing=["blobs", "svhn", "lsun"]),))
+    comparison = Comparison((ours,), published=Tables())
     names = [row.set for row in comparison.mean_rows]
     assert names == ["mean of 1 of 2 synthetic", "mean of 1 of 3 natural", "mean of 2 of 5 sets"]
     holes = [row for row in comparison.ood_rows if not row.figures]
     assert [(row.set, row.kind, row.images, row.paper_images) for row in holes] == [
-        ("blobs", "missing", None, 25_000),
+        ("blobs", "missing", None, None),
         ("svhn", "missing", None, 73_257),
-        ("lsun", "missing", None, 10_000),
+        ("lsun", "missing", None, None),
     ]
 
 
-def test_the_papers_figures_and_the_differences(evaluation):
-    """MNIST, M = 5, Deep Ensembles: the paper has an AUC of .30 on uniform noise and .48 on textures."""
-    setting = Setting("PreResNet8", "mnist", 5, "deep")
-    comparison = Comparison((Method("deep", (evaluation(),), setting=setting), Method("other", (evaluation(),))))
+def test_published_figures_and_the_differences(evaluation):
+    methods = Method("deep", (evaluation(),), setting=DEEP), Method("other", (evaluation(),))
+    comparison = Comparison(methods, published=Tables())
     (uniform, without, *_) = comparison.ood_rows
     assert uniform.figures["auc"].paper == (0.30, 0.22)
     assert uniform.figures["auc"].difference == pytest.approx(0.8 - 0.30)
@@ -71,12 +99,15 @@ def test_the_papers_figures_and_the_differences(evaluation):
     assert comparison.in_domain_rows[0].figures["accuracy"].difference == pytest.approx(0.9 - 0.9943)
     assert comparison.in_domain_rows[0].figures["brier"].paper is None
     means = {row.set: row for row in comparison.mean_rows if row.method == "deep"}
-    assert means["mean of 2 sets"].figures["auc"].paper.mean == pytest.approx((0.30 + 0.48) / 2)
+    assert means["mean of 2 sets"].figures["auc"].paper.mean == 0.39
+    assert means["mean of 1 natural"].figures["auc"].paper is None
+    alone = Comparison(methods)
+    assert all(figure.paper is None for row in alone.rows for figure in row.figures.values())
 
 
-def test_other_scores_are_not_compared_with_the_papers(evaluation):
-    setting = Setting("PreResNet8", "mnist", 5, "deep")
-    comparison = Comparison((Method("deep", (evaluation(score="max_probability"),), setting=setting),))
+def test_other_scores_are_not_compared_with_published_ones(evaluation):
+    method = Method("deep", (evaluation(score="max_probability"),), setting=DEEP)
+    comparison = Comparison((method,), published=Tables())
     assert all(figure.paper is None for row in comparison.ood_rows for figure in row.figures.values())
     assert all(figure.paper is None for row in comparison.mean_rows for figure in row.figures.values())
     assert comparison.in_domain_rows[0].figures["accuracy"].paper is not None  # the score is no part of these
@@ -163,12 +194,13 @@ def test_runs_that_were_not_predicted_in_full_precision_are_named(evaluation, in
     assert not any(told in note for note in compare(runs[:2]).notes)
 
 
-def test_departures_from_the_papers_training_are_noted_where_its_figures_are_shown(evaluation, information):
+def test_departures_from_the_published_training_are_noted_where_its_figures_are_shown(evaluation, information):
     short = {"recipe": {"epochs": 1}}
-    shown = compare([(RunFacts("a", information(**short)), evaluation())])
-    assert shown.notes == ("trained otherwise than in the paper: epochs 1 instead of 20",)
-    without = compare([(RunFacts("a", information(size=4, **short)), evaluation())])  # the paper has M = 3, 5, ...
+    shown = compare([(RunFacts("a", information(**short)), evaluation())], Tables())
+    assert shown.notes == ("epochs 1 instead of 20",)
+    without = compare([(RunFacts("a", information(size=4, **short)), evaluation())], Tables())
     assert without.notes == ()
+    assert compare([(RunFacts("a", information(**short)), evaluation())]).notes == ()
 
 
 def test_one_member_is_noted(evaluation, information):
@@ -196,14 +228,14 @@ def test_runs_become_methods(evaluation, information):
         (RunFacts("deep-5", information(seed=5, note="partial")), evaluation(accuracy=0.7)),
         (RunFacts("deep-0", information(seed=0, note="partial")), evaluation(accuracy=0.9)),
     ]
-    comparison = compare(runs)
+    comparison = compare(runs, Tables())
     deep, greedy = comparison.methods
     assert (deep.label, deep.seeds, deep.sources) == ("Deep Ensembles", (0, 5), ("deep-0", "deep-5"))
     assert [evaluated.in_domain.accuracy for evaluated in deep.evaluations] == [0.9, 0.7]
     assert (greedy.label, greedy.seeds) == ("greedy, lambda_M = 0.1", (0,))
     assert deep.architecture == "PreResNet8"
     assert greedy.setting == Setting("PreResNet8", "mnist", 5, "greedy", 0.1)
-    assert comparison.notes == ("trained on mnist: partial",)
+    assert comparison.notes == ("trained on mnist: partial", "epochs 20 instead of 20")
 
 
 def test_an_infinite_likelihood_is_shown_as_such(evaluation):

@@ -1,9 +1,14 @@
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given as cases
+from hypothesis import strategies as st
+from scipy import stats
 from sklearn.metrics import accuracy_score, average_precision_score, log_loss, roc_auc_score, roc_curve
 
 import greedy_ensembles as ge
-from greedy_ensembles.benchmark import Predictions, evaluate, judge, score
+from greedy_ensembles.benchmark import SCORES, Estimate, Predictions, estimate, evaluate, judge, score
 
 
 @pytest.mark.parametrize("kind", ["mutual_information", "predictive_entropy", "expected_entropy", "max_probability"])
@@ -130,3 +135,85 @@ def test_no_likelihood_is_made_infinite_by_rounding():
     log_probs = np.array([[[-200.0, 0.0], [0.0, -200.0]]], np.float32)
     found = judge(Predictions("x", log_probs, np.array([0, 0])), [])
     assert found.in_domain.nll == pytest.approx(100.0)
+
+
+def by_loops(predictions, kind):
+    """The definitions, one image at a time."""
+    found = []
+    for image in range(len(predictions)):
+        rows = [[math.exp(v) for v in member[image]] for member in predictions.log_probs.tolist()]
+        mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+        total = -sum(p * math.log(p) for p in mean)
+        aleatoric = sum(-sum(p * math.log(p) for p in row) for row in rows) / len(rows)
+        values = {"mutual_information": total - aleatoric, "predictive_entropy": total}
+        found.append({**values, "expected_entropy": aleatoric, "max_probability": 1 - max(mean)}[kind])
+    return found
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_against_loops(random_predictions, kind):
+    predictions = random_predictions(count=20)
+    scores = score(predictions, kind)
+    assert scores.dtype == np.float64
+    assert scores == pytest.approx(by_loops(predictions, kind), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_doubt_scores_higher_than_certainty(kind):
+    """All but the expected entropy also tell members that are certain of different classes; that one must not."""
+    certain, uniform = [[0.0, -50.0], [0.0, -50.0]], [[math.log(0.5)] * 2] * 2
+    torn = [[0.0, -50.0], [-50.0, 0.0]]
+    scores = score(Predictions("x", np.array([certain, uniform, torn], np.float32).swapaxes(0, 1)), kind)
+    if kind == "mutual_information":
+        assert scores == pytest.approx([0, 0, math.log(2)], abs=1e-12)
+    else:
+        assert scores[1] > scores[0] + 0.4
+        assert (scores[2] > 0.4) == (kind != "expected_entropy")
+
+
+def test_unknown_scores_are_refused(random_predictions):
+    with pytest.raises(ValueError, match="did you mean 'mutual_information'"):
+        score(random_predictions(), "mutual_informaton")
+
+
+@cases(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=10))
+def test_mean_and_standard_error_are_those_of_scipy(values):
+    found = estimate(values)
+    assert found.mean == pytest.approx(np.mean(values), abs=1e-9)
+    assert found.standard_error == pytest.approx(stats.sem(values), abs=1e-9)
+    assert found.seeds == len(values)
+
+
+def test_by_hand():
+    # The deviations are -1, 0, 1: variance (n - 1) is 1, and n is 3. With n below the fraction it would be 0.471.
+    assert estimate([1.0, 2.0, 3.0]).standard_error == pytest.approx(1 / math.sqrt(3))
+
+
+def test_one_seed_has_no_standard_error():
+    assert estimate([0.25]) == Estimate(0.25, None, 1)
+    assert estimate([0.25]).error == 0.0
+    assert Estimate(0.5, 0.1, 2).error == 0.1
+
+
+def test_an_infinite_value_stays_visible():
+    assert estimate([1.0, math.inf]) == Estimate(math.inf, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((math.nan, None, 1), "mean must be a number"),
+        ((0.5, -0.1, 2), "standard_error must be finite and at least 0"),
+        ((0.5, math.nan, 2), "standard_error must be finite"),
+        ((0.5, None, 0), "seeds must be at least 1"),
+        ((0.5, 0.1, 1), "standard_error of one seed must be None"),
+    ],
+)
+def test_what_is_no_estimate(given, message):
+    with pytest.raises(ValueError, match=message):
+        Estimate(*given)
+
+
+def test_no_values_are_refused():
+    with pytest.raises(ValueError, match="at least one seed"):
+        estimate([])

@@ -3,7 +3,6 @@ import torch
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
-from greedy_ensembles.benchmark.paper import Setting
 from greedy_ensembles.benchmark.runs import group, other_differences
 from greedy_ensembles.training.configuration import describe_weighting
 
@@ -84,39 +83,6 @@ def test_what_else_differs_between_methods_is_said(run):
 def test_a_run_that_was_extended_is_no_repetition_of_one_that_was_not(run, information):
     extended = RunFacts("extended", {**information(seed=5), "extended_from": [3]})
     assert len(group([run(), extended])) == 2
-
-
-def test_the_place_in_the_papers_tables(run):
-    assert run(depth=20, dataset="cifar10", size=11).setting == Setting("PreResNet20", "cifar10", 11, "deep")
-    assert run(strength=0.1).setting == Setting("PreResNet8", "mnist", 5, "greedy", 0.1)
-    clipped = {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}
-    assert run(strength=0.1, weighting=clipped).setting is None
-    assert run(strength=0.1, weighting={"class": "FromData"}).setting is None
-    assert run(strength=0.1, distance="logits").setting is None
-    assert run(earlier="0" * 64).setting is None
-
-
-@pytest.mark.parametrize(
-    ("model", "same"),
-    [
-        ({"partial": "greedy_ensembles.models.preresnet.PreResNet", "keywords": {"classes": 10, "channels": 1}}, True),
-        ({"partial": "greedy_ensembles.models.preresnet.PreResNet", "keywords": {"blocks_per_stage": 3}}, False),
-        ({"partial": "mine.PreResNet", "keywords": {}}, False),
-        ("mine.PreResNet8", False),
-    ],
-)
-def test_a_network_of_the_same_name_is_not_the_papers(information, model, same):
-    model = {**model, "args": [8]} if isinstance(model, dict) else model
-    facts = RunFacts("x", {**information(), "model": model})
-    assert (facts.setting is not None) == same
-
-
-def test_the_papers_preresnet164_is_the_published_codes(run, information):
-    """Which has 27 blocks a stage, and not the 18 of its name."""
-    by_name = information(depth=164, dataset="cifar10", size=11)
-    published = {**by_name, "model": {**by_name["model"], "keywords": {"classes": 10, "blocks_per_stage": 27}}}
-    assert RunFacts("x", published).setting == Setting("PreResNet164", "cifar10", 11, "deep")
-    assert RunFacts("x", by_name).setting is None
 
 
 def test_models_of_ones_own_have_the_name_of_their_factory(information):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.paper.gather import gather
 from greedy_ensembles.paper.reading import compared, read
 from greedy_ensembles.paper.studies import STUDIES

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from greedy_ensembles.benchmark.estimate import Estimate
-from greedy_ensembles.benchmark.evaluation import InDomain
+from greedy_ensembles.benchmark.evaluation import Estimate, InDomain
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.selection import Trial, select
 from greedy_ensembles.report import selection as report

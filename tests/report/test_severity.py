@@ -1,6 +1,6 @@
 import pytest
 
-from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.report.severity import draw_severities
 
 

@@ -1,12 +1,20 @@
 """The OOD benchmark, the comparison of methods over seeds and with the paper, and the choice of lambda_M."""
 
-from greedy_ensembles.benchmark.comparison import Comparison, Method, compare
-from greedy_ensembles.benchmark.estimate import Estimate, estimate
-from greedy_ensembles.benchmark.evaluation import Evaluation, InDomain, OutOfDistribution, evaluate, judge
+from greedy_ensembles.benchmark.comparison import Comparison, Method, Published, compare
+from greedy_ensembles.benchmark.evaluation import (
+    SCORES,
+    Estimate,
+    Evaluation,
+    InDomain,
+    OutOfDistribution,
+    estimate,
+    evaluate,
+    judge,
+    score,
+)
 from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import PRESETS, load_preset
 from greedy_ensembles.benchmark.runs import RunFacts
-from greedy_ensembles.benchmark.scores import SCORES, score
 from greedy_ensembles.benchmark.selection import Selection, Trial, select
 from greedy_ensembles.benchmark.transport import PackedPredictions, pack_predictions, unpack_predictions
 
@@ -21,6 +29,7 @@ __all__ = [
     "OutOfDistribution",
     "PackedPredictions",
     "Predictions",
+    "Published",
     "RunFacts",
     "Selection",
     "Trial",

@@ -1,19 +1,61 @@
-"""Evaluations of several methods over several seeds, side by side: means, standard errors, the paper's figures.
+"""Evaluations of several methods over several seeds, side by side: means, standard errors, published figures.
 
-Pure numbers; `report.evaluation` shows them. A mean over sets is taken for each seed first, and then over seeds, so
-its standard error is that of what it says: the mean over sets of a seed.
+Pure numbers; `report.results` makes tables of them. A mean over sets is taken for each seed first, and then over seeds,
+so its standard error is that of what it says: the mean over sets of a seed. Published figures come in as an argument.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from greedy_ensembles.benchmark import paper
-from greedy_ensembles.benchmark.departures import departures
-from greedy_ensembles.benchmark.estimate import Estimate, estimate
-from greedy_ensembles.benchmark.evaluation import IN_DOMAIN_METRICS, KINDS, ONE_MEMBER, OOD_METRICS, Evaluation
-from greedy_ensembles.benchmark.paper import Cell, Setting
+from greedy_ensembles.benchmark.evaluation import (
+    IN_DOMAIN_METRICS,
+    KINDS,
+    ONE_MEMBER,
+    OOD_METRICS,
+    Estimate,
+    Evaluation,
+    estimate,
+)
 from greedy_ensembles.benchmark.presets import kind_of
 from greedy_ensembles.benchmark.runs import RunFacts, group, other_differences
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What a published figure belongs to."""
+
+    architecture: str
+    dataset: str
+    size: int
+    method: str  #: a name of the registry, or more where that does not say all
+    strength: float | None = None
+
+
+class Cell(NamedTuple):
+    """A figure as printed; the standard error is None where it was left out."""
+
+    mean: float
+    standard_error: float | None
+
+
+class Published(Protocol):
+    """Figures of others, to be put beside ours where they have the same cell. A module can be one."""
+
+    def setting_of(self, facts: RunFacts, /) -> Setting | None:
+        """Return the place of a run in the published tables, None if it has none."""
+
+    def cell(self, setting: Setting | None, metric: str, ood: str = "", /) -> Cell | None:
+        """Return the figure on an OOD set, or within the domain where none is named; None if there is none."""
+
+    def mean_cell(self, setting: Setting | None, metric: str, names: Iterable[str], /) -> Cell | None:
+        """Return the mean over OOD sets, None unless there are figures on all of them."""
+
+    def image_count(self, ood: str, /) -> int | None:
+        """Return how many images of a set were used there."""
+
+    def departures(self, facts: RunFacts, /) -> str:
+        """Return in what a run was trained otherwise, in words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,27 +65,27 @@ class Method:
     label: str
     evaluations: tuple[Evaluation, ...]
     seeds: tuple[int, ...] = ()
-    setting: Setting | None = None  #: its place in the paper's tables, if it has one
+    setting: Setting | None = None  #: its place in published tables, if it has one
     sources: tuple[str, ...] = ()  #: where each evaluation comes from
     architecture: str = ""  #: of its members, if that is known
 
     @property
     def papers_size(self) -> int | None:
-        """The M of the paper's figures beside it, None where it is its own."""
+        """The M of the published figures beside it, None where it is its own."""
         sizes = {evaluation.members for evaluation in self.evaluations}
         return None if self.setting is None or self.setting.size in sizes else self.setting.size
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One of our figures, with the paper's where that has the same cell."""
+    """One of our figures, with the published one where there is one of the same cell."""
 
     ours: Estimate
     paper: Cell | None
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's."""
+        """Ours less the published one."""
         return None if self.paper is None else self.ours.mean - self.paper.mean
 
 
@@ -67,9 +109,12 @@ class Comparison:
     methods: tuple[Method, ...]
     notes: tuple[str, ...] = ()  #: what a reader must know beside the notes on the sets
     left_out: tuple[str, ...] = ()  #: those of the missing sets that some method was evaluated on
+    published: Published | None = None  #: figures to stand beside ours
 
     @classmethod
-    def on_common_sets(cls, methods: Sequence[Method], notes: Sequence[str] = ()) -> "Comparison":
+    def on_common_sets(
+        cls, methods: Sequence[Method], notes: Sequence[str] = (), published: Published | None = None
+    ) -> "Comparison":
         """Compare methods on those OOD sets of which all of them saw the same images; others are left out.
 
         Runs that were judged on several machines need not have had the same data there.
@@ -78,16 +123,16 @@ class Comparison:
         every = dict.fromkeys(result.name for evaluation in evaluations for result in evaluation.ood)
         common = [name for name in every if _is_common(name, evaluations)]
         if not common:
-            return cls(tuple(methods), tuple(notes))  # which refuses them, unless none has any
+            return cls(tuple(methods), tuple(notes), (), published)  # which refuses them, unless none has any
         left_out = tuple(name for name in every if name not in common)
         missing = tuple(dict.fromkeys([*(name for one in evaluations for name in one.missing), *left_out]))
 
-        def narrowed(evaluation: Evaluation) -> Evaluation:
+        def filtered(evaluation: Evaluation) -> Evaluation:
             ood = {result.name: result for result in evaluation.ood}
             return dataclasses.replace(evaluation, ood=tuple(ood[name] for name in common), missing=missing)
 
-        kept = (dataclasses.replace(method, evaluations=tuple(map(narrowed, method.evaluations))) for method in methods)
-        return cls(tuple(kept), tuple(notes), left_out)
+        kept = (dataclasses.replace(method, evaluations=tuple(map(filtered, method.evaluations))) for method in methods)
+        return cls(tuple(kept), tuple(notes), left_out, published)
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -129,7 +174,7 @@ class Comparison:
     def ood_rows(self) -> list[Row]:
         """AUC, AP and FPR95, a row for each OOD set and method; sets of the preset that are missing have no figures."""
         rows = [self._ood_row(number, method) for number in range(len(self.first.ood)) for method in self.methods]
-        return rows + [Row(name, "missing", None, paper.image_count(name), "", "", {}) for name in self.first.missing]
+        return rows + [Row(name, "missing", None, self._count(name), "", "", {}) for name in self.first.missing]
 
     @property
     def mean_rows(self) -> list[Row]:
@@ -148,7 +193,7 @@ class Comparison:
         results = [evaluation.in_domain for evaluation in method.evaluations]
         figures = {
             metric: Figure(
-                estimate([getattr(result, metric) for result in results]), paper.cell(method.setting, metric)
+                estimate([getattr(result, metric) for result in results]), self._cell(method.setting, metric)
             )
             for metric in IN_DOMAIN_METRICS
         }
@@ -161,11 +206,11 @@ class Comparison:
         figures = {
             metric: Figure(
                 estimate([getattr(result, metric) for result in results]),
-                paper.cell(self._comparable(method), metric, first.name),
+                self._cell(self._comparable(method), metric, first.name),
             )
             for metric in OOD_METRICS
         }
-        count = paper.image_count(first.name) if any(figure.paper for figure in figures.values()) else None
+        count = self._count(first.name) if any(figure.paper for figure in figures.values()) else None
         return Row(first.name, first.kind, first.images, count, first.note, method.label, figures)
 
     def _mean_row(self, kind: str, method: Method) -> Row:
@@ -173,8 +218,9 @@ class Comparison:
         figures = {}
         for metric in OOD_METRICS:
             means = [evaluation.mean(metric, kind) for evaluation in method.evaluations]
-            cells = paper.mean_cell(self._comparable(method), metric, names)
-            figures[metric] = Figure(estimate([mean for mean in means if mean is not None]), cells)
+            setting = self._comparable(method)
+            cell = None if self.published is None else self.published.mean_cell(setting, metric, names)
+            figures[metric] = Figure(estimate([mean for mean in means if mean is not None]), cell)
         return Row(self._mean_name(kind), "mean", None, None, "", method.label, figures)
 
     def _mean_name(self, kind: str) -> str:
@@ -184,8 +230,14 @@ class Comparison:
         return f"mean of {number} {kind}" if kind != "all" else f"mean of {number} sets"
 
     def _comparable(self, method: Method) -> Setting | None:
-        """Return the setting if the score is the paper's: it has no OOD figures of another one."""
+        """Return the setting if the score is that of published figures: there are no OOD figures of another one."""
         return method.setting if self.first.score == "mutual_information" else None
+
+    def _cell(self, setting: Setting | None, metric: str, ood: str = "") -> Cell | None:
+        return None if self.published is None else self.published.cell(setting, metric, ood)
+
+    def _count(self, name: str) -> int | None:
+        return None if self.published is None else self.published.image_count(name)
 
 
 def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:
@@ -204,8 +256,11 @@ def _spelled(sets: tuple[object, ...]) -> str:
     return ", ".join(f"{item[0]} ({item[1]:,})" if isinstance(item, tuple) else str(item) for item in sets)
 
 
-def compare(runs: Sequence[tuple[RunFacts, Evaluation]]) -> Comparison:
-    """Put evaluations of runs side by side: repetitions become one method, other configurations other methods."""
+def compare(runs: Sequence[tuple[RunFacts, Evaluation]], published: Published | None = None) -> Comparison:
+    """Put evaluations of runs side by side: repetitions become one method, other configurations other methods.
+
+    published : figures to put beside ours, where they are of the same setting.
+    """
     evaluations = {id(facts): evaluation for facts, evaluation in runs}
     groups = group([facts for facts, _ in runs])
     methods = [
@@ -213,22 +268,25 @@ def compare(runs: Sequence[tuple[RunFacts, Evaluation]]) -> Comparison:
             label,
             tuple(evaluations[id(facts)] for facts in repetitions),
             tuple(facts.seed for facts in repetitions),
-            repetitions[0].setting,
+            None if published is None else published.setting_of(repetitions[0]),
             tuple(facts.source for facts in repetitions),
             repetitions[0].architecture,
         )
         for label, repetitions in groups.items()
     ]
-    comparison = Comparison(tuple(methods))
+    comparison = Comparison(tuple(methods), published=published)
     return dataclasses.replace(comparison, notes=(*_notes(comparison, groups), *other_differences(groups)))
 
 
 def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
     """Return what a reader must know of how the methods were trained and predict, and of figures that say nothing."""
     first = {label: runs[0] for label, runs in groups.items()}
-    beside_the_paper = {row.method for row in comparison.rows if any(figure.paper for figure in row.figures.values())}
+    compared = {row.method for row in comparison.rows if any(figure.paper for figure in row.figures.values())}
     trained = {label: facts.training_note for label, facts in first.items()}
-    otherwise = {label: departures(facts) if label in beside_the_paper else "" for label, facts in first.items()}
+    otherwise = {
+        label: comparison.published.departures(facts) if comparison.published and label in compared else ""
+        for label, facts in first.items()
+    }
     predicted = {label: max(facts.prediction_note for facts in runs) for label, runs in groups.items()}  # of any run
     alone = {
         method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""

@@ -2,22 +2,36 @@
 
 OOD images are the positive class. AP depends on how many of them there are for each in-domain image, so every result
 carries both counts. Everything is computed from log-probabilities (`predictions`), so it can be had from an ensemble
-(`evaluate`) as well as from predictions that came from another machine (`judge`).
+(`evaluate`) as well as from predictions that came from another machine (`judge`). `estimate` turns the figures of
+several seeds into a mean and its standard error.
 """
 
 import dataclasses
+import math
+import statistics
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from greedy_ensembles import metrics
 from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import kind_of, load_preset
-from greedy_ensembles.benchmark.scores import Scores, score
+from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.ensemble import Ensemble
+
+Scores = npt.NDArray[np.float64]
+
+#: From probabilities (members, n, classes) in double precision to scores (n,). The paper's is the first.
+SCORES: dict[str, Callable[[Scores], Scores]] = {
+    "mutual_information": metrics.mutual_information,
+    "predictive_entropy": metrics.predictive_entropy,
+    "expected_entropy": metrics.expected_entropy,
+    "max_probability": lambda probs: 1 - probs.mean(axis=0).max(axis=1),
+}
 
 #: Names of figures, in the order of tables.
 IN_DOMAIN_METRICS = ("accuracy", "nll", "brier", "ace", "ece")
@@ -89,6 +103,30 @@ class Evaluation:
         """Return the mean of auc, ap or fpr95 over the sets of a kind, each set counting the same."""
         values = [getattr(result, metric) for result in self.of_kind(kind)]
         return float(np.mean(values)) if values else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, which may be infinite, and its standard error; None where there is none, as with one seed."""
+
+    mean: float
+    standard_error: float | None
+    seeds: int
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.mean):
+            raise ValueError("mean must be a number, got NaN")
+        check_count("seeds", self.seeds, least=1)
+        if self.standard_error is None:
+            return
+        check_number("standard_error", self.standard_error, least=0)
+        if self.seeds == 1:
+            raise ValueError(f"standard_error of one seed must be None: it has none, got {self.standard_error}")
+
+    @property
+    def error(self) -> float:
+        """The standard error, 0 where there is none: what bars and bands are drawn with."""
+        return self.standard_error or 0.0
 
 
 def evaluate(
@@ -197,3 +235,31 @@ def _out_of_distribution(inside: InDomain, predictions: Predictions, kind: str) 
         scores,
         predictions.content,
     )
+
+
+def score(predictions: Predictions, kind: str = "mutual_information") -> Scores:
+    """Return the score of every image, (n,), in double precision.
+
+    `max_probability` is 1 - the largest mean probability, so that it, too, grows with doubt.
+
+    >>> sure, torn = np.log([[[1.0, 1e-9], [0.5, 0.5]]]), np.log([[[1.0, 1e-9], [0.1, 0.9]]])
+    >>> score(Predictions("two", np.concatenate([sure, torn]).astype(np.float32)), "max_probability").round(3)
+    array([0. , 0.3])
+    """
+    check_choice("score", kind, SCORES)
+    return np.concatenate([SCORES[kind](probs) for probs in predictions.probabilities()])
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Return the mean of one value a seed, and its standard error: the standard deviation (n - 1) over sqrt(n).
+
+    An infinite value (the NLL of an impossible label) makes the mean infinite, and leaves no standard error.
+
+    >>> estimate([1.0, 3.0]), estimate([0.5])
+    (Estimate(mean=2.0, standard_error=1.0, seeds=2), Estimate(mean=0.5, standard_error=None, seeds=1))
+    """
+    if not values:
+        raise ValueError("values must hold at least one seed's, got none")
+    if len(values) == 1 or not all(map(math.isfinite, values)):
+        return Estimate(math.fsum(values) / len(values), None, len(values))
+    return Estimate(statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values)), len(values))

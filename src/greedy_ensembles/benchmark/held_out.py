@@ -10,8 +10,7 @@ from pathlib import Path
 
 import torch
 
-from greedy_ensembles.benchmark.estimate import estimate
-from greedy_ensembles.benchmark.evaluation import InDomain, judge
+from greedy_ensembles.benchmark.evaluation import InDomain, estimate, judge
 from greedy_ensembles.benchmark.runs import RunFacts, group
 from greedy_ensembles.benchmark.selection import CRITERIA, Trial
 from greedy_ensembles.benchmark.sources import Predict, facts_of, open_run

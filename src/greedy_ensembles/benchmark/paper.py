@@ -10,10 +10,17 @@ import dataclasses
 import functools
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from greedy_ensembles.benchmark.comparison import Cell, Setting
+from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.training import Recipe
+from greedy_ensembles.training.configuration import describe, differences
+
+#: By name, in what the paper's networks differ from ours of that name: the published code builds its PreResNet164 so.
+PUBLISHED: dict[str, dict[str, Any]] = {"PreResNet164": {"blocks_per_stage": 27}}
+_NO_MATTER = {"deterministic", "members_at_once"}  # the one changes rounding; the other is told with the schedule
 _SETS = {"C10": "cifar10", "C100": "cifar100", "SVHN": "svhn", "places": "places365"}
 _METHODS = {"DE": "deep", "greedy": "greedy", "greedy+outlier_exposure": "greedy, lambda_M = 1, p* = cifar10"}
 _SIZE = 11  # M of all tables that do not name it
@@ -27,24 +34,6 @@ _IN_DOMAIN = {
 _OOD = ("auc", "ap", "fpr95")
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What a cell of the paper belongs to."""
-
-    architecture: str
-    dataset: str
-    size: int
-    method: str  #: deep or greedy; of outlier exposure, whose p* no run records, with its lambda_M and p*
-    strength: float | None = None
-
-
-class Cell(NamedTuple):
-    """A figure as printed; the standard error is None where it was left out."""
-
-    mean: float
-    standard_error: float | None
-
-
 class _Key(NamedTuple):
     architecture: str
     dataset: str
@@ -52,6 +41,27 @@ class _Key(NamedTuple):
     method: str
     ood: str  #: empty for in-domain figures
     metric: str
+
+
+def setting_of(facts: RunFacts) -> Setting | None:
+    """Return the place of a run in the paper's tables; None for networks, p* or distances that are not the paper's."""
+    configuration, p_star = facts.configuration, facts.configuration["weighting"] or {}
+    published = (p_star.get("class"), p_star.get("overflow"), p_star.get("scale")) == ("Gaussian", "wrap", 5.0)
+    distance = configuration["distance"] == "probabilities"
+    if not is_published(facts) or configuration.get("earlier") is not None:
+        return None
+    if configuration["method"] != "deep" and not (configuration["method"] == "greedy" and published and distance):
+        return None
+    return Setting(facts.architecture, facts.dataset, facts.size, configuration["method"], facts.strength)
+
+
+def is_published(facts: RunFacts) -> bool:
+    """Say whether the network is one of ours as the paper has it; one of the same name from elsewhere may be any."""
+    model = facts.information["model"]
+    if not isinstance(model, dict) or not str(model.get("partial")).startswith("greedy_ensembles.models."):
+        return False
+    others = {name: value for name, value in model["keywords"].items() if name not in ("classes", "channels")}
+    return others == PUBLISHED.get(facts.architecture, {})
 
 
 def cell(setting: Setting | None, metric: str, ood: str = "") -> Cell | None:
@@ -105,6 +115,33 @@ def strength_is_known(setting: Setting) -> bool:
 
 def _chosen(setting: Setting) -> float | None:
     return _strengths().get((setting.architecture, setting.dataset, setting.size))
+
+
+def departures(facts: RunFacts) -> str:
+    """Return in what a run was trained otherwise than the paper's; empty where the paper has no such training."""
+    try:
+        published = describe(Recipe.paper(facts.dataset, facts.architecture))
+    except ValueError:
+        return ""
+    recipe = {name: value for name, value in facts.configuration["recipe"].items() if name in published}
+    known = {name: published[name] for name in recipe}
+    found = [
+        f"{where} {ours} instead of {theirs}"
+        for where, ours, theirs in differences(recipe, known)
+        if where not in _NO_MATTER
+    ]
+    if facts.strength and facts.configuration.get("schedule", "sequential") != "sequential":
+        groups = "" if facts.groups is None else f" in groups of {facts.groups}"
+        found.append(f"schedule {facts.configuration['schedule']}{groups} instead of sequential")
+    if facts.information.get("extended_from"):
+        found.append("grown from fewer members")
+    told = [f"trained otherwise than in the paper: {', '.join(found)}"] if found else []
+    if facts.architecture in PUBLISHED and not is_published(facts):
+        settings = ", ".join(f"{name}={value}" for name, value in PUBLISHED[facts.architecture].items())
+        told.append(f"the paper's {facts.architecture} has {settings}, so its figures are not beside these")
+    if (place := setting_of(facts)) is not None and not strength_is_known(place):
+        told.append("the paper does not say which lambda_M it took here")
+    return "; ".join(told)
 
 
 def image_count(ood: str) -> int | None:

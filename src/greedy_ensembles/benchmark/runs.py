@@ -13,12 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from greedy_ensembles.benchmark.paper import Setting
-
 #: What is kept of run.json when predictions travel.
 KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
-#: By name, in what the paper's networks differ from ours of that name: the published code builds its PreResNet164 so.
-PUBLISHED: dict[str, dict[str, Any]] = {"PreResNet164": {"blocks_per_stage": 27}}
 _LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
 _EXPECTED = {"method", "strength", "weighting", "distance", "size"}  # what runs are put side by side for
 
@@ -118,27 +114,6 @@ class RunFacts:
         configuration = {key: value for key, value in self.configuration.items() if key != "seed"}
         # configuration["model"] has the shapes of parameters; what made them is the better name for a difference.
         return {**kept, "groups of": self.groups, "factory": self.information["model"], **configuration}
-
-    @property
-    def setting(self) -> Setting | None:
-        """The place of the run in the paper's tables; None for networks, p* or distances that are not the paper's."""
-        configuration, p_star = self.configuration, self.configuration["weighting"] or {}
-        published = (p_star.get("class"), p_star.get("overflow"), p_star.get("scale")) == ("Gaussian", "wrap", 5.0)
-        distance = configuration["distance"] == "probabilities"
-        if not self.is_published or configuration.get("earlier") is not None:
-            return None
-        if configuration["method"] != "deep" and not (configuration["method"] == "greedy" and published and distance):
-            return None
-        return Setting(self.architecture, self.dataset, self.size, configuration["method"], self.strength)
-
-    @property
-    def is_published(self) -> bool:
-        """Whether the network is one of ours as the paper has it; one of the same name from elsewhere may be any."""
-        model = self.information["model"]
-        if not isinstance(model, dict) or not str(model.get("partial")).startswith("greedy_ensembles.models."):
-            return False
-        others = {name: value for name, value in model["keywords"].items() if name not in ("classes", "channels")}
-        return others == PUBLISHED.get(self.architecture, {})
 
 
 def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:

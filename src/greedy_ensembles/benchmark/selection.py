@@ -7,7 +7,7 @@ Ensembles, or is better. No OOD data have a say: which lambda_M finds them best 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.checks import check_choice, check_number
 
 #: By what harm is measured: 1 where a higher figure is better, -1 where a lower one is.

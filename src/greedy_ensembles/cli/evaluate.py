@@ -57,7 +57,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Evaluate runs in their domain and on OOD sets; runs that differ in their seed alone are averaged."""
-    from greedy_ensembles.benchmark import SCORES, compare
+    from greedy_ensembles.benchmark import SCORES, compare, paper
     from greedy_ensembles.benchmark.sources import evaluate_source, ood_images, open_sources, pack_source
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.report.evaluation import show, write_pictures, write_tables
@@ -78,7 +78,7 @@ def evaluate(
             device=as_device(device),
             root=root,
         )
-        comparison = compare([(source.facts, evaluate_source(source, score)) for source in sources])
+        comparison = compare([(source.facts, evaluate_source(source, score)) for source in sources], paper)
         packed = [] if save_predictions is None else pack_source(sources[0], save_predictions)
     written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
     if out is not None:

@@ -86,7 +86,7 @@ def _evaluate(
     root: Path | None,
 ) -> "Findings":
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
-    from greedy_ensembles.benchmark import PRESETS, compare
+    from greedy_ensembles.benchmark import PRESETS, compare, paper
     from greedy_ensembles.benchmark.sources import FolderSource, evaluate_source, ood_images, open_sources
     from greedy_ensembles.data import SETS
     from greedy_ensembles.report.page import Findings
@@ -107,7 +107,7 @@ def _evaluate(
         )
     except FileNotFoundError as error:
         return Findings(notes=[*notes, f"Not evaluated: {error}."])
-    comparison = compare([(source.facts, evaluate_source(source, "mutual_information")) for source in sources])
+    comparison = compare([(source.facts, evaluate_source(source, "mutual_information")) for source in sources], paper)
     images = ood_images(sources)
     for source in sources:
         if isinstance(source, FolderSource):

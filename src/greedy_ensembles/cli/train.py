@@ -47,7 +47,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train an ensemble on a data set."""
-    from greedy_ensembles.benchmark.runs import PUBLISHED
+    from greedy_ensembles.benchmark.paper import PUBLISHED
     from greedy_ensembles.data import load
     from greedy_ensembles.paper.weightings import named_weighting
     from greedy_ensembles.training import fit

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from greedy_ensembles.benchmark import Comparison, Evaluation, Method, RunFacts, judge, unpack_predictions
-from greedy_ensembles.benchmark.comparison import members_alone
-from greedy_ensembles.benchmark.paper import Setting, of_nearest_size
+from greedy_ensembles.benchmark import Comparison, Evaluation, Method, RunFacts, judge, paper, unpack_predictions
+from greedy_ensembles.benchmark.comparison import Setting, members_alone
+from greedy_ensembles.benchmark.paper import of_nearest_size
 from greedy_ensembles.benchmark.runs import check_seeds
 from greedy_ensembles.paper.records import DIVERGED, Record, Shelf, is_complete, restored
 from greedy_ensembles.paper.runner import published_epochs
@@ -53,7 +53,7 @@ def _compare(section: Section, done: dict[Job, Record], shelf: Shelf, scores: bo
     )
     known = [note for note in (*notes, *_exposed(section, done), *members_alone(methods)) if note]
     try:
-        return Comparison.on_common_sets(methods, known)
+        return Comparison.on_common_sets(methods, known, paper)
     except ValueError as error:
         raise ValueError(
             f"{section.title}: {error}. Delete the records of the former in {' and '.join(shelf.places)}, and run "

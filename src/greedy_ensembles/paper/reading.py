@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from greedy_ensembles.benchmark import Comparison, Method, select
 from greedy_ensembles.benchmark.comparison import Figure, Row
-from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.paper.curve import can_choose, trials
 from greedy_ensembles.paper.gather import Gathered
 from greedy_ensembles.paper.study import DEEP, Section, Target

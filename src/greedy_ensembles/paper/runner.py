@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from greedy_ensembles.benchmark import judge, pack_predictions, predict
+from greedy_ensembles.benchmark.paper import PUBLISHED
 from greedy_ensembles.benchmark.predictions import Arithmetic, fitting_batch_size, in_batches
-from greedy_ensembles.benchmark.runs import PUBLISHED
 from greedy_ensembles.benchmark.sources import facts_of
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.ensemble import Ensemble

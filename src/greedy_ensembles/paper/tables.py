@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable
 
 from greedy_ensembles.benchmark import paper
-from greedy_ensembles.benchmark.estimate import Estimate, estimate
+from greedy_ensembles.benchmark.evaluation import Estimate, estimate
 from greedy_ensembles.data.cifar import SEVERITIES
 from greedy_ensembles.paper.corruptions import NOTE, is_generated
 from greedy_ensembles.paper.gather import Gathered, training_note

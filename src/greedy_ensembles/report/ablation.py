@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.benchmark.selection import Trial
 from greedy_ensembles.report.figure import NORMAL, entitle, method_styles, new_figure, plain
 from greedy_ensembles.report.seeds import describe_seeds

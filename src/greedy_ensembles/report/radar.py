@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.projections.polar import PolarAxes
 
-from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.checks import check_count
 from greedy_ensembles.report.figure import GREY, NORMAL, PALE, SMALL, Style, entitle, method_styles, new_figure
 from greedy_ensembles.report.seeds import describe_seeds

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.evaluation import Estimate
 
 
 def describe_seeds(estimates: Iterable[Estimate]) -> str:

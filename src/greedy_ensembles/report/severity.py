@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from greedy_ensembles.benchmark.estimate import Estimate
+from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.report.figure import NORMAL, entitle, method_styles, new_figure, plain
 from greedy_ensembles.report.seeds import describe_seeds
 

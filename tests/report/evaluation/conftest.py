@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
-from greedy_ensembles.benchmark.paper import Setting
+from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution, paper
+from greedy_ensembles.benchmark.comparison import Setting
 
 
 @pytest.fixture
@@ -25,6 +25,5 @@ def comparison():
         ("runs/a_0", "runs/a_5"),
         "PreResNet8",
     )
-    return Comparison(
-        (deep, Method("mine", (evaluation(0.1),), (0,), architecture="PreResNet8")), ("trained on a part",)
-    )
+    mine = Method("mine", (evaluation(0.1),), (0,), architecture="PreResNet8")
+    return Comparison((deep, mine), ("trained on a part",), published=paper)

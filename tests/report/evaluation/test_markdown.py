@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
-from greedy_ensembles.benchmark.paper import Setting
+from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution, paper
+from greedy_ensembles.benchmark.comparison import Setting
 from greedy_ensembles.report.evaluation import to_markdown
 
 NONE = np.empty(0)
@@ -22,7 +22,7 @@ def text():
         Method("Deep Ensembles", (evaluation(0.4, "half"), evaluation(0.6, "half")), (0, 5)),
         Method("greedy", (evaluation(0.9, "half"),), (0,), setting),
     )
-    return to_markdown(Comparison(methods, ("mind this",)))
+    return to_markdown(Comparison(methods, ("mind this",), published=paper))
 
 
 def test_figures_stand_by_set_and_method_with_the_papers_in_brackets(text):
