@@ -7,8 +7,14 @@ from greedy_ensembles.metrics.classification import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from greedy_ensembles.metrics.curves import balanced_threshold, precision_recall_curve, roc_curve
-from greedy_ensembles.metrics.ranking import auroc, average_precision, fpr_at_tpr
+from greedy_ensembles.metrics.ranking import (
+    auroc,
+    average_precision,
+    balanced_threshold,
+    fpr_at_tpr,
+    precision_recall_curve,
+    roc_curve,
+)
 from greedy_ensembles.metrics.uncertainty import expected_entropy, mutual_information, predictive_entropy
 
 __all__ = [

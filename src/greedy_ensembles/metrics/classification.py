@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.metrics.arrays import (
+from greedy_ensembles.metrics.values import (
     Scalar,
     Values,
     check_floating,

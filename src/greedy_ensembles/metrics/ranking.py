@@ -1,23 +1,44 @@
-"""How well a score tells out-of-distribution examples from in-domain ones.
+"""How well a score tells out-of-distribution examples from in-domain ones: figures, curves, and a threshold.
 
-OOD is the positive class and a higher score means more OOD. `id_scores` and `ood_scores` are of shape (n,) and (m,);
-the result is one number: a 0-d tensor on the device of `id_scores`, or a numpy float64 if that is an array.
+OOD is the positive class and a higher score means more OOD. `id_scores` and `ood_scores` are of shape (n,) and (m,).
+A figure is one number: a 0-d tensor on the device of `id_scores`, or a numpy float64 if that is an array. Curves are of
+the kind of `id_scores`, tensors on its device or arrays: rates in double precision, thresholds in that of the scores.
 
-Ties are handled exactly, since scores are compared as they come in (`scores.py`) and counted as integers. A threshold t
-calls everything >= t OOD, so tied examples are called together. Only OOD scores need be tried as thresholds: any other
-one admits more in-domain examples than the next OOD score above it, and no more OOD ones. Hence each metric is a count
-of how many scores lie on which side of each OOD score: two sorts and a search, with no curve made (`curves.py` has it).
+Ties are handled exactly. Scores are compared in the precision they come in (single where that is half, which changes no
+comparison) and counted as integers. A threshold t calls everything >= t OOD, so tied examples are called together: a
+curve has one point for each distinct score, from the highest to the lowest, behind a first point at a threshold of
+infinity, which calls nothing OOD. A figure needs no curve. Only OOD scores need be tried as thresholds: any other one
+admits more in-domain examples than the next OOD score above it, and no more OOD ones. Hence each figure is a count of
+how many scores lie on which side of each OOD score: two sorts and a search.
 """
 
 import math
-from typing import overload
+from typing import Generic, NamedTuple, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from greedy_ensembles.metrics.arrays import Scalar, Values, to_scalar
-from greedy_ensembles.metrics.scores import sort_scores, to_scores
+from greedy_ensembles.metrics.values import Array, Scalar, Values, check_floating, to_scalar, to_tensor
+
+
+def to_scores(id_scores: Values, ood_scores: Values) -> tuple[Tensor, Tensor]:
+    """Return both as tensors of one precision on the device of the first; refuse what cannot be ranked."""
+    inside, outside = to_tensor("id_scores", id_scores).detach(), to_tensor("ood_scores", ood_scores).detach()
+    for name, scores in (("id_scores", inside), ("ood_scores", outside)):
+        check_floating(name, scores, "(n,)")
+        if not scores.numel():
+            raise ValueError(f"{name} must hold at least one score: without it there is nothing to tell apart")
+        if not scores.isfinite().all():
+            raise ValueError(f"{name} must be finite, got {int((~scores.isfinite()).sum())} that are infinite or NaN")
+    common = torch.promote_types(torch.promote_types(inside.dtype, outside.dtype), torch.float32)
+    return inside.to(common), outside.to(inside.device, common)
+
+
+def sort_scores(scores: Tensor) -> Tensor:
+    """Return the scores in ascending order."""
+    # On the CPU by numpy, which sorts values alone: torch.sort carries indices along, at two to three times the cost.
+    return torch.from_numpy(np.sort(scores.numpy())) if scores.device.type == "cpu" else scores.sort().values
 
 
 @overload
@@ -88,3 +109,95 @@ def _fewest(share: float, total: int) -> int:
     while count / total < share:
         count += 1
     return count
+
+
+class RocCurve(NamedTuple, Generic[Array]):
+    """Points to be joined by straight lines, from (0, 0) to (1, 1)."""
+
+    false_positive_rate: Array
+    true_positive_rate: Array
+    thresholds: Array
+
+
+class PrecisionRecallCurve(NamedTuple, Generic[Array]):
+    """Points to be joined by steps: up to each recall, and from the one before, precision is that of the point."""
+
+    precision: Array
+    recall: Array
+    thresholds: Array
+
+
+def _counts(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return false positives, true positives and thresholds, one for each distinct score, from the highest down."""
+    inside, outside = sort_scores(inside), sort_scores(outside)
+    thresholds = torch.unique_consecutive(sort_scores(torch.cat([inside, outside]))).flip(0)
+    false, true = (len(scores) - torch.searchsorted(scores, thresholds) for scores in (inside, outside))
+    return false, true, thresholds
+
+
+def _begun(values: Tensor, first: float) -> Tensor:
+    return torch.cat([values.new_tensor([first]), values])
+
+
+def _like(values: Tensor, given: Array) -> Array:
+    return values.numpy() if isinstance(given, np.ndarray) else values
+
+
+def roc_curve(id_scores: Array, ood_scores: Values) -> RocCurve[Array]:
+    """Return false-positive rates, true-positive rates and thresholds; the area below is `auroc`.
+
+    >>> false, true, thresholds = roc_curve(np.array([0.0, 1.0, 2.0, 2.0]), np.array([1.5, 2.0]))
+    >>> false, true  # 2 calls two of four and one of two, 1.5 the other one too
+    (array([0.  , 0.5 , 0.5 , 0.75, 1.  ]), array([0. , 0.5, 1. , 1. , 1. ]))
+    >>> thresholds
+    array([inf, 2. , 1.5, 1. , 0. ])
+    """
+    inside, outside = to_scores(id_scores, ood_scores)
+    false, true, thresholds = _counts(inside, outside)
+    return RocCurve(
+        _like(_begun(false.double() / len(inside), 0), id_scores),
+        _like(_begun(true.double() / len(outside), 0), id_scores),
+        _like(_begun(thresholds, torch.inf), id_scores),
+    )
+
+
+def precision_recall_curve(id_scores: Array, ood_scores: Values) -> PrecisionRecallCurve[Array]:
+    """Return precisions, recalls and thresholds; the area below the steps is `average_precision`.
+
+    Where nothing is called OOD, at recall 0, precision is 1 by convention. The last point, where everything is, has the
+    share of OOD examples for its precision.
+
+    >>> precision, recall, thresholds = precision_recall_curve(np.array([0.0, 1.0, 2.0]), np.array([1.5, 2.0]))
+    >>> precision, recall
+    (array([1.        , 0.5       , 0.66666667, 0.5       , 0.4       ]), array([0. , 0.5, 1. , 1. , 1. ]))
+    >>> thresholds
+    array([inf, 2. , 1.5, 1. , 0. ])
+    """
+    inside, outside = to_scores(id_scores, ood_scores)
+    false, true, thresholds = _counts(inside, outside)
+    return PrecisionRecallCurve(
+        _like(_begun(true.double() / (true + false), 1), id_scores),
+        _like(_begun(true.double() / len(outside), 0), id_scores),
+        _like(_begun(thresholds, torch.inf), id_scores),
+    )
+
+
+def balanced_threshold(id_scores: Values, ood_scores: Values) -> Scalar:
+    """Return the threshold at which as large a share of OOD as of in-domain examples is told right, or nearly so.
+
+    It is the score t that makes |TPR - TNR| least, TPR being the share of OOD scores >= t and TNR that of in-domain
+    scores < t. TPR - TNR falls as t rises, so two scores at most share the least; then it is the one with the larger
+    TPR + TNR, and if these are equal too the lower, which misses fewer OOD examples. Infinity is never better.
+
+    >>> balanced_threshold(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.5, 4.0, 5.0]))  # 3/4 and 3/4
+    np.float64(2.5)
+    """
+    inside, outside = to_scores(id_scores, ood_scores)
+    false, true, thresholds = _counts(inside, outside)
+    # TPR and TNR times n m are whole numbers, so that equal ones compare equal.
+    hits, rejections = true * len(inside), (len(inside) - false) * len(outside)
+    imbalance = (hits - rejections).abs()
+    least = (imbalance == imbalance.min()).nonzero()[:, 0]
+    total = (hits + rejections)[least]
+    best = least[total == total.max()][-1]  # thresholds descend
+    return to_scalar(thresholds[best], id_scores)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greedy_ensembles.metrics.arrays import Array, check_floating, check_probabilities, describe, to_tensor
+from greedy_ensembles.metrics.values import Array, check_floating, check_probabilities, describe, to_tensor
 
 
 def _probabilities(probs: Tensor | np.ndarray) -> Tensor:

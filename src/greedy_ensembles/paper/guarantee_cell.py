@@ -15,7 +15,7 @@ from scipy.stats import gamma, rankdata
 
 from greedy_ensembles import theory
 from greedy_ensembles.theory.algorithms import evaluate_all
-from greedy_ensembles.theory.generators import Generator
+from greedy_ensembles.theory.divergence import Generator
 
 DRAWS = 20  #: of each randomised algorithm, on each instance
 _GRID = np.linspace(-8.0, 8.0, 161)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from greedy_ensembles.theory.bounds import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
+from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
 _SERIES = {
     "greedy": ("greedy", "#1f5fbf"),

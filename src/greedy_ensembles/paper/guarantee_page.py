@@ -8,7 +8,7 @@ from textwrap import fill
 import numpy as np
 
 from greedy_ensembles.paper.guarantee_summary import Summary, markdown_table
-from greedy_ensembles.theory.bounds import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
+from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
 _SURROGATES = {
     "expected": "expectation",

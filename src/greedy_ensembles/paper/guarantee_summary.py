@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from greedy_ensembles.theory.bounds import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
+from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
 ALGORITHMS = ("greedy", "random_greedy", "random_selection", "surrogate_greedy")
 AVERAGED = ("random_greedy", "random_selection")  # over sets, so that none of them can be said to be the optimum

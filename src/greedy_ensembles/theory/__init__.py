@@ -16,13 +16,11 @@ its elements. `set_function` says how the two meet, so that either can be replac
 
 from greedy_ensembles.theory.algorithms import exhaustive, greedy, lazy_greedy, random_greedy, stochastic_greedy
 from greedy_ensembles.theory.arrays import trapezoid_weights
-from greedy_ensembles.theory.bounds import divergence_bound, maximum_divergence
-from greedy_ensembles.theory.divergence import f_divergence
+from greedy_ensembles.theory.divergence import GENERATORS, Generator, alpha, f_divergence
 from greedy_ensembles.theory.diversity import MeanMemberRisk, PairwiseDiversity, ensemble_risk
 from greedy_ensembles.theory.gains import exact_gains, expected_gains, point_gains
-from greedy_ensembles.theory.generators import GENERATORS, Generator, alpha
 from greedy_ensembles.theory.mixture import Kernel, KernelMixture, gaussian, generalised_exponential, laplace
-from greedy_ensembles.theory.objective import DivergenceObjective
+from greedy_ensembles.theory.objective import DivergenceObjective, divergence_bound, maximum_divergence
 from greedy_ensembles.theory.set_function import Counted, Selection, SetFunction
 
 __all__ = [

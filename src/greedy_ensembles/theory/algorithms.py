@@ -12,7 +12,7 @@ from itertools import combinations, islice
 import numpy as np
 from numpy.typing import ArrayLike
 
-from greedy_ensembles.theory.generators import Array
+from greedy_ensembles.theory.arrays import Array
 from greedy_ensembles.theory.set_function import Indices, Selection, SetFunction
 
 #: Slack for the rounding of F, relative to its size: what is this close to the best, `lazy_greedy` looks at anew.

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from greedy_ensembles import machine
-from greedy_ensembles.theory.generators import Array
+
+Array = NDArray[np.float64]
 
 #: How far from 1 a density may integrate: room for quadrature and a cut-off tail, not for a forgotten constant.
 INTEGRAL_TOLERANCE = 1e-3

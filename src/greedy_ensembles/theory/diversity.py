@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from greedy_ensembles.theory.arrays import floats
-from greedy_ensembles.theory.generators import Array
+from greedy_ensembles.theory.arrays import Array, floats
 from greedy_ensembles.theory.set_function import SetFunction
 
 Loss = Callable[[Array, Array], Array]  #: of predictions and targets, elementwise

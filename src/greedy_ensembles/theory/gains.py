@@ -24,8 +24,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from greedy_ensembles.theory.arrays import in_blocks
-from greedy_ensembles.theory.generators import GENERATORS, Array
+from greedy_ensembles.theory.arrays import Array, in_blocks
+from greedy_ensembles.theory.divergence import GENERATORS
 from greedy_ensembles.theory.objective import DivergenceObjective
 from greedy_ensembles.theory.set_function import Indices
 

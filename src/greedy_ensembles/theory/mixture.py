@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from greedy_ensembles.theory.arrays import floats, in_blocks, increasing_grid, trapezoid_weights
-from greedy_ensembles.theory.generators import Array
+from greedy_ensembles.theory.arrays import Array, floats, in_blocks, increasing_grid, trapezoid_weights
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.theory.generators import Array
+from greedy_ensembles.theory.arrays import Array
 
 Indices = NDArray[np.intp]
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from greedy_ensembles.metrics import accuracy, auroc, mutual_information
-from greedy_ensembles.metrics.arrays import to_scalar, to_tensor
+from greedy_ensembles.metrics.values import to_scalar, to_tensor
 
 
 def test_a_tensor_stays_itself_and_an_array_shares_its_memory():
