@@ -136,11 +136,11 @@ def test_a_truncated_answer_never_takes_the_place_of_a_file(server, fetch, here)
 
 def test_a_stalled_connection_gives_up_and_goes_to_the_mirror(server, fetch, here):
     server.answers |= {"/a": "stalled", "/mirror": RIGHT}
-    fetch("/a", "/mirror", timeout=0.3, attempts=1)
+    fetch("/a", "/mirror", timeout=1.0, attempts=1)
     assert here.read_bytes() == RIGHT
     here.unlink()
     with pytest.raises(downloads.DownloadError, match="/a: the connection stalled"):
-        fetch("/a", timeout=0.3, attempts=1)
+        fetch("/a", timeout=1.0, attempts=1)
     assert list(here.parent.iterdir()) == []
 
 

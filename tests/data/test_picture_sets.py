@@ -1,5 +1,7 @@
 import hashlib
+import io
 import sys
+import tarfile
 import zipfile
 
 import numpy as np
@@ -23,11 +25,13 @@ def test_omniglot_is_white_on_black_and_small(tmp_path, encoded):
         for alphabet in ("Tengwar", "Atlantean")
         for i in (1, 2)
     }
-    images, labels, classes, note = picture_sets.read_omniglot(zipped(tmp_path / "o.zip", files), 28)
+    images, labels, classes, note = picture_sets.read_folder(
+        zipped(tmp_path / "o.zip", files), 28, channels=1, depth=2, invert=True
+    )
     assert images.shape == (4, 1, 28, 28)
     assert images[0, 0, 0, 0] == 0
     assert images[0, 0, 13, 13] == 255
-    assert labels == [0, 1, 2, 3]
+    assert labels.tolist() == [0, 1, 2, 3]
     assert classes[0] == "Atlantean/character01"
     assert note == ""
 
@@ -41,7 +45,7 @@ def test_tiny_imagenet_follows_its_annotations(tmp_path, encoded):
     images, labels, classes, note = picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), 32)
     assert images.shape == (4, 3, 32, 32)
     assert images[:, 0, 5, 5].tolist() == pytest.approx([10, 90, 250, 170], abs=2)
-    assert (labels, classes) == ([2, 0, 2, 1], ("n3", "n5", "n7"))
+    assert (labels.tolist(), classes) == ([2, 0, 2, 1], ("n3", "n5", "n7"))
     assert note == "not the recorded choice of files"
     del files["t/val/images/val_2.JPEG"]
     with pytest.raises(ValueError, match=r"lacks 1 of 4 .*val_2\.JPEG"):
@@ -66,19 +70,19 @@ def test_places_takes_the_first_in_alphabetical_order(tmp_path, encoded, monkeyp
 
 def test_the_recorded_hashes_are_those_of_the_published_names():
     places = [f"any/folder/Places365_test_{number:08}.jpg" for number in range(1, 10_001)]
-    assert picture_sets.subset_note(places, picture_sets.PLACES_NAMES) == ""
-    assert picture_sets.subset_note(places[1:], picture_sets.PLACES_NAMES) != ""
+    assert picture_sets.names_digest(places) == picture_sets.PLACES_NAMES
+    assert picture_sets.names_digest(places[1:]) != picture_sets.PLACES_NAMES
     tiny = [f"val_{number}.JPEG" for number in range(10_000)]
-    assert picture_sets.subset_note(tiny, picture_sets.TINY_IMAGENET_NAMES) == ""
+    assert picture_sets.names_digest(tiny) == picture_sets.TINY_IMAGENET_NAMES
 
 
 def test_textures_are_labelled_by_their_folder(tmp_path, encoded, random_bytes):
     for word in ("zigzagged", "banded"):
         (tmp_path / word).mkdir()
         (tmp_path / word / f"{word}_0001.jpg").write_bytes(encoded(random_bytes(300, 400, 3), "JPEG"))
-    images, labels, classes, _ = picture_sets.read_dtd(tmp_path, 32)
+    images, labels, classes, _ = picture_sets.read_folder(tmp_path, 32)
     assert images.shape == (2, 3, 32, 32)
-    assert (labels, classes) == ([0, 1], ("banded", "zigzagged"))
+    assert (labels.tolist(), classes) == ([0, 1], ("banded", "zigzagged"))
 
 
 def test_lsun_is_read_in_the_order_of_its_keys(tmp_path, encoded):
@@ -99,3 +103,83 @@ def test_lsun_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(ValueError, match=r"pip install 'greedy-ensembles\[lsun\]'"):
         picture_sets.read_lsun(tmp_path, 32)
+
+
+def store(kind, path, files):
+    """Write files as a folder, a zip, or a tar, plain or compressed; return where."""
+    if kind == "folder":
+        for name, content in files.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(content)
+        return path
+    path = path.with_suffix(f".{kind}")
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        return path
+    with tarfile.open(path, "w:gz" if kind == "tgz" else "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar", "tgz"])
+def test_the_order_is_that_asked_for_wherever_the_files_lie(tmp_path, random_bytes, encoded, kind):
+    arrays = {f"d/{name}.png": random_bytes(6, 6, 3) for name in "cab"}
+    where = store(kind, tmp_path / "s", {name: encoded(array) for name, array in arrays.items()})
+    assert sorted(picture_sets.file_names(where)) == ["d/a.png", "d/b.png", "d/c.png"]
+    wanted = ["d/b.png", "d/c.png"]
+    stacked = picture_sets.stack(where, wanted, None, 3)
+    assert (stacked == np.stack([arrays[name].transpose(2, 0, 1) for name in wanted])).all()
+
+
+def test_links_in_a_tar_are_not_pictures(tmp_path, encoded, random_bytes):
+    (tmp_path / "secret.png").write_bytes(encoded(random_bytes(4, 4)))
+    with tarfile.open(tmp_path / "s.tar", "w") as archive:
+        link = tarfile.TarInfo("a.png")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "secret.png")
+        archive.addfile(link)
+    assert picture_sets.file_names(tmp_path / "s.tar") == []
+    with pytest.raises(ValueError, match="holds 0 of 1"):
+        picture_sets.stack(tmp_path / "s.tar", ["a.png"], None, 1)
+
+
+def test_sizes_must_agree_or_be_given(tmp_path, encoded, random_bytes):
+    where = store("folder", tmp_path, {"a.png": encoded(random_bytes(6, 6)), "b.png": encoded(random_bytes(6, 7))})
+    with pytest.raises(ValueError, match="give the size"):
+        picture_sets.stack(where, ["a.png", "b.png"], None, 1)
+    assert picture_sets.stack(where, ["a.png", "b.png"], 5, 1).shape == (2, 1, 5, 5)
+
+
+def test_what_is_no_picture_or_archive_is_named(tmp_path, encoded, random_bytes):
+    half = encoded(random_bytes(60, 60, 3))[:2000]
+    where = store("zip", tmp_path / "s", {"broken.png": half, "text.jpg": b"hello"})
+    for name in ("broken.png", "text.jpg"):
+        with pytest.raises(ValueError, match=f"{name} is not a readable picture"):
+            picture_sets.stack(where, [name], 8, 3)
+    for content in (b"", b"hello", where.read_bytes()[:-30]):
+        (tmp_path / "x.tar").write_bytes(content)
+        with pytest.raises(ValueError, match=r"x\.tar is neither"):
+            picture_sets.file_names(tmp_path / "x.tar")
+    whole = store("tgz", tmp_path / "t", {"a.png": random_bytes(50_000).tobytes()}).read_bytes()
+    (tmp_path / "t.tgz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"t\.tgz is damaged"):
+        list(picture_sets.contents(tmp_path / "t.tgz", ["a.png"]))
+
+
+def test_which_names_are_pictures():
+    assert picture_sets.is_picture("d/a.JPEG")
+    assert not any(map(picture_sets.is_picture, ["a.txt", ".a.png", "__MACOSX/a.png", "d/.x/a.png", "png"]))
+
+
+def test_labels_by_folder():
+    for names, depth, expected, words in [
+        (["s/b/1.png", "s/a/2.png"], 1, [1, 0], ("a", "b")),
+        (["s/b/1.png", "t/b/2.png"], 2, [0, 1], ("s/b", "t/b")),
+    ]:
+        labels, classes = picture_sets.by_folder(names, depth)
+        assert (labels.tolist(), classes) == (expected, words)
+    assert picture_sets.by_folder(["1.png", "a/2.png"]) == (None, None)

@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from greedy_ensembles.data.unpack import unpack
+from greedy_ensembles.data.download import unpack
 
 
 def make_tar(path, *members):

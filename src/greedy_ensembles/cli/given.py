@@ -21,8 +21,8 @@ from PIL import Image
 
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.sources import facts_of, open_run
-from greedy_ensembles.data import SETS, ImageSet, data_root, load, pictures
-from greedy_ensembles.data.arrays import channels_first, load_numbers, read_arrays
+from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets
+from greedy_ensembles.data.formats import channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
@@ -160,20 +160,20 @@ def _joined(parts: list[np.ndarray], unreadable: list[str]) -> np.ndarray:
 
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of a picture, or of all pictures in a folder or archive, in order of their names."""
-    if path.is_file() and pictures.is_picture(path.name):
+    if path.is_file() and picture_sets.is_picture(path.name):
         yield str(path), path.read_bytes()
         return
-    found = sorted(name for name in pictures.names(path) if pictures.is_picture(name))
+    found = picture_sets.picture_names(path)
     if not found:
-        raise ValueError(f"{path} holds no pictures ({', '.join(sorted(pictures.SUFFIXES))})")
-    yield from ((str(path / name), content) for name, content in pictures.contents(path, found))
+        raise ValueError(f"{path} holds no pictures ({', '.join(sorted(picture_sets.SUFFIXES))})")
+    yield from ((str(path / name), content) for name, content in picture_sets.contents(path, found))
 
 
 def _picture(content: bytes, name: str, shape: Shape | None, counts: Counter[str]) -> Bytes:
     if shape is None:
         raise ShapeUnknownError(name)
     channels, size, _ = shape
-    decoded = pictures.decode(content, name, size, channels, upright=True)
+    decoded = picture_sets.decode(content, name, size, channels, upright=True)
     with Image.open(io.BytesIO(content)) as picture:  # readable, or it would not have been decoded
         grey = Image.getmodebase(picture.mode) == "L"
         _count(counts, (1 if grey else 3, picture.height, picture.width), shape)

@@ -1,25 +1,36 @@
-"""Download published files, once, whole, and only if they are the right ones.
+"""Download published files, once, whole, and only if they are the right ones; and unpack their archives.
 
 pooch fetches each file to a name of its own in the data folder; there it is hashed, and only a file with the recorded
 hash takes its place. An address that fails is tried again, then the next one; if all fail, the message names each with
 its reason, and whatever was there before is there still.
+
+An archive may be hostile: nothing lands outside the folder, and nothing but files and folders lands. Every name is
+looked at before the first byte is written; then all is written to a new folder beside the target, and moved from there
+when it is complete. So an archive that is refused, or breaks off, leaves the data folder as it was.
 """
 
+import gzip
 import os
 import secrets
+import shutil
+import tarfile
+import tempfile
 import time
+import zipfile
+import zlib
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.data.registry import StrPath, data_root
 from greedy_ensembles.data.sources import SOURCES, Source
-from greedy_ensembles.data.unpack import unpack
 
 #: Told what happens, a line at a time.
 Say = Callable[[str], None]
 _CHUNK = 1 << 18
+_KINDS = "only files and folders are unpacked"
+_LINK = 0o120000
 
 
 class DownloadError(OSError):
@@ -65,26 +76,17 @@ class Bar:
         self._progress.stop()
 
 
-def download(
-    name: str,
-    root: StrPath | None = None,
-    *,
-    say: Say = print,
-    progress: Any = None,
-    timeout: float = 30.0,
-    attempts: int = 3,
-    pause: float = 1.0,
-) -> list[Path]:
+def download(name: str, root: StrPath | None = None, *, say: Say = print, **options: Any) -> list[Path]:
     """Download the files of a set that are not there yet, unpack what is to be unpacked, and return the paths.
 
-    progress : an object with `total`, `update(n)`, `reset()` and `close()`, as pooch takes it, or None.
-    timeout : seconds without a byte after which an address counts as stalled.
-    attempts : how often each address is tried, with `pause` seconds before the second time, twice that before the next.
+    Args:
+        name: of the set, as `data list` shows it.
+        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+        say: is told what happens, a line at a time.
+        options: as `fetch` takes them.
     """
     check_name(name)
-    folder = data_root(root)
-    options = {"say": say, "progress": progress, "timeout": timeout, "attempts": attempts, "pause": pause}
-    return [_provide(source, folder, **options) for source in SOURCES[name]]
+    return [_provide(source, data_root(root), say, options) for source in SOURCES[name]]
 
 
 def check_name(name: str) -> None:
@@ -92,16 +94,16 @@ def check_name(name: str) -> None:
     check_choice("name", name, SOURCES)
 
 
-def _provide(source: Source, root: Path, **options: Any) -> Path:
-    say = options["say"]
-    made = root / (source.unpack or "") / source.makes if source.unpack is not None else root / source.path
-    if source.unpack is not None and made.exists():
+def _provide(source: Source, root: Path, say: Say, options: dict[str, Any]) -> Path:
+    archive = root / source.path
+    if source.unpack is None:
+        fetch(source.urls, archive, source.digest, say=say, **options)
+        return archive
+    made = root / source.unpack / source.makes
+    if made.exists():
         say(f"{made} is there already")
         return made
-    archive = root / source.path
-    fetch(source.urls, archive, source.digest, **options)
-    if source.unpack is None:
-        return archive
+    fetch(source.urls, archive, source.digest, say=say, **options)
     say(f"unpacking {archive.name}")
     unpack(archive, root / source.unpack)
     if not made.exists():
@@ -121,7 +123,18 @@ def fetch(
     attempts: int = 3,
     pause: float = 1.0,
 ) -> None:
-    """Bring a file to `path` from the first address that gives the right bytes; leave the right file alone."""
+    """Bring a file to `path` from the first address that gives the right bytes; leave the right file alone.
+
+    Args:
+        urls: addresses, tried in this order.
+        path: where the file goes.
+        digest: algorithm:hexadecimal; None where no public record is known.
+        say: is told what happens, a line at a time.
+        progress: an object with `total`, `update(n)`, `reset()` and `close()`, as pooch takes it.
+        timeout: seconds without a byte after which an address counts as stalled.
+        attempts: how often each address is tried.
+        pause: seconds before the second attempt; twice that before the next.
+    """
     if path.exists() and (digest is None or file_digest(path, digest) == digest):
         say(f"{path} is there already" + ("" if digest else ", unverified: no public hash is known"))
         return
@@ -192,3 +205,51 @@ def _reason(error: OSError) -> str:
     if "resolve" in text:
         return "the host is not found; is there a network?"
     return f"{type(error).__name__}: {error}"
+
+
+def unpack(archive: Path, target: Path) -> list[Path]:
+    """Unpack a zip or tar into a folder, and return what is new in it; refuse to replace what is there."""
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target) as name:
+        folder = Path(name)
+        try:
+            if zipfile.is_zipfile(archive):
+                with zipfile.ZipFile(archive) as opened:
+                    _check_zip(opened, archive)
+                    opened.extractall(folder)
+            else:
+                with tarfile.open(archive) as opened_tar:
+                    _check_tar(opened_tar, archive)
+                    opened_tar.extractall(folder, filter="data")
+        except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, RuntimeError) as error:
+            raise ValueError(f"{archive} cannot be unpacked: {error}") from error
+        made = [target / path.name for path in sorted(folder.iterdir())]
+        for path in made:
+            if path.exists():
+                raise FileExistsError(f"{path} is there already: move it away to unpack {archive.name} anew")
+        for path in made:
+            shutil.move(folder / path.name, path)
+    return made
+
+
+def _check_zip(opened: zipfile.ZipFile, archive: Path) -> None:
+    for entry in opened.infolist():
+        _check_name(entry.filename, archive)
+        kind = (entry.external_attr >> 16) & 0o170000
+        if kind == _LINK:
+            raise ValueError(f"{archive} is refused: {entry.filename} is a link; {_KINDS}")
+
+
+def _check_tar(opened: tarfile.TarFile, archive: Path) -> None:
+    for member in opened:
+        _check_name(member.name, archive)
+        if not (member.isreg() or member.isdir()):
+            kind = "a link" if member.issym() or member.islnk() else "a device"
+            raise ValueError(f"{archive} is refused: {member.name} is {kind}; {_KINDS}")
+
+
+def _check_name(name: str, archive: Path) -> None:
+    """Refuse a name that leads out of the folder on any system: Windows takes a backslash and a drive for more."""
+    posix, windows = PurePosixPath(name), PureWindowsPath(name)
+    if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
+        raise ValueError(f"{archive} is refused: {name!r} leads out of the folder")

@@ -25,24 +25,17 @@ _LUMA = (19595, 38470, 7471)
 class ImageSet:
     """Images with what must be known of them.
 
-    images : uint8, (n, channels, height, width), one channel or three.
-    labels : int64, (n,), or None.
-    name : what tables call the set.
-    classes : the names that labels point to, or None.
-    source : the file or folder, or how it was made.
-    note : what a reader of any figure on this set must know (partial, stand-in), else empty.
-
     >>> grey = ImageSet(np.zeros((2, 1, 4, 4), np.uint8), np.array([0, 1]), "tiny", ("no", "yes"))
     >>> len(grey), grey.with_channels(3).images.shape, grey.resized(2).images.shape
     (2, (2, 3, 4, 4), (2, 1, 2, 2))
     """
 
-    images: Bytes
-    labels: Labels | None
-    name: str
-    classes: tuple[str, ...] | None = None
-    source: str = ""
-    note: str = ""
+    images: Bytes  #: (n, channels, height, width), one channel or three
+    labels: Labels | None  #: (n,)
+    name: str  #: what tables call the set
+    classes: tuple[str, ...] | None = None  #: the names that labels point to
+    source: str = ""  #: the file or folder, or how it was made
+    note: str = ""  #: what a reader of any figure on this set must know (partial, stand-in), else empty
 
     def __post_init__(self) -> None:
         images = self.images

@@ -1,55 +1,61 @@
-"""The published sets of picture files, each a rule: which files, in which order, with which labels.
+"""Sets of picture files: a folder, a zip or a tar of them is read alike, without unpacking.
 
-Omniglot's evaluation alphabets, the Describable Textures (DTD), the validation set of Tiny ImageNet, the first 10,000
-pictures of the test set of Places365, and any folder of pictures. All take a folder or the published archive.
+A published set is a rule: which files, in which order, with which labels. There are rules for Omniglot's evaluation
+alphabets, the validation set of Tiny ImageNet, the first 10,000 pictures of the test set of Places365, LSUN's test set,
+and any folder of pictures. A rule lists the names, says which it wants in what order, and gets the pictures cropped,
+resized and stacked. Nothing is written, so a hostile name in an archive leads nowhere; links and devices in a tar are
+not followed.
 """
 
+import gzip
+import hashlib
+import io
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
-from greedy_ensembles.data import pictures
-from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.data.image_set import Bytes, Labels, fit_square, to_array
 
+SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"))
 #: How many pictures of Places365's test set the paper takes, in alphabetical order.
 PLACES_COUNT = 10_000
-#: SHA-256 of the file names that the rules choose from the complete sets; `pictures.digest` says of what exactly.
+#: SHA-256 of the file names that the rules choose from the complete sets; `names_digest` says of what exactly.
 PLACES_NAMES = "a6f7ed2280adbb15ceaeb416904f229f96b139aac11314e0a085c1713cd07a97"
 TINY_IMAGENET_NAMES = "3a170e2deff29b261ff74e499f729af3bcffe23712a0e4474e603cc9945074b5"
+_LARGEST = 1 << 26  # bytes of one file: far above any picture here, far below what would fill memory
 
-Read = tuple[Bytes, list[int] | None, tuple[str, ...] | None, str]
+Named = tuple[str, bytes]
+#: Images, labels, classes and a note.
+Read = tuple[Bytes, Labels | None, tuple[str, ...] | None, str]
 
 
-def read_folder(path: Path, size: int | None, channels: int = 3) -> Read:
-    """Return (images, labels, classes, note) of every picture in a folder or archive, sorted by name.
+def read_folder(path: Path, size: int | None, channels: int = 3, depth: int = 1, invert: bool = False) -> Read:
+    """Return every picture in a folder or archive, sorted by name.
 
-    Pictures in folders are labelled by the folder they lie in; where some lie in none, there are no labels.
+    Args:
+        path: the folder or archive.
+        size: height and width to which pictures are cropped and resized; None: as they are.
+        channels: 1 (grey) or 3 (colour).
+        depth: a picture's label is the last so many folders that it lies in; where some lie in none, there are none.
+        invert: whether to swap black and white, before resizing.
     """
-    chosen = _sorted_pictures(path)
-    labels, classes = pictures.by_folder(chosen)
-    return pictures.stack(path, chosen, size, channels), labels, classes, ""
-
-
-def read_omniglot(path: Path, size: int | None) -> Read:
-    """Return the characters as white strokes on black, labelled alphabet/character."""
-    chosen = _sorted_pictures(path)
-    labels, classes = pictures.by_folder(chosen, depth=2)
-    return pictures.stack(path, chosen, size, 1, invert=True), labels, classes, ""
-
-
-def read_dtd(path: Path, size: int | None) -> Read:
-    """Return the textures, labelled by their words; all of them, whatever the split they are used in."""
-    chosen = _sorted_pictures(path)
-    labels, classes = pictures.by_folder(chosen)
-    return pictures.stack(path, chosen, size, 3), labels, classes, ""
+    chosen = picture_names(path)
+    labels, classes = by_folder(chosen, depth)
+    return stack(path, chosen, size, channels, invert=invert), labels, classes, ""
 
 
 def read_tiny_imagenet(path: Path, size: int | None) -> Read:
     """Return the validation set in the order of its annotations, labelled by its WordNet identifiers, sorted."""
-    every = pictures.names(path)
+    every = file_names(path)
     table = _only(path, [name for name in every if PurePosixPath(name).name == "val_annotations.txt"])
     folder = PurePosixPath(table).parent / "images"
-    rows = [line.split("\t")[:2] for line in pictures.read_text(path, table).splitlines() if line.strip()]
+    rows = [line.split("\t")[:2] for line in read_text(path, table).splitlines() if line.strip()]
     if not all(len(row) == 2 for row in rows):
         raise ValueError(f"{table} of {path} is damaged: a line has no tab")
     chosen = [str(folder / name) for name, _ in rows]
@@ -58,14 +64,14 @@ def read_tiny_imagenet(path: Path, size: int | None) -> Read:
         raise ValueError(f"{path} lacks {len(missing)} of {len(chosen)} annotated pictures, {missing[0]} among them")
     classes = tuple(sorted({identifier for _, identifier in rows}))
     number = {identifier: index for index, identifier in enumerate(classes)}
-    labels = [number[identifier] for _, identifier in rows]
-    return pictures.stack(path, chosen, size, 3), labels, classes, subset_note(chosen, TINY_IMAGENET_NAMES)
+    labels = np.array([number[identifier] for _, identifier in rows], np.int64)
+    return stack(path, chosen, size, 3), labels, classes, _subset_note(chosen, TINY_IMAGENET_NAMES)
 
 
 def read_places(path: Path, size: int | None) -> Read:
     """Return the first pictures in alphabetical order; the published test set has no labels."""
-    chosen = sorted(_sorted_pictures(path), key=lambda name: PurePosixPath(name).name)[:PLACES_COUNT]
-    return pictures.stack(path, chosen, size, 3), None, None, subset_note(chosen, PLACES_NAMES)
+    chosen = sorted(picture_names(path), key=lambda name: PurePosixPath(name).name)[:PLACES_COUNT]
+    return stack(path, chosen, size, 3), None, None, _subset_note(chosen, PLACES_NAMES)
 
 
 def read_lsun(path: Path, size: int | None) -> Read:
@@ -83,29 +89,159 @@ def read_lsun(path: Path, size: int | None) -> Read:
         ):
             count = transaction.stat()["entries"]
             numbered = (
-                (index, pictures.decode(content, key.decode("latin1"), size, 3))
+                (index, decode(content, key.decode("latin1"), size, 3))
                 for index, (key, content) in enumerate(transaction.cursor())
             )
-            return pictures.assemble(numbered, count, path), None, None, ""
+            return assemble(numbered, count, path), None, None, ""
     except lmdb.Error as error:
         raise ValueError(f"{path} is not a readable LMDB database: {error}") from error
 
 
-def subset_note(chosen: list[str], recorded: str) -> str:
+def _subset_note(chosen: list[str], recorded: str) -> str:
     """Return a note unless the chosen files are those that the rule chooses from the complete set."""
-    return "" if pictures.digest(chosen) == recorded else "not the recorded choice of files"
-
-
-def as_labels(labels: list[int] | None) -> np.ndarray | None:
-    """Return labels as an array."""
-    return None if labels is None else np.array(labels, np.int64)
-
-
-def _sorted_pictures(path: Path) -> list[str]:
-    return sorted(name for name in pictures.names(path) if pictures.is_picture(name))
+    return "" if names_digest(chosen) == recorded else "not the recorded choice of files"
 
 
 def _only(path: Path, candidates: list[str]) -> str:
     if len(candidates) != 1:
         raise ValueError(f"{path} holds {len(candidates)} files val_annotations.txt, expected one")
     return candidates[0]
+
+
+def file_names(path: Path) -> list[str]:
+    """Return the names of the files in a folder (relative, with /) or an archive, in no particular order."""
+    if path.is_dir():
+        return [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+    with _opened(path) as archive:
+        if isinstance(archive, zipfile.ZipFile):
+            return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+        return [_clean(member.name) for member in archive if member.isreg()]
+
+
+def picture_names(path: Path) -> list[str]:
+    """Return the names of the pictures in a folder or archive, sorted."""
+    return sorted(name for name in file_names(path) if is_picture(name))
+
+
+def contents(path: Path, wanted: Iterable[str]) -> Iterator[Named]:
+    """Yield (name, bytes) of the wanted files, in the order in which they are stored (a compressed tar cannot seek)."""
+    chosen = set(wanted)
+    if path.is_dir():
+        for name in sorted(chosen):
+            yield name, (path / name).read_bytes()
+        return
+    with _opened(path) as archive:
+        try:
+            yield from _zipped(archive, chosen) if isinstance(archive, zipfile.ZipFile) else _tarred(archive, chosen)
+        except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, RuntimeError) as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def read_text(path: Path, name: str) -> str:
+    """Return the text of one file of a folder or archive."""
+    for _, content in contents(path, [name]):
+        return content.decode("utf-8")
+    raise ValueError(f"{path} holds no {name}")
+
+
+def stack(path: Path, wanted: Sequence[str], size: int | None, channels: int, *, invert: bool = False) -> Bytes:
+    """Return the wanted pictures, in that order, as one array; `invert` swaps black and white before resizing."""
+    position = {name: index for index, name in enumerate(wanted)}
+    pictures = (
+        (position[name], decode(content, name, size, channels, invert)) for name, content in contents(path, wanted)
+    )
+    return assemble(pictures, len(wanted), path)
+
+
+def assemble(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) -> Bytes:
+    """Return one array of numbered pictures, which must be of one shape."""
+    images: Bytes | None = None
+    seen = set()
+    for index, picture in pictures:
+        if images is None:
+            images = np.empty((count, *picture.shape), np.uint8)
+        if picture.shape != images.shape[1:]:
+            raise ValueError(f"{source} holds pictures of several sizes: give the size to which they are to be resized")
+        images[index] = picture
+        seen.add(index)
+    if not count:
+        raise ValueError(f"{source} holds no pictures ({', '.join(sorted(SUFFIXES))})")
+    if images is None or len(seen) != count:
+        raise ValueError(f"{source} holds {len(seen)} of {count} pictures that were looked for")
+    return images
+
+
+def decode(
+    content: bytes, name: str, size: int | None, channels: int, invert: bool = False, upright: bool = False
+) -> Bytes:
+    """Return one picture file as (channels, height, width); `upright` turns it as the camera says that it was held.
+
+    Published sets are taken as they are stored, as everyone takes them.
+    """
+    try:
+        stored = Image.open(io.BytesIO(content))
+        if Image.getmodetype(stored.mode) != "L" or stored.mode.startswith("I;"):
+            raise ValueError(
+                f"{name} has pixels of {stored.mode!r}, beyond 8 bits, which would be cut off; save it with 8"
+            )
+        picture = (ImageOps.exif_transpose(stored) if upright else stored).convert("L" if channels == 1 else "RGB")
+    except UnidentifiedImageError:  # whose own words name an object in memory
+        raise ValueError(f"{name} is not a readable picture: it is of no format that is known here") from None
+    except (OSError, SyntaxError, struct.error, Image.DecompressionBombError) as error:  # struct: from notes of cameras
+        raise ValueError(f"{name} is not a readable picture: {error}") from error
+    if invert:
+        picture = ImageChops.invert(picture)
+    return to_array(picture if size is None else fit_square(picture, size), channels)
+
+
+def is_picture(name: str) -> bool:
+    """Say whether a name is that of a picture (and not of a hidden file, as macOS leaves in archives)."""
+    path = PurePosixPath(name)
+    return path.suffix.lower() in SUFFIXES and not any(part.startswith((".", "__MACOSX")) for part in path.parts)
+
+
+def by_folder(pictures: Iterable[str], depth: int = 1) -> tuple[Labels | None, tuple[str, ...] | None]:
+    """Return (labels, classes) by the last `depth` folders of each name; (None, None) where they have none."""
+    folders = ["/".join(PurePosixPath(name).parts[-1 - depth : -1]) for name in pictures]
+    if not all(folders):
+        return None, None
+    classes = tuple(sorted(set(folders)))
+    number = {folder: index for index, folder in enumerate(classes)}
+    return np.array([number[folder] for folder in folders], np.int64), classes
+
+
+def names_digest(pictures: Iterable[str]) -> str:
+    """Return the SHA-256 of file names (without folders) in their order: what a rule chose, whatever the pixels."""
+    return hashlib.sha256("".join(f"{PurePosixPath(name).name}\n" for name in pictures).encode()).hexdigest()
+
+
+def _opened(path: Path) -> zipfile.ZipFile | tarfile.TarFile:
+    try:
+        return zipfile.ZipFile(path) if zipfile.is_zipfile(path) else tarfile.open(path)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:  # tarfile says why on six lines
+        raise ValueError(f"{path} is neither a folder nor a picture nor a readable zip or tar") from error
+
+
+def _zipped(archive: zipfile.ZipFile, chosen: set[str]) -> Iterator[Named]:
+    for entry in archive.infolist():
+        if entry.filename in chosen:
+            _check_size(entry.filename, entry.file_size)
+            yield entry.filename, archive.read(entry)
+
+
+def _tarred(archive: tarfile.TarFile, chosen: set[str]) -> Iterator[Named]:
+    for member in archive:
+        if member.isreg() and _clean(member.name) in chosen:
+            _check_size(member.name, member.size)
+            file = archive.extractfile(member)
+            assert file is not None  # a regular file has content
+            yield _clean(member.name), file.read()
+
+
+def _clean(name: str) -> str:
+    return name.removeprefix("./")
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > _LARGEST:
+        raise ValueError(f"{name} is {size:,} bytes: no picture is that large")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from greedy_ensembles.checks import check_choice, check_count
-from greedy_ensembles.data import arrays, noise, picture_sets
+from greedy_ensembles.data import formats, noise, picture_sets
 from greedy_ensembles.data.image_set import ImageSet, check_channels
 from greedy_ensembles.data.sets import SETS, Entry, Form
 
@@ -38,10 +38,13 @@ def load(
 ) -> ImageSet:
     """Return a set by name.
 
-    split : "train" or "test", where there are both; of CIFAR-10-C "fog" (all severities) or "fog/3".
-    root : the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
-    size : height and width of the images; None: the set's own, or 32 (Omniglot: 28) where pictures come in many sizes.
-    channels : 1 (grey) or 3 (colour); None: the set's own, and 3 for noise.
+    Args:
+        name: of the set, as `SETS` and `greedy-ensembles data list` have it.
+        split: "train" or "test", where there are both; of CIFAR-10-C "fog" (all severities) or "fog/3".
+        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+        size: height and width of the images; None: the set's own, or 32 (Omniglot: 28) where pictures come in many
+            sizes.
+        channels: 1 (grey) or 3 (colour); None: the set's own, and 3 for noise.
 
     >>> load("uniform", size=8, channels=1).images.shape
     (25000, 1, 8, 8)
@@ -67,18 +70,22 @@ def load(
 def read(path: StrPath, size: int | None = None, channels: int | None = None) -> ImageSet:
     """Return the images of any folder, zip or tar of pictures, or of any .npy or .npz of uint8 images.
 
-    Pictures of several sizes need the `size` to which they are to be cropped and resized. A picture's label is the
-    folder that it lies in, if all lie in one.
+    A picture's label is the folder that it lies in, if all lie in one.
+
+    Args:
+        path: the folder or file.
+        size: height and width to which images are cropped and resized; pictures of several sizes need it.
+        channels: 1 (grey) or 3 (colour); None: those of an array, and 3 for pictures.
     """
     path = Path(path)
     _check_shape(size, channels)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     if path.suffix in (".npy", ".npz"):
-        images, labels = arrays.read_arrays(path)
+        images, labels = formats.read_arrays(path)
         return _shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels)
-    images, numbers, classes, note = picture_sets.read_folder(path, size, channels or 3)
-    return ImageSet(images, picture_sets.as_labels(numbers), path.stem, classes, str(path), note)
+    images, labels, classes, note = picture_sets.read_folder(path, size, channels or 3)
+    return ImageSet(images, labels, path.stem, classes, str(path), note)
 
 
 def get(name: str) -> Entry:

@@ -6,12 +6,14 @@ for it, and then say so in their note.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from greedy_ensembles.data import arrays, cifar, idx, matlab, noise, picture_sets
+from greedy_ensembles.data import cifar, formats, noise, picture_sets
 from greedy_ensembles.data.image_set import ImageSet
+from greedy_ensembles.data.sources import SOURCES
 
 #: From the data folder, the split and the size asked for (None: the set's own) to the set.
 Reader = Callable[[Path, str, int | None], ImageSet]
@@ -19,15 +21,12 @@ Reader = Callable[[Path, str, int | None], ImageSet]
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One form in which a set may lie in the data folder.
+    """One form in which a set may lie in the data folder; paths are relative to that."""
 
-    needs : from a split to the paths, relative to the data folder, that this form reads.
-    published : MD5 of those paths as published, where they are known; other bytes are read, but noted.
-    """
-
-    needs: Callable[[str], Sequence[str]]
+    needs: Callable[[str], Sequence[str]]  #: from a split to the paths that this form reads
     read: Reader
     note: str = ""
+    #: MD5 of paths as published, where they are known; other bytes are read, but noted.
     published: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def found(self, root: Path, split: str) -> bool:
@@ -62,7 +61,7 @@ def _idx(folder: str, classes: tuple[str, ...], end: str) -> Form:
 
     def read(root: Path, split: str, size: int | None) -> ImageSet:
         files = [root / need for need in needs(split)]
-        images, labels = idx.read_idx_pair(files[0], files[1])
+        images, labels = formats.read_idx_pair(files[0], files[1])
         return ImageSet(images, labels.astype(np.int64), folder, classes, str(files[0]))
 
     return Form(needs, read)
@@ -98,7 +97,7 @@ def _corrupted(root: Path, split: str, size: int | None) -> ImageSet:
 
 def _svhn(root: Path, split: str, size: int | None) -> ImageSet:
     path = root / "svhn" / f"{split}_32x32.mat"
-    images, labels = matlab.read_svhn(path)
+    images, labels = formats.read_svhn(path)
     return ImageSet(images, labels.astype(np.int64), "svhn", _DIGITS, str(path))
 
 
@@ -108,7 +107,7 @@ def _pictures(read: Callable[[Path, int | None], picture_sets.Read], size: int, 
     def form(place: str) -> Form:
         def read_place(root: Path, split: str, asked: int | None) -> ImageSet:
             images, labels, classes, note = read(root / place, asked or size)
-            return ImageSet(images, picture_sets.as_labels(labels), place, classes, str(root / place), note)
+            return ImageSet(images, labels, place, classes, str(root / place), note)
 
         return Form(lambda split: [place], read_place)
 
@@ -120,7 +119,7 @@ def _copy(name: str, note: str = "") -> Form:
     place = f"ood/{name}.npz"
 
     def read(root: Path, split: str, size: int | None) -> ImageSet:
-        images, labels = arrays.read_arrays(root / place)
+        images, labels = formats.read_arrays(root / place)
         stored = images.shape[2]
         again = f"resized from {stored}, not from the original" if size not in (None, stored) else ""
         return ImageSet(images, labels, name, None, str(root / place), again)
@@ -128,6 +127,8 @@ def _copy(name: str, note: str = "") -> Form:
     return Form(lambda split: [place], read, note)
 
 
+#: White strokes on black, labelled alphabet/character.
+_OMNIGLOT = partial(picture_sets.read_folder, channels=1, depth=2, invert=True)
 _BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 _CIFAR10_MD5 = {
     "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
@@ -137,10 +138,7 @@ _CIFAR10_MD5 = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-_SVHN_MD5 = {
-    "svhn/train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
-    "svhn/test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
-}
+_SVHN_MD5 = {source.path: str(source.digest).removeprefix("md5:") for source in SOURCES["svhn"]}
 
 _ENTRIES = (
     Entry(
@@ -201,7 +199,7 @@ _ENTRIES = (
         "Omniglot, evaluation alphabets, white on black",
         {"test": 13_180},
         (
-            *_pictures(picture_sets.read_omniglot, 28, "omniglot/images_evaluation", "omniglot/images_evaluation.zip"),
+            *_pictures(_OMNIGLOT, 28, "omniglot/images_evaluation", "omniglot/images_evaluation.zip"),
             _copy("omniglot"),
         ),
     ),
@@ -210,7 +208,7 @@ _ENTRIES = (
         "Describable Textures 1.0.1 (for research)",
         {"test": 5_640},
         (
-            *_pictures(picture_sets.read_dtd, 32, "dtd/images", "dtd-r1.0.1.tar.gz"),
+            *_pictures(picture_sets.read_folder, 32, "dtd/images", "dtd-r1.0.1.tar.gz"),
             _copy("dtd"),
         ),
     ),

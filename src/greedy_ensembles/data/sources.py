@@ -11,22 +11,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A file to download.
-
-    path : where it goes, relative to the data folder.
-    urls : addresses, the first that gives the right bytes wins.
-    digest : algorithm:hexadecimal, or None where no public record is known.
-    unpack : the folder, relative to the data folder, into which the archive is unpacked (and then removed), or None to
-        keep it as it is; `makes` is what must be there afterwards.
-    size : about how many megabytes.
-    """
+    """A file to download; paths are relative to the data folder."""
 
     path: str
-    urls: tuple[str, ...]
-    digest: str | None
-    size: float
-    unpack: str | None = None
-    makes: str = ""
+    urls: tuple[str, ...]  #: the first that gives the right bytes wins
+    digest: str | None  #: algorithm:hexadecimal, or None where no public record is known
+    size: float  #: about how many megabytes
+    unpack: str | None = None  #: where the archive is unpacked, and then removed; None: it is kept as it is
+    makes: str = ""  #: what must be there after unpacking
 
 
 def _idx(folder: str, mirrors: tuple[str, ...], files: dict[str, tuple[str, float]]) -> tuple[Source, ...]:

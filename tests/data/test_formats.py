@@ -1,0 +1,114 @@
+import gzip
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from greedy_ensembles.data.formats import read_arrays, read_idx, read_idx_pair, read_svhn
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_plain_and_gzipped_files_hold_the_same(tmp_path, random_bytes, write_idx, end):
+    images = random_bytes(5, 7, 6)
+    path = write_idx(tmp_path / "images", images)
+    if end:
+        (tmp_path / "images.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert (read_idx(tmp_path / f"images{end}") == images).all()
+
+
+def test_a_pair_has_channels_and_labels(tmp_path, random_bytes, write_idx):
+    paths = write_idx(tmp_path / "x", random_bytes(5, 7, 6)), write_idx(tmp_path / "y", random_bytes(5))
+    images, labels = read_idx_pair(*paths)
+    assert images.shape == (5, 1, 7, 6)
+    assert labels.shape == (5,)
+    with pytest.raises(ValueError, match="expected 3 and 1"):
+        read_idx_pair(*reversed(paths))
+
+
+def test_a_damaged_idx_file_is_named(tmp_path, random_bytes, write_idx):
+    path = write_idx(tmp_path / "images", random_bytes(5, 7, 6))
+    content = path.read_bytes()
+    for damaged, message in [
+        (content[:-1], "is damaged: 225 bytes where shape .5, 7, 6. needs 226"),
+        (content + b"x", "is damaged"),
+        (b"", "starts with nothing"),
+        (b"\x1f\x8b\x08\x00", "not an idx file"),
+        (b"\0\0\x08\xff", "is damaged"),
+    ]:
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=f"images.*{message}"):
+            read_idx(path)
+    write_idx(path, np.zeros(3, np.float32), kind=13)
+    with pytest.raises(ValueError, match="only unsigned bytes"):
+        read_idx(path)
+
+
+def test_a_broken_gzip_is_named(tmp_path, random_bytes):
+    whole = gzip.compress(random_bytes(1000).tobytes())
+    for damaged in (whole[:500], whole[:-8] + b"12345678", b"no gzip"):
+        (tmp_path / "x.gz").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"x\.gz is damaged"):
+            read_idx(tmp_path / "x.gz")
+
+
+def test_ten_means_the_digit_zero(tmp_path, random_bytes):
+    pixels = random_bytes(32, 32, 3, 4)
+    savemat(tmp_path / "t.mat", {"X": pixels, "y": np.array([[10], [1], [9], [10]], np.uint8)})
+    images, labels = read_svhn(tmp_path / "t.mat")
+    assert labels.tolist() == [0, 1, 9, 0]
+    assert images.shape == (4, 3, 32, 32)
+    assert images[2, 1, 5, 7] == pixels[5, 7, 1, 2]
+
+
+def test_a_damaged_mat_file_is_named(tmp_path, random_bytes):
+    path = tmp_path / "t.mat"
+    for content in (b"", b"MATLAB 5.0 MAT-file" + bytes(200), random_bytes(5000).tobytes()):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"t\.mat"):
+            read_svhn(path)
+    savemat(path, {"X": random_bytes(32, 32, 3, 2)})
+    with pytest.raises(ValueError, match=r"t\.mat.*y"):
+        read_svhn(path)
+    savemat(path, {"X": random_bytes(32, 32, 3, 2), "y": np.array([[1], [11]], np.uint8)})
+    with pytest.raises(ValueError, match="labels 1 to 11"):
+        read_svhn(path)
+    savemat(path, {"X": random_bytes(32, 32, 3, 2), "y": np.array([[1]], np.uint8)})
+    with pytest.raises(ValueError, match="1 labels"):
+        read_svhn(path)
+    with pytest.raises(FileNotFoundError):
+        read_svhn(tmp_path / "none.mat")
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 9), (2, 8, 9, 1), (2, 1, 8, 9)])
+def test_grey_in_every_layout(tmp_path, random_bytes, shape):
+    images = random_bytes(*shape)
+    np.save(tmp_path / "a.npy", images)
+    read, labels = read_arrays(tmp_path / "a.npy")
+    assert (read == images.reshape(2, 1, 8, 9)).all()
+    assert labels is None
+
+
+@pytest.mark.parametrize("names", [("x", "y"), ("images", "labels"), ("arr_0", "arr_1"), ("X", "Y")])
+def test_npz_by_names(tmp_path, random_bytes, names):
+    images = random_bytes(2, 8, 9, 3)
+    np.savez_compressed(tmp_path / "a.npz", **dict(zip(names, (images, np.array([4, 5])), strict=True)))
+    read, labels = read_arrays(tmp_path / "a.npz")
+    assert (read == images.transpose(0, 3, 1, 2)).all()
+    assert labels.tolist() == [4, 5]
+
+
+def test_files_that_will_not_do_are_named(tmp_path, random_bytes):
+    path = tmp_path / "a.npz"
+    for arrays, message in [
+        ({"x": np.zeros((2, 4, 4))}, "must be uint8"),
+        ({"x": np.zeros((2, 5, 4, 4), np.uint8)}, "1 or 3 channels"),
+        ({"z": np.zeros((2, 4, 4), np.uint8)}, "it holds z; images are called"),
+        ({"x": np.array([{}], object)}, "a.npz.*allow_pickle"),
+    ]:
+        np.savez(path, **arrays)
+        with pytest.raises(ValueError, match=message):
+            read_arrays(path)
+    for content in (b"", b"PK\x03\x04 and no more", path.read_bytes()[:-30]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.npz"):
+            read_arrays(path)
