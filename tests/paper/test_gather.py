@@ -8,7 +8,7 @@ from greedy_ensembles.paper.gather import gather
 from greedy_ensembles.paper.reading import read
 from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
-from greedy_ensembles.report.evaluation.lines import footnotes
+from greedy_ensembles.report.results import notes
 
 
 def test_seeds_become_one_method_and_what_is_missing_is_known(tiny, shelf_with):
@@ -37,7 +37,7 @@ def test_runs_that_were_judged_on_other_sets_are_compared_on_those_of_all(tiny, 
     rows = [row for row in gathered.comparison.mean_rows if row.set == "mean of 1 of 2 sets"]
     assert [row.figures["auc"].ours.mean for row in rows] == pytest.approx([0.65, 0.65])
     assert [(row.set, row.kind) for row in gathered.comparison.ood_rows][-1] == ("dtd", "missing")
-    (told,) = [note for note in footnotes(gathered.comparison) if note.startswith("missing")]
+    (told,) = [note for note in notes(gathered.comparison) if note.startswith("missing")]
     assert told == "missing: dtd (not all runs here were judged on the same images; means are without them)"
 
 
@@ -71,14 +71,14 @@ def test_beside_an_m_that_the_paper_lacks_stands_its_nearest_and_a_note(shelf_wi
         assert cells["Deep Ensembles", "uniform"] == cell(Setting("VGG16BN", "svhn", 11, "deep"), "auc", "uniform")
         assert cells["greedy, lambda_M = 1", "dtd"] == cell(Setting("VGG16BN", "svhn", 11, "greedy", 1.0), "auc", "dtd")
         assert None not in cells.values()
-        assert any("of M = 11" in note for note in footnotes(gathered.comparison)) == noted
+        assert any("of M = 11" in note for note in notes(gathered.comparison)) == noted
         assert any("beside the paper's M = 11" in sentence for sentence in read(gathered)) == noted
 
 
 def test_where_no_figure_of_the_paper_stands_nothing_is_said_of_its_m(shelf_with):
     study = filter_study(STUDIES["svhn"], models=["VGG16BN"], size=5, seeds=1, strengths=[3.0])
     (gathered,) = gather(study, Protocol(), shelf_with(study, Protocol(), but=[0]))  # Deep Ensembles
-    assert not any("of M = 11" in note for note in footnotes(gathered.comparison))
+    assert not any("of M = 11" in note for note in notes(gathered.comparison))
 
 
 def test_figures_that_mean_nothing_stand_beside_none(shelf_with, tiny):

@@ -76,7 +76,7 @@ def test_no_figure_stays_behind(tmp_path):
 
 
 def test_pyplot_is_never_loaded():
-    modules = ("ablation", "curves", "gallery", "radar")
+    modules = ("ablation", "detection", "gallery", "radar", "page")
     code = "import sys; " + "; ".join(f"import greedy_ensembles.report.{module}" for module in modules)
     subprocess.run([sys.executable, "-c", f"{code}; assert 'matplotlib.pyplot' not in sys.modules"], check=True)
 

@@ -60,8 +60,8 @@ def evaluate(
     from greedy_ensembles.benchmark import SCORES, compare, paper
     from greedy_ensembles.benchmark.sources import evaluate_source, ood_images, open_sources, pack_source
     from greedy_ensembles.checks import check_choice
-    from greedy_ensembles.report.evaluation import show, write_pictures, write_tables
-    from greedy_ensembles.report.evaluation.lines import plural
+    from greedy_ensembles.report.comparison_pictures import write_pictures
+    from greedy_ensembles.report.results import plural, show, write_tables
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--score", score, SCORES)

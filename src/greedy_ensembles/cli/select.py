@@ -43,7 +43,7 @@ def select(
     from greedy_ensembles.benchmark.selection import CRITERIA
     from greedy_ensembles.benchmark.selection import select as choose
     from greedy_ensembles.checks import check_choice
-    from greedy_ensembles.report import selection as report
+    from greedy_ensembles.report import ablation as report
     from greedy_ensembles.training.problem import as_device
 
     check_choice("--by", by, CRITERIA)

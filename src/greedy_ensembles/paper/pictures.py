@@ -8,7 +8,7 @@ from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.paper.curve import areas, can_choose, trials
 from greedy_ensembles.paper.study import Section
 from greedy_ensembles.report.ablation import draw_ablation
-from greedy_ensembles.report.evaluation import write_pictures, write_radar
+from greedy_ensembles.report.comparison_pictures import draw_areas, write_pictures
 from greedy_ensembles.report.figure import write_figure
 
 _AXES = 3  # what a radar plot needs at the least
@@ -31,7 +31,7 @@ def write_section_pictures(
             _write_curve(section, comparison, written[-1])
     elif len(comparison.first.ood) >= _AXES:
         written.append(folder / f"{section.stem}-radar.png")
-        write_radar(comparison, written[-1])
+        write_figure(draw_areas(comparison), written[-1])
     return written
 
 

@@ -13,7 +13,7 @@ from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.paper.curve import can_choose, trials
 from greedy_ensembles.paper.gather import Gathered
 from greedy_ensembles.paper.study import DEEP, Section, Target
-from greedy_ensembles.report.selection import verdict as explain
+from greedy_ensembles.report.ablation import verdict as explain
 
 _HALF_A_HUNDREDTH = 0.005
 _HALF_A_TENTH_OF_A_POINT = 0.0005  # of an accuracy

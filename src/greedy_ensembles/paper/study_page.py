@@ -32,8 +32,8 @@ from greedy_ensembles.paper.tables import (
     overhead_table,
     severities,
 )
-from greedy_ensembles.report.evaluation import to_markdown, write_tables
 from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.results import to_markdown, write_tables
 from greedy_ensembles.report.severity import draw_severities
 from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__

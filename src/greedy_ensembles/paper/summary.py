@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from greedy_ensembles.benchmark import Comparison
 from greedy_ensembles.paper.gather import Gathered
-from greedy_ensembles.report.evaluation.lines import IN_DOMAIN, OOD
-from greedy_ensembles.report.evaluation.markdown import both, table
+from greedy_ensembles.report.results import IN_DOMAIN, OOD
+from greedy_ensembles.report.table import Entry, markdown_table
 
 _KINDS = ("synthetic", "natural", "sets")  # how the names of the means over them end
 _ACCURACY, _AUC = IN_DOMAIN[0], OOD[0]
@@ -18,7 +18,7 @@ def summary(sections: Sequence[Gathered]) -> str:
         return ""
     rows = [row for gathered in found if gathered.comparison for row in _rows(gathered, gathered.comparison)]
     heading = ["", "method", "seeds", "accuracy (%)", "mean AUC, synthetic", "natural", "all sets"]
-    return "\n\n".join([table(heading, rows), *_left_out(found)])
+    return "\n\n".join([markdown_table(heading, rows), *_left_out(found)])
 
 
 def _left_out(found: Sequence[Gathered]) -> Iterator[str]:
@@ -38,6 +38,7 @@ def _rows(gathered: Gathered, comparison: Comparison) -> Iterator[list[str]]:
     inside = {row.method: row.figures["accuracy"] for row in comparison.in_domain_rows}
     for method in comparison.methods:
         means = {row.set.rpartition(" ")[2]: row for row in comparison.mean_rows if row.method == method.label}
-        areas = [both(means[kind].figures["auc"], _AUC) if kind in means else "" for kind in _KINDS]
-        accuracy = both(inside[method.label], _ACCURACY)
+        figures = [means[kind].figures["auc"] if kind in means else None for kind in _KINDS]
+        areas = ["" if figure is None else Entry(figure.ours, figure.paper).both(_AUC) for figure in figures]
+        accuracy = Entry(inside[method.label].ours, inside[method.label].paper).both(_ACCURACY)
         yield [gathered.section.title, method.label, str(len(method.evaluations)), accuracy, *areas]

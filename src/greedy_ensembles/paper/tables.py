@@ -11,7 +11,7 @@ from greedy_ensembles.paper.gather import Gathered, training_note
 from greedy_ensembles.paper.records import Record
 from greedy_ensembles.paper.runner import recipe_of
 from greedy_ensembles.paper.study import DEEP, Case
-from greedy_ensembles.report.evaluation.markdown import table
+from greedy_ensembles.report.table import markdown_table
 
 _CORRUPTED = ("accuracy", "nll")
 
@@ -36,7 +36,7 @@ def overhead_table(gathered: Gathered) -> str:
     note = "Seconds are those of a member's epoch, the mean over members" + (
         ", without each one's first epoch." if several else "; the only one, which includes getting ready."
     )
-    return "\n\n".join([table(heading, rows), " ".join([note, *lines]), _notes(gathered)]).rstrip()
+    return "\n\n".join([markdown_table(heading, rows), " ".join([note, *lines]), _notes(gathered)]).rstrip()
 
 
 def overhead_sentences(gathered: Gathered) -> list[str]:
@@ -92,7 +92,7 @@ def corruption_table(gathered: Gathered) -> str:
     text = f"Means over {corruption_names(gathered)}, ± standard error over seeds."
     made = any(map(is_generated, _names(gathered)))
     notes = [f"- the corruptions are {NOTE}", _notes(gathered)] if made else [_notes(gathered)]
-    return "\n\n".join([table(heading, rows), text, "\n".join(notes)])
+    return "\n\n".join([markdown_table(heading, rows), text, "\n".join(notes)])
 
 
 def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:

@@ -1,22 +1,38 @@
-"""Accuracy, negative log-likelihood and calibration on in-domain data against the strength of diversity, lambda_M.
+"""The choice of lambda_M as it is shown: figures against lambda_M on the terminal, as CSV and JSON, and in a picture.
 
-Other figures may stand below these, such as means of AUC: to be seen, not to choose by.
-
-Deep Ensembles, which have no strength, are a level to compare with: a line at their mean in a band of one standard
-error.
+The picture has accuracy, negative log-likelihood and calibration on in-domain data. Other figures may stand below
+these, such as means of AUC: to be seen, not to choose by. Deep Ensembles, which have no strength, are a level to
+compare with: a line at their mean in a band of one standard error.
 """
 
+import csv
+import dataclasses
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from rich.console import Console
 
-from greedy_ensembles.benchmark.evaluation import Estimate
-from greedy_ensembles.benchmark.selection import Trial
-from greedy_ensembles.report.figure import NORMAL, entitle, method_styles, new_figure, plain
-from greedy_ensembles.report.seeds import describe_seeds
+from greedy_ensembles.benchmark.evaluation import Estimate, InDomain
+from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial
+from greedy_ensembles.report import table as formats
+from greedy_ensembles.report.figure import (
+    NORMAL,
+    describe_seeds,
+    entitle,
+    method_styles,
+    new_figure,
+    plain,
+    write_figure,
+)
+from greedy_ensembles.report.results import IN_DOMAIN, to_json_text
+from greedy_ensembles.report.table import Column, Entry, Table
+from greedy_ensembles.storage import write_bytes
 
 #: Figures by strength, None being Deep Ensembles.
 ByStrength = Mapping[float | None, Estimate]
@@ -159,3 +175,73 @@ def _with_room(places: np.ndarray, first: np.ndarray) -> list[int]:
         if tick not in named and all(abs(places[tick] - places[other]) >= room for other in named):
             named.append(int(tick))
     return sorted(named)
+
+
+def show(selection: Selection, measured_on: InDomain, console: Console) -> None:
+    """Print the figures of every strength, and what follows from them."""
+    columns = [column for column in IN_DOMAIN if column.key in CRITERIA]
+    trials = (selection.deep, *selection.trials)
+    table = Table(
+        f"{measured_on.name}, {measured_on.images:,} images for each seed",
+        [Column("lambda_M"), Column("seeds"), *columns, Column("harms", f"harms {selection.by}")],
+        [_row(trial, selection) for trial in trials],
+    )
+    strengths = [trial.strength for trial in trials]
+    formats.show(table, console, None if selection.chosen is None else strengths.index(selection.chosen))
+    if measured_on.note:
+        console.print(f"{measured_on.name}: {measured_on.note}", markup=False, highlight=False)
+    console.print(verdict(selection), markup=False, highlight=False)
+
+
+def _row(trial: Trial, selection: Selection) -> dict[str, Entry]:
+    figures = {metric: Entry(getattr(trial, metric)) for metric in CRITERIA}
+    if trial.strength is None:
+        return {"lambda_M": Entry("Deep Ensembles"), "seeds": Entry(trial.accuracy.seeds), **figures}
+    harms = "no" if trial.strength in selection.harmless else "yes"
+    named = {"lambda_M": Entry(f"{trial.strength:g}"), "seeds": Entry(trial.accuracy.seeds)}
+    return {**named, **figures, "harms": Entry(harms)}
+
+
+def verdict(selection: Selection) -> str:
+    """Return what was chosen, and why, in a sentence."""
+    name = {"accuracy": "accuracy", "nll": "NLL", "ace": "ACE"}[selection.by]
+    rule = f"its {name} is as good as that of Deep Ensembles, each given one standard error"
+    if selection.chosen is None:
+        return f"No lambda_M that was tried does no harm (that is: {rule}). Take Deep Ensembles, or try smaller ones."
+    text = f"Chosen: lambda_M = {selection.chosen:g}, the largest that does no harm ({rule})."
+    if selection.chosen == selection.trials[-1].strength:
+        text += " It is the largest that was tried; a larger one may do as well."
+    return text
+
+
+def write(selection: Selection, measured_on: InDomain, runs: Sequence[RunFacts], folder: Path) -> list[Path]:
+    """Write selection.csv, selection.json and ablation.png into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in ("selection.csv", "selection.json", "ablation.png")]
+    write_bytes(paths[0], [_to_csv(selection, measured_on).encode()])
+    content = {
+        **dataclasses.asdict(selection),
+        "measured_on": {"name": measured_on.name, "images": measured_on.images, "note": measured_on.note},
+        "runs": [{"source": run.source, "strength": run.strength, "seed": run.seed, "size": run.size} for run in runs],
+    }
+    write_bytes(paths[1], [to_json_text(content).encode()])
+    name = f"{measured_on.name} [{measured_on.note}]" if measured_on.note else measured_on.name
+    trials = [selection.deep, *selection.trials]
+    write_figure(draw_ablation(trials, name, measured_on.images, selection.chosen), paths[2])
+    return paths
+
+
+def _to_csv(selection: Selection, measured_on: InDomain) -> str:
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(["set", "images", "lambda_M", "metric", "seeds", "mean", "standard_error", "harmless", "note"])
+    for trial in (selection.deep, *selection.trials):
+        strength = "" if trial.strength is None else trial.strength
+        for metric in CRITERIA:
+            figure = getattr(trial, metric)
+            # Of the other criteria nothing was asked.
+            judged = metric == selection.by and trial.strength is not None
+            harmless = trial.strength in selection.harmless if judged else ""
+            about = [measured_on.name, measured_on.images, strength, metric, figure.seeds]
+            writer.writerow([*about, figure.mean, figure.standard_error, harmless, measured_on.note])
+    return output.getvalue()

@@ -5,6 +5,7 @@ those of Okabe and Ito, which are told apart with any colour vision; methods dif
 that a copy in grey will do.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -14,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.checks import check_choice
 
 WIDTH = 7.0  #: inches
@@ -68,6 +70,28 @@ def entitle(figure: Figure, title: str, caption: str) -> None:
     figure.supxlabel(below, fontsize=SMALL, color="#404040")
     lines = above.count("\n") + below.count("\n")
     figure.set_figheight(figure.get_figheight() + 0.14 * max(lines - _LINES, 0))
+
+
+def describe_seeds(estimates: Iterable[Estimate]) -> str:
+    """Return what the estimates are, in words for a caption.
+
+    >>> describe_seeds([Estimate(0.5, None, 1)]), describe_seeds([Estimate(0.5, 0.1, 3), Estimate(0.5, 0.1, 5)])
+    ('1 seed', 'mean of 3 to 5 seeds')
+    """
+    seeds = count_seeds(estimate.seeds for estimate in estimates)
+    return seeds if seeds == "1 seed" else f"mean of {seeds}"
+
+
+def count_seeds(counts: Iterable[int]) -> str:
+    """Return counts of seeds in words.
+
+    >>> count_seeds([5, 5]), count_seeds([1, 5]), count_seeds([1, 1])
+    ('5 seeds', '1 to 5 seeds', '1 seed')
+    """
+    distinct = set(counts)
+    low, high = min(distinct), max(distinct)
+    number = f"{low} to {high}" if low < high else f"{low}"
+    return f"{number} seed" if high == 1 else f"{number} seeds"
 
 
 def write_figure(figure: Figure, path: Path) -> None:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.metrics import balanced_threshold
+from greedy_ensembles.report.detection import Averages, Scores, average_scores, describe_score
 from greedy_ensembles.report.figure import NORMAL, WIDTH, entitle, new_figure
-from greedy_ensembles.report.scores import Averages, Scores, average_scores, describe_score
 
 _COLUMNS = 8
 

@@ -17,8 +17,17 @@ from matplotlib.projections.polar import PolarAxes
 
 from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.report.figure import GREY, NORMAL, PALE, SMALL, Style, entitle, method_styles, new_figure
-from greedy_ensembles.report.seeds import describe_seeds
+from greedy_ensembles.report.figure import (
+    GREY,
+    NORMAL,
+    PALE,
+    SMALL,
+    Style,
+    describe_seeds,
+    entitle,
+    method_styles,
+    new_figure,
+)
 
 _CHANCE = 0.5
 

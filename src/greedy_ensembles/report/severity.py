@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from greedy_ensembles.benchmark.evaluation import Estimate
-from greedy_ensembles.report.figure import NORMAL, entitle, method_styles, new_figure, plain
-from greedy_ensembles.report.seeds import describe_seeds
+from greedy_ensembles.report.figure import NORMAL, describe_seeds, entitle, method_styles, new_figure, plain
 
 #: By the name of a method, and then of a figure (accuracy, nll), its estimate at severity 1, 2, ...
 Severities = Mapping[str, Mapping[str, Sequence[Estimate]]]

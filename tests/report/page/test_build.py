@@ -21,8 +21,12 @@ def test_a_part_for_each_data_set_and_runs_in_the_order_of_tables(train, blobs):
     assert [part.name for part in page.parts] == [dataset_of(runs[0]), dataset_of(runs[1])]
     assert page.title == " and ".join(part.name for part in page.parts)
     first = page.parts[0]
-    assert [row[1].text for row in first.trained.rows] == ["Deep Ensembles", "Deep Ensembles", "greedy, lambda_M = 1"]
-    assert [row[5].text for row in first.trained.rows] == ["0", "4", "0"]
+    assert [row["method"].value for row in first.trained.rows] == [
+        "Deep Ensembles",
+        "Deep Ensembles",
+        "greedy, lambda_M = 1",
+    ]
+    assert [row["seed"].text for row in first.trained.rows] == ["0", "4", "0"]
     assert [chart.title for chart in first.planes.charts] == [
         "Deep Ensembles, seed 0",
         "Deep Ensembles, seed 4",
@@ -60,7 +64,7 @@ def test_an_unfinished_run_is_shown_as_such(train, blobs, make_model, quick, tmp
     run.histories.pop()
     run.information["size"] = 2
     (part,) = build_page([run]).parts
-    assert part.trained.rows[0][3].text == "1 of 2"
+    assert part.trained.rows[0]["M"].text == "1 of 2"
     assert len(part.runs[0].members) == 1
 
 

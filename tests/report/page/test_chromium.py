@@ -13,7 +13,6 @@ from greedy_ensembles.report.page import write_page
 from greedy_ensembles.report.page.charts import line_chart, radar
 from greedy_ensembles.report.page.pictures import coloured
 from greedy_ensembles.report.page.records import (
-    Cell,
     Evaluated,
     Gallery,
     OodView,
@@ -21,9 +20,9 @@ from greedy_ensembles.report.page.records import (
     Part,
     Picture,
     Planes,
-    Table,
     TrainedRun,
 )
+from greedy_ensembles.report.table import Column, Entry, Table
 
 #: Of every element with text of its own that is to be seen: the text and the ratio of contrast, by the rule of WCAG.
 CONTRAST = """
@@ -68,8 +67,8 @@ def page(tmp_path_factory):
     curves = line_chart("Loss", "Falling lines.", "epoch", "loss", {name: (x, 1 / x + len(name)) for name in members})
     rates = line_chart("ROC", "Two curves.", "fpr", "tpr", {m: (np.array([0.0, 1]),) * 2 for m in ("a", "b")}, True)
     rows = [("uniform", 0.9, 3.0), ("a10", 1.0, 1.0), ("a9", 0.25, 20.0)]
-    cells = [[Cell(name, name), Cell(f"{auc:.2f}", auc), Cell(f"{n:g}", n)] for name, auc, n in rows]
-    table = Table("Figures", ["set", "AUC", "images"], [*cells, [Cell("gone", "gone"), Cell(), Cell()]])
+    cells = [{"set": Entry(name), "AUC": Entry(auc, text=f"{auc:.2f}"), "images": Entry(n)} for name, auc, n in rows]
+    table = Table("Figures", [Column(key) for key in cells[0]], [*cells, {"set": Entry("gone")}])
     shades = [(0, 0, 0), (255, 255, 0)]
     maps = [coloured(np.full((4, 4), value), shades, 1.0) for value in (0.0, 1.0)]
     slides = [

@@ -5,32 +5,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from greedy_ensembles.benchmark.comparison import Comparison, Figure, Row
+from greedy_ensembles.benchmark.comparison import Cell, Comparison
 from greedy_ensembles.benchmark.evaluation import OutOfDistribution
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.metrics import auroc, average_precision, precision_recall_curve, roc_curve
-from greedy_ensembles.report.evaluation.lines import IN_DOMAIN, OOD, Column, footnotes, marks_of, spelled, titles
+from greedy_ensembles.report.detection import Averages, average_scores, thin
 from greedy_ensembles.report.page import charts
 from greedy_ensembles.report.page.charts import Chart, Frame, Radar, Series, line_chart
 from greedy_ensembles.report.page.pictures import galleries
-from greedy_ensembles.report.page.records import Cell, Evaluated, Gallery, OodView, Table
-from greedy_ensembles.report.scores import Averages, average_scores
-from greedy_ensembles.report.thinning import thin
+from greedy_ensembles.report.page.records import Evaluated, Gallery, OodView
+from greedy_ensembles.report.results import tables
+from greedy_ensembles.report.table import Table
 
 _BINS = 40
 _SHOWN = 0.999  # of each histogram: a single far image would squeeze all others into a corner
-_PAPER_DIGITS = 2
 
 
 def evaluated(comparison: Comparison, images: Mapping[str, Bytes]) -> Evaluated:
     """Return all that the page shows of a comparison; `images` by the names of sets, in the order of their scores."""
     inside = comparison.first.in_domain
-    marks = marks_of(comparison)
-    first, second = titles(comparison)
-    tables = [
-        _table(first, comparison.in_domain_rows, IN_DOMAIN, marks, by_set=False),
-        _table(second, [*comparison.ood_rows, *comparison.mean_rows], OOD, marks, by_set=True),
-    ]
+    found = tables(comparison)
     averages = [_averages(comparison, number) for number in range(len(comparison.first.ood))]
     views = [
         _view(result, scores, comparison.first.score, images.get(result.name))
@@ -41,53 +35,15 @@ def evaluated(comparison: Comparison, images: Mapping[str, Bytes]) -> Evaluated:
         scores = {method: pair[0] for method, pair in averages[0].items()}
         known = galleries(images[inside.name], inside.name, scores, _spoken(comparison.first.score))
     methods = [method.label for method in comparison.methods]
-    return Evaluated(tables, _notes(comparison, tables), methods, _radar(comparison), views, known)
+    return Evaluated(found, _notes(found), methods, _radar(comparison), views, known)
 
 
-def _notes(comparison: Comparison, tables: Sequence[Table]) -> list[str]:
-    beside = any("paper" in heading for table in tables for heading in table.headings)
-    printed = ["paper: as printed there; its means are over the sets that are here"] if beside else []
-    return [*footnotes(comparison, differences=False), *printed]
-
-
-def _table(
-    caption: str, rows: Sequence[Row], columns: Sequence[Column], marks: Mapping[str, str], by_set: bool
-) -> Table:
-    """Return a row for each set and method, with a column of the paper's figures beside each that it has some of."""
-    compared = {c.metric for c in columns if any(row.figures and row.figures[c.metric].paper for row in rows)}
-    headings = ["set", "images"] if by_set else []
-    headings += ["method", "seeds"]
-    for column in columns:
-        headings += [column.heading, f"{column.heading}, paper"] if column.metric in compared else [column.heading]
-    return Table(caption, headings, [_row(row, columns, compared, marks, by_set) for row in rows])
-
-
-def _row(row: Row, columns: Sequence[Column], compared: set[str], marks: Mapping[str, str], by_set: bool) -> list[Cell]:
-    mark = marks.get(row.note, "")
-    images = "missing" if row.kind == "missing" else "" if row.images is None else f"{row.images:,}"
-    name = f"{row.set} ({mark})" if mark else row.set
-    count: float | str = "" if row.images is None else float(row.images)
-    cells = [Cell(name, name), Cell(images, count)] if by_set else []
-    seeds = next(iter(row.figures.values())).ours.seeds if row.figures else 0
-    cells += [Cell(row.method, row.method), Cell(f"{seeds}", float(seeds)) if seeds else Cell()]
-    for column in columns:
-        figure = row.figures.get(column.metric)
-        cells.append(_ours(figure, column))
-        if column.metric in compared:
-            cells.append(_papers(figure, column))
-    return cells
-
-
-def _ours(figure: Figure | None, column: Column) -> Cell:
-    if figure is None:
-        return Cell()
-    return Cell(spelled(figure.ours.mean, figure.ours.standard_error, column), figure.ours.mean)
-
-
-def _papers(figure: Figure | None, column: Column) -> Cell:
-    if figure is None or figure.paper is None:
-        return Cell()
-    return Cell(spelled(*figure.paper, column, _PAPER_DIGITS), figure.paper.mean)
+def _notes(found: Sequence[Table]) -> list[str]:
+    printed = any(isinstance(entry.published, Cell) for table in found for row in table.rows for entry in row.values())
+    return [
+        *(["paper: as printed there; its means are over the sets that are here"] if printed else []),
+        *found[0].notes,
+    ]
 
 
 def _averages(comparison: Comparison, number: int) -> Averages:

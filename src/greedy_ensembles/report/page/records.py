@@ -4,38 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from greedy_ensembles.report.page.charts import Chart, Radar
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table: what is shown, and what it is sorted by; an empty value comes last."""
-
-    text: str = ""
-    value: float | str = ""
-
-    @property
-    def sort_key(self) -> str:
-        """The value as a script can read it."""
-        return str(self.value).replace("inf", "Infinity") if self.is_number else str(self.value)
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it is to be sorted as one."""
-        return isinstance(self.value, float)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that can be sorted by any column."""
-
-    caption: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-
-    @property
-    def numeric(self) -> list[bool]:
-        """Which columns are of numbers; a cell in them may be empty all the same."""
-        return [any(cell.is_number for cell in column) for column in zip(*self.rows, strict=True)]
+from greedy_ensembles.report.table import Table
 
 
 @dataclass(frozen=True)

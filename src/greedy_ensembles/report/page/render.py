@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from greedy_ensembles.report.page import charts
 from greedy_ensembles.report.page.records import Page
+from greedy_ensembles.report.table import to_html
 from greedy_ensembles.version import __version__
 
 
@@ -30,6 +31,7 @@ def render(page: Page) -> str:
     return environment.get_template("template.html").render(
         page=page,
         frame=charts,
+        table=to_html,
         version=__version__,
         policy=policy,
         style=Markup(style),  # ours, and its hash is in the policy

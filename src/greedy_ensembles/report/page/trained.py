@@ -10,7 +10,8 @@ import numpy as np
 
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.report.page.charts import Chart, Points, line_chart
-from greedy_ensembles.report.page.records import Cell, Table, TrainedRun
+from greedy_ensembles.report.page.records import TrainedRun
+from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.training import Run
 
 #: Of a chart over epochs: the field of a history, its title, and the label of its axis.
@@ -25,26 +26,25 @@ _LEFT_OUT = ("model", "data")  # of the configuration: shapes of all parameters,
 def trained_table(labelled: Sequence[tuple[str, Run, RunFacts]]) -> Table:
     """Return a row for each run."""
     headings = ["run", "method", "network", "M", "lambda_M", "seed", "epochs", "validation accuracy", "training time"]
-    return Table("Runs", headings, [_row(*entry) for entry in labelled])
+    return Table("Runs", [Column(heading) for heading in headings], [_row(*entry) for entry in labelled])
 
 
-def _row(label: str, run: Run, facts: RunFacts) -> list[Cell]:
-    strength, epochs = facts.strength, run.configuration["recipe"].get("epochs", "")
+def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
+    epochs = run.configuration["recipe"].get("epochs", "")
     accuracies = [value for member in run.members if (value := _number(member.get("validation_accuracy"))) is not None]
     seconds = sum(_number(member.get("seconds")) or 0.0 for member in run.members)
     accuracy = float(np.mean(accuracies)) if accuracies else None
-    size = f"{run.size}" if run.finished else f"{len(run.members)} of {run.size}"
-    return [
-        Cell(str(run.folder), str(run.folder)),
-        Cell(label, label),
-        Cell(facts.architecture, facts.architecture),
-        Cell(size, float(run.size)),
-        Cell("" if strength is None else f"{strength:g}", 0.0 if strength is None else float(strength)),
-        Cell(f"{facts.seed}", float(facts.seed)),
-        Cell(f"{epochs}", float(_number(epochs) or 0)),
-        Cell() if accuracy is None else Cell(f"{accuracy:.2%}", accuracy),
-        Cell(duration(seconds), seconds),
-    ]
+    return {
+        "run": Entry(str(run.folder)),
+        "method": Entry(label),
+        "network": Entry(facts.architecture),
+        "M": Entry(run.size, text=f"{run.size}" if run.finished else f"{len(run.members)} of {run.size}"),
+        "lambda_M": Entry(0.0, text="") if facts.strength is None else Entry(float(facts.strength)),
+        "seed": Entry(facts.seed, text=f"{facts.seed}"),
+        "epochs": Entry(_number(epochs), text=f"{epochs}"),
+        "validation accuracy": Entry(accuracy, text="" if accuracy is None else f"{accuracy:.2%}"),
+        "training time": Entry(seconds, text=duration(seconds)),
+    }
 
 
 def duration(seconds: float) -> str:

@@ -1,20 +1,20 @@
 """The pictures that go with a comparison: curves for each OOD set, a radar over all of them, galleries of images."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from greedy_ensembles.benchmark.comparison import Comparison
-from greedy_ensembles.benchmark.evaluation import InDomain, OutOfDistribution
+from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, OutOfDistribution
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.report.curves import draw_curves
-from greedy_ensembles.report.evaluation.lines import networks
+from greedy_ensembles.report.detection import Scores, draw_curves
 from greedy_ensembles.report.figure import write_figure
 from greedy_ensembles.report.gallery import draw_gallery
 from greedy_ensembles.report.radar import OodSet, draw_radar
-from greedy_ensembles.report.scores import Scores
+from greedy_ensembles.report.results import networks
 
 _LABELS = {
     "mutual_information": "mutual information (nats)",
@@ -25,39 +25,46 @@ _LABELS = {
 
 
 def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, Bytes]) -> list[Path]:
-    """Write PNG files: curves-SET and, where images are given and methods are two, gallery-SET; radar for three sets.
+    """Write all pictures of a comparison as PNG files; images as for `draw_pictures`."""
+    written = []
+    for name, figure in draw_pictures(comparison, images):
+        written.append(folder / f"{name}.png")
+        write_figure(figure, written[-1])
+    return written
+
+
+def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterator[tuple[str, Figure]]:
+    """Yield curves-SET and, where images are given and methods are two, gallery-SET; radar for three sets or more.
 
     images : the images of OOD sets by name, in the order of their scores.
     """
     label, inside, about = _LABELS[comparison.first.score], comparison.first.in_domain, _about(comparison)
-    written = []
     for number, (result, stem) in enumerate(zip(comparison.first.ood, _stems(comparison), strict=True)):
         scores = _scores(comparison, number)
-        figures = {f"curves-{stem}": draw_curves(scores, _noted(inside), _noted(result), label, about)}
+        yield f"curves-{stem}", draw_curves(scores, _noted(inside), _noted(result), label, about)
         if len(comparison.methods) == 2 and result.name in images:
             pictures = images[result.name]
-            figures[f"gallery-{stem}"] = draw_gallery(pictures, scores, _noted(result), label=label, about=about)
-        for name, figure in figures.items():
-            written.append(folder / f"{name}.png")
-            write_figure(figure, written[-1])
+            yield f"gallery-{stem}", draw_gallery(pictures, scores, _noted(result), label=label, about=about)
     if len(comparison.first.ood) > 2:
-        written.append(folder / "radar.png")
-        write_radar(comparison, written[-1])
-    return written
+        yield "radar", draw_areas(comparison)
 
 
-def write_radar(comparison: Comparison, path: Path) -> None:
+def draw_areas(comparison: Comparison) -> Figure:
     """Draw the AUC of all methods over the OOD sets, of which there must be three or more."""
-    areas = {
+    sets = [OodSet(each.name, each.images, each.kind == "synthetic", each.note) for each in comparison.first.ood]
+    inside = comparison.first.in_domain
+    about = f"Score: {_LABELS[comparison.first.score]}. {_about(comparison)}"
+    return draw_radar(areas(comparison), sets, _noted(inside), inside.images, about=about)
+
+
+def areas(comparison: Comparison) -> dict[str, dict[str, Estimate]]:
+    """Return areas under ROC curves by method and set."""
+    return {
         _label(method.label): {
             row.set: row.figures["auc"].ours for row in comparison.ood_rows if row.method == method.label
         }
         for method in comparison.methods
     }
-    sets = [OodSet(each.name, each.images, each.kind == "synthetic", each.note) for each in comparison.first.ood]
-    inside = comparison.first.in_domain
-    about = f"Score: {_LABELS[comparison.first.score]}. {_about(comparison)}"
-    write_figure(draw_radar(areas, sets, _noted(inside), inside.images, about=about), path)
 
 
 def _scores(comparison: Comparison, number: int) -> Scores:

@@ -4,6 +4,7 @@ The layout is that of the paper's figure of curves. As there, one curve is drawn
 area is not the mean of the areas of the seeds, which tables show, and the caption says so.
 """
 
+from collections.abc import Mapping
 from textwrap import fill
 
 import numpy as np
@@ -13,10 +14,25 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
 from greedy_ensembles.metrics import auroc, average_precision, precision_recall_curve, roc_curve
-from greedy_ensembles.report.figure import GREY, NORMAL, SMALL, Style, entitle, method_styles, new_figure, plain
-from greedy_ensembles.report.scores import Averages, Scores, average_scores, describe_score
-from greedy_ensembles.report.thinning import thin
+from greedy_ensembles.report.figure import (
+    GREY,
+    NORMAL,
+    SMALL,
+    Style,
+    count_seeds,
+    entitle,
+    method_styles,
+    new_figure,
+    plain,
+)
 
+#: By the name of a method, its scores of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
+Scores = Mapping[str, tuple[np.ndarray, np.ndarray]]
+#: The same after the mean over seeds, (images,) each.
+Averages = dict[str, tuple[np.ndarray, np.ndarray]]
+
+#: Columns over the unit interval: in a panel of two inches, each is a tenth of a point, and a line thirteen of them.
+COLUMNS = 1600
 _BINS = 50
 _SHOWN = 0.999  # of each histogram
 
@@ -143,3 +159,64 @@ def _histogram_legend(place: Axes, styles: dict[str, Style], labels: list[str]) 
         frameon=False,
         fontsize=SMALL,
     )
+
+
+def mean_over_seeds(scores: np.ndarray, name: str = "scores") -> np.ndarray:
+    """Return the mean score of each image, (seeds, images) to (images,), in double precision.
+
+    >>> mean_over_seeds(np.array([[0.0, 1.0], [1.0, 2.0]]))
+    array([0.5, 1.5])
+    """
+    if not isinstance(scores, np.ndarray) or scores.ndim != 2 or 0 in scores.shape:
+        given = f"shape {scores.shape}" if isinstance(scores, np.ndarray) else type(scores).__name__
+        raise ValueError(f"{name} must be an array (seeds, images), with one row where there is one seed; got {given}")
+    if not np.issubdtype(scores.dtype, np.floating):
+        raise ValueError(f"{name} must be floating-point, got {scores.dtype}")
+    if bad := int((~np.isfinite(scores)).sum()):
+        raise ValueError(f"{name} must be finite, got {bad} that are infinite or NaN")
+    return np.asarray(scores.mean(axis=0, dtype=np.float64))
+
+
+def average_scores(scores: Scores) -> Averages:
+    """Return the means over seeds of all methods, which must have scored the same images."""
+    if not scores:
+        raise ValueError("scores must hold at least one method, got none")
+    for method, pair in scores.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(f"scores of {method} must be a pair (id_scores, ood_scores), got {type(pair).__name__}")
+    averages = {
+        method: (mean_over_seeds(inside, f"id_scores of {method}"), mean_over_seeds(outside, f"ood_scores of {method}"))
+        for method, (inside, outside) in scores.items()
+    }
+    counts = {method: (len(inside), len(outside)) for method, (inside, outside) in averages.items()}
+    if len(set(counts.values())) > 1:
+        # AP, for one, depends on how many OOD images there are for each in-domain one.
+        raise ValueError(f"scores must be of the same images for every method, got (in-domain, OOD) counts {counts}")
+    return averages
+
+
+def describe_score(scores: Scores, label: str) -> str:
+    """Return what the score of an image is, for a caption."""
+    seeds = count_seeds(len(part) for pair in scores.values() for part in pair)
+    return f"{label} of {seeds}" + ("" if seeds == "1 seed" else ", averaged over seeds for each image")
+
+
+def thin(x: np.ndarray, y: np.ndarray, columns: int = COLUMNS) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points of a curve with x ascending in [0, 1] that make a picture: four for each column at most.
+
+    A curve of 100,000 points is a vector file of megabytes in which no more can be seen than in one of a few thousand.
+    A plot of a finite width shows of each of its columns where the curve comes in, its lowest and highest value, and
+    where it goes out: those points are kept.
+
+    >>> x = np.linspace(0, 1, 1001)
+    >>> thinned, _ = thin(x, np.sin(40 * x), columns=10)
+    >>> len(thinned)
+    33
+    """
+    if len(x) <= 4 * columns:
+        return x, y
+    column = np.minimum((x * columns).astype(np.int64), columns - 1)
+    edges = np.flatnonzero(np.diff(column, prepend=-1, append=columns))
+    by_height = np.lexsort((y, column))  # the columns stay where they are, each sorted by y
+    kept = np.unique(np.concatenate([edges[:-1], edges[1:] - 1, by_height[edges[:-1]], by_height[edges[1:] - 1]]))
+    return x[kept], y[kept]

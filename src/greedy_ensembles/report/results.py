@@ -1,0 +1,262 @@
+"""From a comparison to its tables, within the domain and on OOD sets, and to the files that they are written to."""
+
+import dataclasses
+import json
+import math
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from greedy_ensembles.benchmark.comparison import Comparison
+from greedy_ensembles.benchmark.comparison import Row as ComparedRow
+from greedy_ensembles.benchmark.evaluation import Evaluation
+from greedy_ensembles.report import table as formats
+from greedy_ensembles.report.table import PLUS_MINUS, Column, Entry, Table
+from greedy_ensembles.storage import write_bytes
+from greedy_ensembles.version import __version__
+
+IN_DOMAIN = (
+    Column("accuracy", "accuracy (%)", 100, 2, "higher"),
+    Column("nll", "NLL x 100", 100, 2, "lower"),
+    Column("brier", "Brier x 100", 100, 2, "lower"),
+    Column("ace", "ACE (%)", 100, 2, "lower"),
+    Column("ece", "ECE (%)", 100, 2, "lower"),
+)
+OOD = (
+    Column("auc", "AUC", 1, 3, "higher"),
+    Column("ap", "AP", 1, 3, "higher"),
+    Column("fpr95", "FPR95", 1, 3, "lower"),
+)
+_ORDER = ("synthetic", "natural", "missing", "mean")  # of sets, by kind, in Markdown
+_ROW_FACTS = ("set", "kind", "images", "paper_images", "note", "method")  # of rows, in JSON
+_DIFFERS = "differs: ours less the paper's, whose means are over the same sets"
+
+
+def tables(comparison: Comparison) -> tuple[Table, Table]:
+    """Return the figures within the domain, a row for each method, and those on OOD sets, for each set and method."""
+    first, made_of = comparison.first, networks(comparison)
+    counted = f"{_marked(first.in_domain.name, first.in_domain.note, comparison)}, {first.in_domain.images:,} images"
+    inside = f"{counted}, in-domain" + (f" ({made_of})" if made_of else "")
+    outside = (
+        f"OOD sets (positive) against {first.in_domain.images:,} images of {first.in_domain.name}, "
+        f"by {first.score.replace('_', ' ')}"
+    )
+    return (
+        _table(inside, comparison.in_domain_rows, IN_DOMAIN, comparison, by_set=False),
+        _table(outside, [*comparison.ood_rows, *comparison.mean_rows], OOD, comparison, by_set=True),
+    )
+
+
+def _table(
+    title: str, rows: Sequence[ComparedRow], figures: Sequence[Column], comparison: Comparison, by_set: bool
+) -> Table:
+    columns = [
+        Column("set", shown=by_set),
+        Column("kind", shown=False),
+        Column("in_domain_images", shown=False),
+        Column("images", shown=by_set),
+        Column("method"),
+        Column("seeds"),
+        *figures,
+        *(Column(key, shown=False) for key in ("paper_images", "note", "score", "networks", "notes")),
+    ]
+    return Table(title, columns, [_row(row, comparison) for row in rows], notes(comparison), "method")
+
+
+def _row(row: ComparedRow, comparison: Comparison) -> dict[str, Entry]:
+    ours = [figure.ours for figure in row.figures.values()]
+    missing = "missing" if row.kind == "missing" else None
+    return {
+        "set": Entry(row.set, text=_marked(row.set, row.note, comparison)),
+        "kind": Entry(row.kind),
+        "in_domain_images": Entry(comparison.first.in_domain.images),
+        "images": Entry(row.images, row.paper_images, missing),
+        "method": Entry(row.method),
+        "seeds": Entry(ours[0].seeds if ours else None),
+        **{metric: Entry(figure.ours, figure.paper) for metric, figure in row.figures.items()},
+        "paper_images": Entry(row.paper_images),
+        "note": Entry(row.note),
+        "score": Entry("" if row.kind == "in-domain" else comparison.first.score),
+        "networks": Entry(networks(comparison)),
+        "notes": Entry("; ".join(comparison.notes)),
+    }
+
+
+def _marked(name: str, note: str, comparison: Comparison) -> str:
+    """Return the name of a set with the letter of its note, if it has one."""
+    mark = _marks(comparison).get(note)
+    return f"{name} ({mark})" if mark else name
+
+
+def _marks(comparison: Comparison) -> dict[str, str]:
+    """Return a letter for every note on a set; sets with the same note share it."""
+    found = dict.fromkeys(each.note for each in comparison.first.sets if each.note)
+    return {note: string.ascii_lowercase[number] if number < 26 else f"{number}" for number, note in enumerate(found)}
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Return what stands below the tables: notes on sets, on what is missing, and on how runs were trained."""
+    explained = [f"({mark}) {note}" for note, mark in _marks(comparison).items()]
+    if absent := [name for name in comparison.first.missing if name not in comparison.left_out]:
+        explained.append(
+            f"missing: {', '.join(absent)} (not in the data folder; means are over the sets that are there)"
+        )
+    if comparison.left_out:
+        names = ", ".join(comparison.left_out)
+        explained.append(f"missing: {names} (not all runs here were judged on the same images; means are without them)")
+    beside = _beside_the_paper(comparison)
+    shown = (method.papers_size for method in comparison.methods if method.label in beside)
+    if sizes := sorted({size for size in shown if size is not None}):
+        explained.append(f"the paper's figures are of M = {', '.join(map(str, sizes))}; it has none of our M here")
+    if any(len(method.evaluations) > 1 for method in comparison.methods):
+        explained.append(f"{PLUS_MINUS}: standard error of the mean over seeds")
+    return [*explained, *comparison.notes]
+
+
+def _beside_the_paper(comparison: Comparison) -> set[str]:
+    return {row.method for row in comparison.rows for figure in row.figures.values() if figure.paper}
+
+
+def networks(comparison: Comparison) -> str:
+    """Return what all methods have in common of architecture and size; what they have not is in their labels."""
+    architectures = {method.architecture for method in comparison.methods}
+    sizes = {evaluation.members for method in comparison.methods for evaluation in method.evaluations}
+    common = list(architectures) if len(architectures) == 1 else []
+    if len(sizes) == 1:
+        common.append(plural(sizes.pop(), "member"))
+    return ", ".join(part for part in common if part)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count and what is counted.
+
+    >>> plural(1, "seed"), plural(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def show(comparison: Comparison, console: Console) -> None:
+    """Print both tables of a comparison, and the notes below them."""
+    for table in tables(comparison):
+        formats.show(table, console)
+    for note in _with_differences(comparison):
+        console.print(note, highlight=False, markup=False)
+
+
+def _with_differences(comparison: Comparison) -> list[str]:
+    """Return the notes below tables that have lines of differences."""
+    return [*([_DIFFERS] if _beside_the_paper(comparison) else []), *notes(comparison)]
+
+
+def to_latex(comparison: Comparison) -> str:
+    r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
+    below = _with_differences(comparison)
+    texts = [formats.to_latex(dataclasses.replace(table, notes=below)) for table in tables(comparison)]
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(texts)
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """Return figures within the domain, and a table of sets by methods for each OOD figure, with the notes on them."""
+    first, (inside, outside) = comparison.first, tables(comparison)
+    counted = f"{first.in_domain.name}, {first.in_domain.images:,} images"
+    rows = sorted(outside.rows, key=lambda row: _ORDER.index(str(row["kind"].value)))  # stable
+    named = [{**row, "set": Entry(_counted(row)), "kind": row["kind"]} for row in rows]
+    by_set = dataclasses.replace(outside, rows=named)
+    parts = [
+        f"In the domain, {_marked(counted, first.in_domain.note, comparison)}:",
+        formats.to_markdown(inside),
+        f"Told from these by {first.score.replace('_', ' ')}, OOD images being positive. In brackets: the paper's "
+        "figure, its means over the same sets.",
+        *(_by_method(by_set, column) for column in OOD),
+        "\n".join(f"- {note}" for note in inside.notes),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _by_method(table: Table, column: Column) -> str:
+    turned = formats.pivot(table, column.key, ("set", "kind"), "method")
+    shown = [dataclasses.replace(each, shown=True) for each in turned.columns]
+    return f"**{column.heading}**\n\n{formats.to_markdown(dataclasses.replace(turned, columns=shown))}"
+
+
+def _counted(row: formats.Row) -> str:
+    """Return the name of a set with its count of images, before the mark of its note."""
+    name, marked, images = str(row["set"].value), row["set"].text or "", row["images"].value
+    count = "" if images is None else f", {images:,} images"
+    return f"{name}{count}{marked.removeprefix(name)}"
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Return one line for each figure of each method on each set; a set that is missing has a line without figures."""
+    return formats.to_csv(tables(comparison))
+
+
+def to_json(comparison: Comparison) -> str:
+    """Return everything but the scores of single images; what is infinite is written as a string."""
+    inside, outside = (formats.to_records(table, _ROW_FACTS) for table in tables(comparison))
+    content = {
+        "greedy_ensembles": __version__,
+        "score": comparison.first.score,
+        "in_domain": inside,
+        "ood": [record for record in outside if record["kind"] != "mean"],
+        "means": [record for record in outside if record["kind"] == "mean"],
+        "missing": comparison.first.missing,
+        "left_out": comparison.left_out,
+        "notes": comparison.notes,
+        "methods": [
+            {
+                "label": method.label,
+                "architecture": method.architecture,
+                "seeds": method.seeds,
+                "sources": method.sources,
+                "setting": None if method.setting is None else dataclasses.asdict(method.setting),
+                "evaluations": [_without_scores(evaluation) for evaluation in method.evaluations],
+            }
+            for method in comparison.methods
+        ],
+    }
+    return to_json_text(content)
+
+
+def _without_scores(evaluation: Evaluation) -> dict[str, Any]:
+    def plain(result: Any) -> dict[str, Any]:
+        names = (field.name for field in dataclasses.fields(result))
+        return {name: getattr(result, name) for name in names if name != "scores"}
+
+    return {
+        "members": evaluation.members,
+        "in_domain": plain(evaluation.in_domain),
+        "ood": [plain(result) for result in evaluation.ood],
+    }
+
+
+def to_json_text(content: Any) -> str:
+    """Return JSON that every program can read, with a line for each item: what is not finite is written as a string.
+
+    >>> to_json_text({"nll": math.inf})
+    '{\\n  "nll": "inf"\\n}\\n'
+    """
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: finite(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(item) for item in value]
+        return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
+
+
+def write_tables(comparison: Comparison, folder: Path, stem: str = "evaluation") -> list[Path]:
+    """Write evaluation.csv, .json and .tex, or with another stem, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {"csv": to_csv(comparison), "json": to_json(comparison), "tex": to_latex(comparison)}
+    paths = []
+    for ending, text in contents.items():
+        paths.append(folder / f"{stem}.{ending}")
+        write_bytes(paths[-1], [text.encode()])
+    return paths

@@ -1,0 +1,322 @@
+"""One table, and every format that it is written in: Markdown, CSV, JSON, LaTeX, HTML and the terminal.
+
+A table has columns of facts (a set, a count of images, a method) and of figures (means over seeds, with the published
+figure where there is one). Formats for people round; those for programs do not, and have shares from 0 to 1.
+"""
+
+import csv
+import dataclasses
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from markupsafe import Markup, escape
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from greedy_ensembles.benchmark.comparison import Cell
+from greedy_ensembles.benchmark.evaluation import Estimate
+
+PLUS_MINUS = "±"
+PUBLISHED = "paper"  #: what published figures are called
+_PUBLISHED_DIGITS = 2  # what the paper prints, and all that a difference from it can mean
+_ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    PLUS_MINUS: r"$\pm$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    **{character: f"\\{character}" for character in "&%$#_"},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """What a column holds, and how it is shown: of facts where `digits` is None, else of figures."""
+
+    key: str  #: its name for programs
+    heading: str = ""  #: its name for people; empty: the key
+    factor: float = 1.0  #: what a figure is multiplied by before it is shown
+    digits: int | None = None  #: decimals of a figure
+    better: Literal["higher", "lower", ""] = ""
+    shown: bool = True  #: to people; programs get all columns
+
+    @property
+    def title(self) -> str:
+        """The heading, with an arrow that says which way is better."""
+        return (self.heading or self.key) + _ARROWS[self.better]
+
+    def spelled(self, mean: float, error: float | None, digits: int | None = None) -> str:
+        """Return a figure and its standard error as the column shows them.
+
+        >>> Column("accuracy", factor=100, digits=2).spelled(0.94321, 0.001), Column("auc", digits=3).spelled(1, None)
+        ('94.32±0.10', '1.000')
+        """
+        decimals = self.digits if digits is None else digits
+        around = "" if error is None else f"{PLUS_MINUS}{self.factor * error:.{decimals}f}"
+        return f"{self.factor * mean:.{decimals}f}{around}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One cell: a figure, a number or a text, and what was published in its place."""
+
+    value: Estimate | float | str | None = None
+    published: Cell | int | None = None
+    text: str | None = None  #: how it is shown, where value and column do not say
+
+    def shown(self, column: Column) -> str:
+        """Return our value as people see it."""
+        if self.text is not None:
+            return self.text
+        if isinstance(self.value, Estimate):
+            return column.spelled(self.value.mean, self.value.standard_error)
+        if isinstance(self.value, float):
+            return f"{self.value:g}"
+        return f"{self.value:,}" if isinstance(self.value, int) else self.value or ""
+
+    def shown_published(self, column: Column) -> str:
+        """Return what was published, with as many decimals as it was printed with."""
+        if isinstance(self.published, Cell):
+            return column.spelled(*self.published, _PUBLISHED_DIGITS)
+        return "" if self.published is None else f"{self.published:,}"
+
+    def shown_difference(self, column: Column) -> str:
+        """Return ours less the published figure."""
+        return "" if self.difference is None else f"{column.factor * self.difference:+.{_PUBLISHED_DIGITS}f}"
+
+    def both(self, column: Column) -> str:
+        """Return our value, with the published figure in brackets where there is one."""
+        printed = self.shown_published(column) if isinstance(self.published, Cell) else ""
+        return self.shown(column) + (f" ({printed})" if printed else "")
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the published figure, None where there is none."""
+        if isinstance(self.value, Estimate) and isinstance(self.published, Cell):
+            return self.value.mean - self.published.mean
+        return None
+
+    @property
+    def sort_key(self) -> str:
+        """What rows are sorted by, as a script reads it; what is missing is empty.
+
+        >>> Entry(Estimate(float("inf"), None, 1)).sort_key, Entry("info").sort_key, Entry().sort_key
+        ('Infinity', 'info', '')
+        """
+        value = self.value.mean if isinstance(self.value, Estimate) else self.value
+        if isinstance(value, int | float):
+            return str(value).replace("inf", "Infinity")
+        return value or ""
+
+
+Row = Mapping[str, Entry]  #: by the key of a column; a column that is not there is empty
+_EMPTY = Entry()
+
+
+class Line(NamedTuple):
+    """A row as it is printed: our figures, or below them the published ones, or the differences."""
+
+    kind: Literal["ours", "published", "difference"]
+    opens: bool  #: whether it is the first of a group of rows
+    cells: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Columns and rows; rows of one group, which is all before the column `label`, stand together."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
+    label: str = ""  #: the column that names a row within its group
+
+    @property
+    def shown(self) -> list[Column]:
+        """The columns that people see."""
+        return [column for column in self.columns if column.shown]
+
+    def is_numeric(self, column: Column) -> bool:
+        """Say whether a column is of numbers; a cell of it may be empty all the same."""
+        entries = (row.get(column.key, _EMPTY).value for row in self.rows)
+        return column.digits is not None or any(isinstance(value, int | float) for value in entries)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the rows as they are printed, each with the published figures and the differences below it."""
+        columns, last = self.shown, None
+        group = [column.key for column in columns].index(self.label) if self.label else 0
+        for row in self.rows:
+            entries = [row.get(column.key, _EMPTY) for column in columns]
+            cells = [entry.shown(column) for entry, column in zip(entries, columns, strict=True)]
+            opens = cells[:group] != last
+            last = cells[:group]
+            yield Line("ours", opens, tuple(cells if opens else [*[""] * group, *cells[group:]]))
+            if not any(isinstance(entry.published, Cell) for entry in entries):
+                continue
+            printed = [entry.shown_published(column) for entry, column in zip(entries, columns, strict=True)]
+            differs = [entry.shown_difference(column) for entry, column in zip(entries, columns, strict=True)]
+            printed[group], differs[group] = PUBLISHED, "differs"
+            yield Line("published", False, tuple(printed))
+            yield Line("difference", False, tuple(differs))
+
+
+def pivot(table: Table, metric: str, index: Sequence[str], across: str) -> Table:
+    """Return one figure of a table: a row for each value of the `index` columns, a column for each of `across`."""
+    by_key = {column.key: column for column in table.columns}
+    names = dict.fromkeys(row[across].shown(by_key[across]) for row in table.rows)
+    rows: dict[tuple[str, ...], dict[str, Entry]] = {}
+    for row in table.rows:
+        facts = {key: row[key] for key in index}
+        own = rows.setdefault(tuple(entry.shown(by_key[key]) for key, entry in facts.items()), facts)
+        own[row[across].shown(by_key[across])] = row.get(metric, _EMPTY)
+    columns = [dataclasses.replace(by_key[metric], key=name, heading=name, better="") for name in names if name]
+    return Table(by_key[metric].heading, [*(by_key[key] for key in index), *columns], list(rows.values()))
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""Return texts as a table in Markdown.
+
+    >>> print(markdown_table(["a", "b"], [["1", "x|y"]]))
+    | a | b |
+    |---|---|
+    | 1 | x\|y |
+    """
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+    return "\n".join([line(headings), "|" + "---|" * len(headings), *map(line, rows)])
+
+
+def to_markdown(table: Table) -> str:
+    """Return a table in Markdown, published figures in brackets, without its title and notes."""
+    rows = ([row.get(column.key, _EMPTY).both(column) for column in table.shown] for row in table.rows)
+    return markdown_table([column.heading or column.key for column in table.shown], rows)
+
+
+def _flat(entry: Entry) -> dict[str, Any]:
+    """Return a figure with names for all of its parts."""
+    mean, error = entry.published if isinstance(entry.published, Cell) else (None, None)
+    ours = dataclasses.asdict(entry.value) if isinstance(entry.value, Estimate) else {}
+    return {**ours, PUBLISHED: mean, f"{PUBLISHED}_standard_error": error, "difference": entry.difference}
+
+
+def to_csv(tables: Sequence[Table]) -> str:
+    """Return one line for each figure of each row; a row without figures has a line without them.
+
+    Names of figures and their parts stand where the columns of figures stood.
+    """
+    parts = ["metric", "mean", "standard_error", PUBLISHED, f"{PUBLISHED}_standard_error", "difference"]
+    facts = [column.key if column.digits is None else "" for column in tables[0].columns]
+    first = facts.index("")
+    fields = [*facts[:first], *parts, *filter(None, facts[first:])]
+    output = io.StringIO()
+    writer = csv.DictWriter(output, fields, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for table in tables:
+        for row in table.rows:
+            known = {key: row[key].value for key in facts if key in row}
+            figures = [column.key for column in table.columns if column.digits is not None and column.key in row]
+            if not figures:
+                writer.writerow(known)
+            for metric in figures:
+                writer.writerow({**known, "metric": metric, **_flat(row[metric])})
+    return output.getvalue()
+
+
+def to_records(table: Table, facts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows for JSON: some facts by their keys, and all figures."""
+    figures = [column.key for column in table.columns if column.digits is not None]
+    return [
+        {
+            **{key: row.get(key, _EMPTY).value for key in facts},
+            "figures": {key: _flat(row[key]) for key in figures if key in row},
+        }
+        for row in table.rows
+    ]
+
+
+def latex_text(text: str) -> str:
+    r"""Return text that LaTeX prints as it is.
+
+    >>> latex_text("50 % of tiny_imagenet & more")
+    '50 \\% of tiny\\_imagenet \\& more'
+    """
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def to_latex(table: Table) -> str:
+    """Return a table that needs the package booktabs; its title and notes are the caption."""
+    body = []
+    for number, line in enumerate(table.lines()):
+        if line.opens and number:
+            body.append(r"\addlinespace")
+        indents = [r"\quad " * (line.kind != "ours" and column.key == table.label) for column in table.shown]
+        cells = (indent + latex_text(cell) for indent, cell in zip(indents, line.cells, strict=True))
+        body.append(" & ".join(cells) + r" \\")
+    layout = "".join("r" if table.is_numeric(column) else "l" for column in table.shown)
+    heading = " & ".join(latex_text(column.title) for column in table.shown)
+    rows = "\n".join(body)
+    return (
+        "\\begin{table}\n\\centering\n"
+        f"\\caption{{{latex_text('. '.join([table.title, *table.notes]))}.}}\n"
+        f"\\begin{{tabular}}{{{layout}}}\n"
+        f"\\toprule\n{heading} \\\\\n\\midrule\n{rows}\n\\bottomrule\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def show(table: Table, console: Console, marked: int | None = None) -> None:
+    """Print a table with its title, without its notes.
+
+    marked : the number of a line to be set in bold.
+    """
+    console.print(table.title, style="italic", markup=False, highlight=False)  # a table's own would be as narrow as it
+    content, columns = list(table.lines()), table.shown
+    printed = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for number, column in enumerate(columns):
+        # Names may be broken into lines; a figure of which the end is missing would be worse than none.
+        numeric = table.is_numeric(column)
+        widest = max((len(line.cells[number]) for line in content), default=0) if numeric else None
+        printed.add_column(column.title, justify="right" if numeric else "left", min_width=widest, overflow="fold")
+    for number, line in enumerate(content):
+        indented = 2 if line.kind != "ours" else 0
+        texts = [
+            Padding(Text(cell), (0, 0, 0, indented)) if column.key == table.label else Text(cell)
+            for cell, column in zip(line.cells, columns, strict=True)
+        ]
+        printed.add_row(*texts, style="bold" if number == marked else "dim" if indented else "")
+    console.print(printed, "")
+
+
+def to_html(table: Table) -> Markup:
+    """Return a table that a script can sort, with a column of published figures beside each that has some."""
+    headings: list[Markup] = []
+    rows: list[list[Markup]] = [[] for _ in table.rows]
+    for column in table.shown:
+        kind = Markup(' class="number"') if table.is_numeric(column) else ""
+        entries = [row.get(column.key, _EMPTY) for row in table.rows]
+        shown = {column.title: [(entry.sort_key, entry.shown(column)) for entry in entries]}
+        if any(isinstance(entry.published, Cell) for entry in entries):
+            printed = [entry.published.mean if isinstance(entry.published, Cell) else "" for entry in entries]
+            texts = [entry.shown_published(column) for entry in entries]
+            shown[f"{column.heading}, {PUBLISHED}"] = list(zip(map(str, printed), texts, strict=True))
+        for title, cells in shown.items():
+            headings.append(Markup('<th scope="col"{}>{}</th>').format(kind, title))
+            for row, (key, text) in zip(rows, cells, strict=True):
+                row.append(Markup('<td{} data-value="{}">{}</td>').format(kind, key, text))
+    body = Markup("\n").join(Markup("<tr>{}</tr>").format(Markup("").join(row)) for row in rows)
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n<table class="sortable">\n'
+        "<caption>{title}</caption>\n<thead><tr>{headings}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
+    ).format(title=escape(table.title), headings=Markup("").join(headings), body=body)

@@ -1,0 +1,229 @@
+"""One table in every format."""
+
+import csv
+import io
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from greedy_ensembles.benchmark import Estimate
+from greedy_ensembles.benchmark.comparison import Cell
+from greedy_ensembles.report.table import (
+    Column,
+    Entry,
+    Table,
+    latex_text,
+    pivot,
+    show,
+    to_csv,
+    to_html,
+    to_latex,
+    to_markdown,
+    to_records,
+)
+
+COLUMNS = (
+    Column("set"),
+    Column("secret", shown=False),
+    Column("images"),
+    Column("method"),
+    Column("auc", "AUC", 1, 3, "higher"),
+    Column("nll", "NLL x 100", 100, 2, "lower"),
+    Column("note", shown=False),
+)
+
+
+def row(name, images, method, auc=None, nll=None, note=""):
+    figures = {key: Entry(value) for key, value in (("auc", auc), ("nll", nll)) if value is not None}
+    facts = {"set": name, "secret": "hush", "method": method, "note": note}
+    return {key: Entry(value) for key, value in facts.items()} | {"images": images} | figures
+
+
+@pytest.fixture
+def table():
+    """Two methods on one set, the first with published figures, and a set that is missing; odd characters in names."""
+    first = row("a_set & more", Entry(25_000, 9_000), "one", Estimate(0.81, 0.01, 2), Estimate(0.25, 0.001, 2))
+    first["auc"] = Entry(first["auc"].value, Cell(0.3, 0.22))
+    second = row("a_set & more", Entry(25_000, 9_000), "two | 2", Estimate(0.9, None, 1), Estimate(0.2, None, 1))
+    third = row("gone", Entry(None, text="missing"), "", note="50 %")
+    return Table("A title", COLUMNS, [first, second, third], ["a note"], "method")
+
+
+def test_lines_have_a_group_once_and_the_published_figures_below_ours(table):
+    assert [(line.kind, line.opens, *line.cells) for line in table.lines()] == [
+        ("ours", True, "a_set & more", "25,000", "one", "0.810±0.010", "25.00±0.10"),
+        ("published", False, "", "9,000", "paper", "0.30±0.22", ""),
+        ("difference", False, "", "", "differs", "+0.51", ""),
+        ("ours", False, "", "", "two | 2", "0.900", "20.00"),
+        ("ours", True, "gone", "missing", "", "", ""),
+    ]
+
+
+def test_markdown_has_published_figures_in_brackets(table):
+    assert to_markdown(table).splitlines() == [
+        "| set | images | method | AUC | NLL x 100 |",
+        "|---|---|---|---|---|",
+        "| a_set & more | 25,000 | one | 0.810±0.010 (0.30±0.22) | 25.00±0.10 |",
+        r"| a_set & more | 25,000 | two \| 2 | 0.900 | 20.00 |",
+        "| gone | missing |  |  |  |",
+    ]
+
+
+def test_a_pivot_has_a_column_for_each_method(table):
+    turned = pivot(table, "auc", ("set", "images"), "method")
+    assert to_markdown(turned).splitlines() == [
+        r"| set | images | one | two \| 2 |",
+        "|---|---|---|---|",
+        "| a_set & more | 25,000 | 0.810±0.010 (0.30±0.22) | 0.900 |",
+        "| gone | missing |  |  |",
+    ]
+
+
+def test_csv_has_a_line_for_each_figure_with_all_facts_and_nothing_rounded(table):
+    text = to_csv([table])
+    assert text.splitlines()[0] == (
+        "set,secret,images,method,metric,mean,standard_error,paper,paper_standard_error,difference,note"
+    )
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [(each["method"], each["metric"]) for each in rows] == [
+        ("one", "auc"),
+        ("one", "nll"),
+        ("two | 2", "auc"),
+        ("two | 2", "nll"),
+        ("", ""),
+    ]
+    first, last = rows[0], rows[-1]
+    assert (first["mean"], first["standard_error"], first["paper"], first["paper_standard_error"]) == (
+        *("0.81", "0.01"),
+        *("0.3", "0.22"),
+    )
+    assert float(first["difference"]) == pytest.approx(0.51)
+    assert (last["set"], last["images"], last["mean"], last["note"]) == ("gone", "", "", "50 %")
+
+
+def test_records_have_figures_by_name(table):
+    first, _, last = to_records(table, ("set", "images"))
+    assert (first["set"], first["images"]) == ("a_set & more", 25_000)
+    assert first["figures"]["auc"] == {
+        "mean": 0.81,
+        "standard_error": 0.01,
+        "seeds": 2,
+        "paper": 0.3,
+        "paper_standard_error": 0.22,
+        "difference": pytest.approx(0.51),
+    }
+    assert last == {"set": "gone", "images": None, "figures": {}}
+
+
+def test_latex_is_balanced_and_every_row_has_all_columns(table):
+    text = to_latex(table)
+    for environment in ("table", "tabular"):
+        assert text.count(f"\\begin{{{environment}}}") == text.count(f"\\end{{{environment}}}") == 1
+    unescaped = re.sub(r"\\[{}]", "", text)
+    assert unescaped.count("{") == unescaped.count("}")
+    assert text.count("$") % 2 == 0
+    ((layout, body),) = re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, flags=re.S)
+    assert layout == "lrlrr"
+    assert body.count("toprule") == body.count("midrule") == body.count("bottomrule") == 1
+    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 1 + 5
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in rows} == {len(layout) - 1}
+    assert r"\quad paper" in body
+    assert r"a\_set \& more & 25,000" in body
+    assert r"0.810$\pm$0.010" in body
+    assert not re.search(r"(?<!\\)[_%#]", text)
+
+
+@given(st.text(alphabet="\\{}~^<>&%$#_ab±", max_size=12))
+def test_escaping_for_latex_can_be_undone(text):
+    """So nothing is lost, and nothing is left that LaTeX would read otherwise."""
+    names = {
+        r"\textbackslash{}": "\\",
+        r"\textasciitilde{}": "~",
+        r"\textasciicircum{}": "^",
+        r"\textless{}": "<",
+        r"\textgreater{}": ">",
+        r"$\pm$": "±",
+    }
+    pattern = re.compile("|".join([*map(re.escape, names), r"\\([{}&%$#_])"]))
+    assert pattern.sub(lambda match: match[1] or names[match[0]], latex_text(text)) == text
+    assert not re.search(r"[\\{}~^<>&%$#_]", pattern.sub("", latex_text(text)))
+
+
+def printed(table, width):
+    output = io.StringIO()
+    show(table, Console(file=output, width=width))
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_no_figure_is_cut_off_on_the_terminal(table, width):
+    text = printed(table, width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for figure in ("0.810±0.010", "25.00±0.10", "0.30±0.22", "+0.51", "25,000", "missing"):
+        assert figure in text
+    assert "hush" not in text
+
+
+def test_names_in_brackets_are_no_markup():
+    odd = Table("[bold]t[/bold]", [Column("method")], [{"method": Entry("[bold]x[/bold]")}])
+    assert printed(odd, 80).count("[bold]") == 2
+
+
+class Cells(HTMLParser):
+    """The cells of a table: text, sort key and whether it is a number."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.headings = [], []
+        self.feed(str(text))
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append(["", attributes.get("data-value"), attributes.get("class") == "number"])
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1][0] += data.strip()
+
+
+def test_html_can_be_sorted_and_has_a_column_of_published_figures(table):
+    headings, first, _, last = Cells(to_html(table)).rows
+    assert [(text, numeric) for text, _, numeric in headings] == [
+        ("set", False),
+        ("images", True),
+        ("method", False),
+        ("AUC ↑", True),
+        ("AUC, paper", True),
+        ("NLL x 100 ↓", True),
+    ]
+    assert [(text, key) for text, key, _ in first] == [
+        ("a_set & more", "a_set & more"),
+        ("25,000", "25000"),
+        ("one", "one"),
+        ("0.810±0.010", "0.81"),
+        ("0.30±0.22", "0.3"),
+        ("25.00±0.10", "0.25"),
+    ]
+    assert [(text, key) for text, key, _ in last] == [("gone", "gone"), ("missing", ""), *[("", "")] * 4]
+
+
+def test_html_is_escaped():
+    hostile = "\"><script>alert('x')</script>"
+    odd = Table(hostile, [Column("method", hostile)], [{"method": Entry(hostile)}])
+    assert "<script" not in to_html(odd)
+    assert Cells(to_html(odd)).rows == [[[hostile, None, False]], [[hostile, hostile, False]]]
+
+
+def test_infinity_is_spelled_and_sorted():
+    odd = Table("t", [Column("nll", "NLL", 100, 2)], [{"nll": Entry(Estimate(math.inf, None, 2))}])
+    assert Cells(to_html(odd)).rows[1] == [["inf", "Infinity", True]]
