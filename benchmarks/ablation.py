@@ -19,13 +19,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import engine
 import torch
 from ablation_page import page
 from pieces import PREDICTIONS, VARIANTS, Cell, Prediction, Variant, replaced
-from pytorchs import network
 from speed_page import MODELS, PREDICTING
 
 import greedy_ensembles as ge
@@ -75,19 +73,14 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 @functools.cache
-def posed(model: str, plain: bool, samples: int, steps: int, together: int) -> Problem:
+def posed(model: str, samples: int, steps: int, together: int) -> Problem:
     """Return the training of so many steps an epoch; the same one for all variants, since posing it takes a while."""
-
-    def in_pytorchs_layers(*arguments: Any) -> Callable[[], torch.nn.Module]:
-        return lambda: network(named(*arguments)())
-
     changes: dict[str, Any] = {
         "precision": "bf16",
         "weighting_statistics": "batch",
         "members_at_once": together,
     }
-    with mock.patch.object(engine, "named", in_pytorchs_layers if plain else named):
-        return engine.problem(model, samples, engine.DEVICE, steps * engine.BATCH, **changes)
+    return engine.problem(model, samples, engine.DEVICE, steps * engine.BATCH, **changes)
 
 
 def training(variant: Variant, model: str, cell: Cell) -> dict[str, Any]:
@@ -96,7 +89,7 @@ def training(variant: Variant, model: str, cell: Cell) -> dict[str, Any]:
     alone = schedule == "sequential"
     steps = STEPS_EAGER if variant.eager else STEPS if alone else STEPS_TOGETHER
     together = min(TOGETHER[model], engine.SIZE)
-    problem = posed(model, variant.plain, samples, steps, together)
+    problem = posed(model, samples, steps, together)
     decisions: list[bool] = []
 
     def decide(members: list[Member], problem: Problem) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pieces import CELLS, COMPILED, EVERYTHING, ONCE_COMPILED, PLAIN, PREDICTIONS, VARIANTS
+from pieces import CELLS, COMPILED, EVERYTHING, ONCE_COMPILED, PLAIN, VARIANTS
 from speed_page import MODELS, PREDICTING
 
 #: A piece is worth keeping where a step without it takes this many times as long, on so many networks.
@@ -26,18 +26,17 @@ def page(content: dict[str, Any]) -> str:
         "",
         *(_header(run) for run in content["runs"]),
         "",
-        "`*`: beside the figure of another run. Everything is not compiled: our networks have no BatchNorm layer "
+        "`*`: beside the figure of another run. Everything is not compiled: the networks have no BatchNorm layer "
         "that is not fused by hand. Steps that are not captured have no working copies either.",
     ]
     for model in MODELS:
         if model in measured:
-            lines += _table(model, measured[model], [v.name for v in VARIANTS if model in v.models], _COLUMNS)
+            lines += _table(model, measured[model], _COLUMNS)
     lines += _verdicts({model: measured[model] for model in MODELS if model in measured})
     for part, model in PREDICTING.items():
         if part in measured:
-            names = [way.name for way in PREDICTIONS if model in way.models]
             title = f"Predicting 10,000 images with {content['size']} members of {model}, ms"
-            lines += _table(title, measured[part], names, ["predict_proba"])
+            lines += _table(title, measured[part], ["predict_proba"])
     return "\n".join(lines) + "\n"
 
 
@@ -46,7 +45,7 @@ def _header(run: dict[str, Any]) -> str:
     return f"- `{run['command']}`, {run['date']}, {run['machine']}, torch {run['torch']}{commit}"
 
 
-def _table(title: str, rows: Rows, names: list[str], columns: list[str]) -> list[str]:
+def _table(title: str, rows: Rows, columns: list[str]) -> list[str]:
     counts = {entry["members"] for cells in rows.values() for entry in cells.values() if entry.get("members", 1) > 1}
     together = f" ({max(counts)} members together)" if counts else ""
     lines = [
@@ -57,10 +56,7 @@ def _table(title: str, rows: Rows, names: list[str], columns: list[str]) -> list
         f"|---|{'---|' * (len(columns) + 2)}",
     ]
     errors = []
-    for name in names:
-        cells = rows.get(name, {})
-        if not cells:
-            continue
+    for name, cells in rows.items():
         ready = [entry["ready_seconds"] for entry in cells.values() if "ready_seconds" in entry]
         figures = [_figure(rows, name, column) for column in columns]
         worth = "" if name in (EVERYTHING, _TWICE) else _yes(max(_ratios(rows, name).values(), default=None))

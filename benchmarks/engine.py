@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from floor import floor, rates
-from pytorchs import network
 from speed_page import MODELS, PREDICTING, page, verdict
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -41,7 +40,7 @@ BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
 #: Kinds of kernels by parts of their names.
 KERNELS = {
     "convolutions": ("xmma", "cutlass", "nvjet", "gemm", "splitK", "conv"),
-    "pooling": ("_pool",),
+    "pooling": ("pool",),
     "BatchNorm with ReLU": ("norm_",),
     "copies to and from the GPU": ("HtoD", "DtoH"),
     "optimizer and casts of weights": ("multi_tensor", "_sgd"),
@@ -78,7 +77,7 @@ def published_loop(model: str, samples: int | None) -> float:
     """Return milliseconds a step of the published loop's shape: PyTorch's layers, eager, its default single precision,
     two passes, a number read back at every step; its data is on the GPU already, which flatters it."""
     torch.manual_seed(0)
-    net = network(named(model, 10, 3)()).to(DEVICE)
+    net = named(model, 10, 3)().to(DEVICE)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     x, y = torch.rand(STEPS * BATCH, 3, 32, 32, device=DEVICE), torch.randint(0, 10, (STEPS * BATCH,), device=DEVICE)
     noise = torch.rand(STEPS * BATCH, 3, 32, 32, device=DEVICE)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from greedy_ensembles.cuda_graphs import record, warm_up
+from greedy_ensembles.engines.graphs import record, warm_up
 
 BANDWIDTH = 4e12  # bytes a second that an H200 copies
 _CALLS, _REPLAYS = 20, 10

@@ -23,13 +23,13 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("There is no GPU here: passes of BatchNorm were not measured.")
         return
-    from greedy_ensembles.models.norm_passes import TritonPasses
+    from greedy_ensembles.engines.norm_passes import TritonPasses
 
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"{'image':>5} {'channels':>8} {'pass':15} {'took':>7} {'floor':>6} {'ratio':>6}")
     for image, channels in SHAPES:
         pixels = image**2
-        x, g = (torch.randn(ROWS * pixels, channels, device="cuda").bfloat16() for _ in range(2))
+        x, g, y = (torch.randn(ROWS * pixels, channels, device="cuda").bfloat16() for _ in range(3))
         weight, bias = torch.rand(channels, device="cuda"), torch.randn(channels, device="cuda")
         buffers = torch.zeros_like(bias), torch.ones_like(bias), torch.zeros((), dtype=torch.long, device="cuda")
         count = FIRST * pixels
@@ -38,7 +38,7 @@ def main() -> None:
         sums = TritonPasses.gradient_sums(x, g, count, False, by, bias)
         passes = {
             "moments": (lambda of_first=of_first: TritonPasses.moments(*of_first), FIRST / ROWS),
-            "output": (lambda of=(x, count, by, bias): TritonPasses.output(*of), 2),
+            "output": (lambda of=(x, count, by, bias, y): TritonPasses.output(*of), 2),
             "gradient sums": (lambda of=(x, g, count, False, by, bias): TritonPasses.gradient_sums(*of), 2),
             "gradient": (lambda of=(x, g, count, by, bias, sums): TritonPasses.gradient(*of), 3),
         }

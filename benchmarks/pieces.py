@@ -6,7 +6,7 @@ Nothing in the package knows of this. `ablation.py` measures with it.
 import functools
 import importlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -16,9 +16,8 @@ from speed_page import MODELS
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from greedy_ensembles.engines import prediction
 from greedy_ensembles.method import batchnorm
-from greedy_ensembles.models import convolution, norm, pool
-from greedy_ensembles.models.convolution_tiles import FEW
 from greedy_ensembles.training import captured, working_copies
 from greedy_ensembles.training.group_step import GroupStep
 
@@ -39,11 +38,8 @@ def _never(*_: object) -> bool:
     return False
 
 
-def _bias_by_convolution(self: convolution.ConvNormReLU, x: Tensor) -> Tensor:
-    """Let the convolution add its bias: without our kernels, a norm that adds it takes a pass of its own for that."""
-    if self.conv.weight.shape[1] < FEW:  # where the convolution may be ours
-        return self.norm(self._without_bias(x), self.conv.bias)  # type: ignore[no-any-return]
-    return self.norm(self.conv(x))  # type: ignore[no-any-return]
+def _as_they_are(*_: object) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def _without_copies(*arguments: Any) -> GroupStep:
@@ -87,14 +83,7 @@ def _kind_normalised_once(kind: type[nn.Module]) -> type[nn.Module]:
     return type(f"Once{kind.__name__}", (kind,), {method: normalised_once})
 
 
-NORMS: tuple[Change, ...] = (
-    (norm, "can_fuse", _never),
-    (norm, "can_predict", _never),
-    (convolution.ConvNormReLU, "forward", _bias_by_convolution),
-)
-HALF: tuple[Change, ...] = ((convolution, "reads_half", _never),)
-CONVOLUTIONS: tuple[Change, ...] = ((convolution, "can_convolve", _never), *HALF)
-POOLING: tuple[Change, ...] = ((pool, "can_launch", _never),)
+NORMS: tuple[Change, ...] = tuple((module, "accelerate", _as_they_are) for module in (captured, prediction))
 SGD: tuple[Change, ...] = ((working_copies, "can_update", _never),)
 COPIES: tuple[Change, ...] = (
     (captured, "WorkingCopies", lambda *_: None),
@@ -107,7 +96,6 @@ CAPTURED_PREDICTION: tuple[Change, ...] = (
     (importlib.import_module("greedy_ensembles.ensemble"), "can_capture", _never),
 )
 
-RESIDUAL = ("PreResNet164", "WideResNet28x10")
 #: Cells of a table: schedule, and samples of p* a step.
 Cell = tuple[str, int]
 CELLS: tuple[Cell, ...] = (("sequential", 128), ("concurrent", 128), ("sequential", 32), ("concurrent", 32))
@@ -120,7 +108,6 @@ class Variant:
     Attributes:
         name: as tables have it.
         changes: what is replaced.
-        plain: whether networks are made of PyTorch's layers.
         compiled: whether networks are compiled; None: as a training of 100 epochs on CIFAR-10 decides.
         eager: whether steps are taken one operation after another.
         urgency: 1 is measured first. Of those of 2 and more, p* batches of 32 come last.
@@ -130,7 +117,6 @@ class Variant:
 
     name: str
     changes: tuple[Change, ...] = ()
-    plain: bool = False
     compiled: bool | None = None
     eager: bool = False
     urgency: int = 2
@@ -148,19 +134,14 @@ PLAIN, COMPILED, ONCE_COMPILED = "plain", "plain, compiled", "plain, compiled, n
 _AT_128 = CELLS[:2]
 VARIANTS = (
     Variant(EVERYTHING, urgency=1),
-    Variant(PLAIN, plain=True, compiled=False, urgency=1),
-    Variant(COMPILED, plain=True, compiled=True, urgency=1),
+    Variant(PLAIN, NORMS, compiled=False, urgency=1),
+    Variant(COMPILED, NORMS, compiled=True, urgency=1),
     Variant("less norm kernels", NORMS, urgency=1),
-    Variant("less convolution kernels", CONVOLUTIONS, urgency=1),
-    Variant(ONCE_COMPILED, ONCE, plain=True, compiled=True, cells=_AT_128),
-    Variant(
-        "less norm kernels, compiled", (*NORMS, *ONCE), compiled=True, models=("PreResNet164",), cells=_AT_128
-    ),  # elsewhere that is what the row before is, but for the first layer
+    Variant(ONCE_COMPILED, (*NORMS, *ONCE), compiled=True, cells=_AT_128),
     Variant("less captured steps", eager=True, cells=CELLS[:3]),
     Variant("less working copies", COPIES),
     Variant("less SGD kernel", SGD),
     Variant("less lanes", LANES, cells=(CELLS[1], CELLS[3])),
-    Variant("less pooling kernel", POOLING, models=("VGG16BN",)),
     Variant(f"{EVERYTHING}, again", cells=_AT_128),
 )
 
@@ -177,10 +158,6 @@ class Prediction:
 PREDICTIONS = (
     Prediction(EVERYTHING),
     Prediction("less captured predictions", CAPTURED_PREDICTION),
-    Prediction("less convolution kernels and half storage", CONVOLUTIONS),
-    Prediction("less half storage", HALF, models=("PreResNet20",)),  # VGG16BN stores nothing so
     Prediction("less norm kernels", NORMS),
-    Prediction("less pooling kernel", POOLING, models=("VGG16BN",)),
-    Prediction("less all kernels", (*CONVOLUTIONS, *NORMS, *POOLING)),
     Prediction(f"{EVERYTHING}, again"),
 )

@@ -12,10 +12,16 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from greedy_ensembles import export, metrics, storage
-from greedy_ensembles.captured_prediction import WORTH_CAPTURING, CapturedPrediction, can_capture
 from greedy_ensembles.card import model_card
+from greedy_ensembles.engines.prediction import (
+    WORTH_CAPTURING,
+    CapturedPrediction,
+    Statement,
+    can_capture,
+    log_probabilities,
+    probabilities,
+)
 from greedy_ensembles.inputs import InputForm, Normalize, as_normalize, as_tensor, device_of
-from greedy_ensembles.prediction import Statement, log_probabilities, probabilities
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
@@ -113,9 +119,9 @@ class Ensemble:
             batch_size: how many inputs a member sees at once; a DataLoader has its own.
 
         The result lies on the device of x where x is a tensor, otherwise on the CPU. On a GPU torch's own switches
-        decide whether products round to TF32 (in convolutions they do by default), and then networks of `ge.models` may
-        store activations with no more bits than that; `ge.benchmark` uses full single precision unless it is told
-        otherwise. What a member says of an input must not depend on the others in the batch.
+        decide whether products round to TF32 (in convolutions they do by default); `ge.benchmark` uses full single
+        precision unless it is told otherwise. What a member says of an input must not depend on others in the batch.
+        On a GPU members may be recorded: weights are read as they are then, other attributes as they were.
         """
         return self._predict(probabilities, x, batch_size)
 
@@ -138,7 +144,7 @@ class Ensemble:
         self, say: Statement, placed: list[tuple[nn.Module, torch.device]], batch: Tensor, target: torch.device
     ) -> Tensor:
         inputs = {device: batch.to(device) for device in {device for _, device in placed}}
-        every = [say(member, inputs[device], self.normalize) for member, device in placed]
+        every = [say(member, inputs[device], self.normalize, torch.preserve_format) for member, device in placed]
         return torch.stack([one if one.device == target else one.to(target) for one in every])
 
     def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from greedy_ensembles.engines.prediction import probabilities
 from greedy_ensembles.inputs import Normalize, as_tensor
-from greedy_ensembles.prediction import probabilities
 
 #: An ONNX file cannot be larger than two gigabytes; the weights of larger ensembles go into a second file beside it.
 ONNX_LIMIT = 2**31 - 2**20

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from greedy_ensembles.models import VGG16BN, PreResNet, WideResNet28x10, named
-from greedy_ensembles.models.pool import MaxPool2
+from greedy_ensembles.models import MLP, VGG16BN, PreResNet, WideResNet28x10, named
 
 NETWORKS = {
     "PreResNet8": partial(PreResNet, 8),
@@ -98,7 +97,7 @@ def test_vgg_pools_28_and_32_pixels_to_one():
         found, x = [], torch.rand(1, 1, size, size)
         for layer in model.features.eval():
             x = layer(x)
-            if isinstance(layer, MaxPool2):
+            if isinstance(layer, nn.MaxPool2d):
                 found.append(x.shape[-1])
         assert found == sides
 
@@ -120,6 +119,12 @@ def test_initialisation(name):
         elif isinstance(layer, nn.Linear):  # PyTorch's own: uniform up to this
             most = layer.in_features**-0.5
             assert 0.99 * most < layer.weight.abs().max().item() <= most
+
+
+def test_layers_are_pytorchs_own():
+    for make_net in (*NETWORKS.values(), partial(MLP, 2)):
+        for layer in make_net().modules():
+            assert next(layer.children(), None) is not None or type(layer).__module__.startswith("torch.nn.modules.")
 
 
 def test_shortcuts_carry_the_input_where_the_change_is_nothing():

@@ -197,7 +197,7 @@ def test_it_trains_as_the_eager_engine_does(problem, strength, changes, in_bank)
 
 
 def test_blocks_that_repeat_are_compiled_once_for_all():
-    assert [type(r).__name__ for r in _regions(ge.models.VGG16BN())] == ["ConvNormReLU"] * 13
+    assert [type(r).__name__ for r in _regions(ge.models.VGG16BN())] == ["VGG16BN"]
     assert {type(r).__name__ for r in _regions(ge.models.PreResNet(164))} == {"Bottleneck"}
     assert len(_regions(ge.models.PreResNet(164))) == 54
     assert [type(r).__name__ for r in _regions(ge.models.PreResNet(8))] == ["PreResNet"]

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles import storage
-from greedy_ensembles.captured_prediction import can_capture
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.data.image_set import Labels
+from greedy_ensembles.engines.prediction import can_capture
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import Normalize, as_tensor, device_of
 from greedy_ensembles.storage import FolderError, digest_of_tensor

@@ -1,9 +1,39 @@
-"""Networks that the paper's experiments use; any nn.Module classifier will do in their place."""
+"""Networks of the paper's experiments, in PyTorch's own layers; any nn.Module classifier will do in their place."""
 
+import re
+from collections.abc import Callable
+from functools import partial
+
+from torch import nn
+
+from greedy_ensembles.checks import check_choice
 from greedy_ensembles.models.mlp import MLP
-from greedy_ensembles.models.named import named
 from greedy_ensembles.models.preresnet import PreResNet
 from greedy_ensembles.models.vgg import VGG16BN
 from greedy_ensembles.models.wide_resnet import WideResNet28x10
 
 __all__ = ["MLP", "VGG16BN", "PreResNet", "WideResNet28x10", "named"]
+
+#: The networks of the paper; any other depth of a PreResNet has a name too.
+_PAPER = ("PreResNet8", "PreResNet20", "PreResNet164", "VGG16BN", "WideResNet28x10")
+
+
+def named(name: str, classes: int, channels: int) -> Callable[[], nn.Module]:
+    """Return what `ge.fit` takes as make_model, by the name that tables and the command line use.
+
+    A run made with it can be loaded without being told the model again.
+
+    Args:
+        name: PreResNet20, or another depth; VGG16BN; WideResNet28x10.
+        classes: how many logits.
+        channels: of the images.
+
+    >>> sum(p.numel() for p in named("PreResNet20", classes=10, channels=3)().parameters())
+    272282
+    """
+    depth = re.fullmatch(r"PreResNet(\d+)", name)
+    if depth:
+        return partial(PreResNet, int(depth[1]), classes=classes, channels=channels)
+    check_choice("model", name, _PAPER)
+    kind = {"VGG16BN": VGG16BN, "WideResNet28x10": WideResNet28x10}[name]
+    return partial(kind, classes=classes, channels=channels)

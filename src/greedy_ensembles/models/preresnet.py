@@ -7,11 +7,10 @@ resolution of the one before. Where shapes change, a 1x1 convolution of the bloc
 from typing import Literal, get_args
 
 from torch import Tensor, nn
+from torch.nn.functional import relu
 
 from greedy_ensembles.checks import check_choice, check_count
-from greedy_ensembles.models.convolution import Convolution, reads_narrow
-from greedy_ensembles.models.norm import NormReLU, fork
-from greedy_ensembles.models.residual import ResidualNetwork
+from greedy_ensembles.models.residual import ResidualNetwork, conv1x1, conv3x3
 
 Block = Literal["basic", "bottleneck"]
 #: From this depth on, blocks are bottlenecks.
@@ -26,17 +25,17 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.norm1 = NormReLU(inputs)
-        self.conv1 = Convolution(inputs, width, 3, stride)
-        self.norm2 = NormReLU(width)
-        self.conv2 = Convolution(width, width, 3)
+        self.norm1 = nn.BatchNorm2d(inputs)
+        self.conv1 = conv3x3(inputs, width, stride)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width)
         self.shortcut = _shortcut(inputs, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = fork(self.norm1, x, reads_narrow(self.conv1, x))
-        change = self.conv1(active, norm=self.norm2, then=self.conv2)
-        return self.conv2(change, self.shortcut(x))  # type: ignore[no-any-return]
+        change = self.conv1(relu(self.norm1(x)))
+        change = self.conv2(relu(self.norm2(change)))
+        return change + self.shortcut(x)  # type: ignore[no-any-return]
 
 
 class Bottleneck(nn.Module):
@@ -47,20 +46,20 @@ class Bottleneck(nn.Module):
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         outputs = self.expansion * width
-        self.norm1 = NormReLU(inputs)
-        self.conv1 = Convolution(inputs, width, 1)
-        self.norm2 = NormReLU(width)
-        self.conv2 = Convolution(width, width, 3, stride)
-        self.norm3 = NormReLU(width)
-        self.conv3 = Convolution(width, outputs, 1)
+        self.norm1 = nn.BatchNorm2d(inputs)
+        self.conv1 = conv1x1(inputs, width)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width, stride)
+        self.norm3 = nn.BatchNorm2d(width)
+        self.conv3 = conv1x1(width, outputs)
         self.shortcut = _shortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = fork(self.norm1, x, reads_narrow(self.conv1, x))
-        change = self.conv1(active, norm=self.norm2, then=self.conv2)
-        change = self.conv2(change, norm=self.norm3, then=self.conv3)
-        return self.conv3(change, self.shortcut(x))  # type: ignore[no-any-return]
+        change = self.conv1(relu(self.norm1(x)))
+        change = self.conv2(relu(self.norm2(change)))
+        change = self.conv3(relu(self.norm3(change)))
+        return change + self.shortcut(x)  # type: ignore[no-any-return]
 
 
 class PreResNet(ResidualNetwork):
@@ -95,7 +94,7 @@ class PreResNet(ResidualNetwork):
 def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     if inputs == outputs and stride == 1:
         return nn.Identity()
-    return Convolution(inputs, outputs, 1, stride)
+    return conv1x1(inputs, outputs, stride)
 
 
 def _default_block(depth: int) -> Block:

@@ -7,14 +7,23 @@ The second and third stage begin at half the resolution of the one before. Featu
 from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
+from torch.nn.functional import relu
 
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.models.initial import initialise
-from greedy_ensembles.models.norm import NormReLU
 
 #: From the channels that go in, the width of the stage and the stride to a block.
 MakeBlock = Callable[[int, int, int], nn.Module]
+
+
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    """Return a 3x3 convolution without bias, padded."""
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+
+
+def conv1x1(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    """Return a 1x1 convolution without bias."""
+    return nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
 
 class ResidualNetwork(nn.Module):
@@ -38,13 +47,13 @@ class ResidualNetwork(nn.Module):
             for number in range(blocks_per_stage):
                 blocks.append(block(inputs, width, 2 if stage > 0 and number == 0 else 1))
                 inputs = expansion * width
-        self.first = Convolution(channels, 16, 3)
+        self.first = conv3x3(channels, 16)
         self.blocks = nn.Sequential(*blocks)
-        self.norm = NormReLU(inputs)
+        self.norm = nn.BatchNorm2d(inputs)
         self.linear = nn.Linear(inputs, classes)
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes)."""
-        features = self.norm(self.blocks(self.first(x))).mean(dim=(2, 3))
-        return self.linear(features)  # type: ignore[no-any-return]
+        features = relu(self.norm(self.blocks(self.first(x))))
+        return self.linear(features.mean(dim=(2, 3)))  # type: ignore[no-any-return]

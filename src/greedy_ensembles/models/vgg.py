@@ -1,11 +1,11 @@
 """VGG16 with BatchNorm for small images (Simonyan & Zisserman 2015), its head cut down to two hidden layers of 512."""
 
+from collections import OrderedDict
+
 from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.models.convolution import ConvNormReLU
 from greedy_ensembles.models.initial import initialise
-from greedy_ensembles.models.pool import MaxPool2
 
 #: Widths of the 3x3 convolutions; each group ends in a pooling that halves the resolution.
 _GROUPS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -22,9 +22,9 @@ class VGG16BN(nn.Module):
         inputs = channels
         for group in _GROUPS:
             for width in group:
-                layers.append(ConvNormReLU(inputs, width))
+                layers.append(_block(inputs, width))
                 inputs = width
-            layers.append(MaxPool2())  # rounds up, so that 28 pixels come down to 1 as 32 do
+            layers.append(nn.MaxPool2d(2, ceil_mode=True))  # so that 28 pixels come down to 1 as 32 do
         self.features = nn.Sequential(*layers)
         self.head = nn.Sequential(
             nn.Dropout(0.5),
@@ -40,3 +40,12 @@ class VGG16BN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes)."""
         return self.head(self.features(x).flatten(1))  # type: ignore[no-any-return]
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    layers: dict[str, nn.Module] = {
+        "conv": nn.Conv2d(inputs, outputs, 3, padding=1),
+        "norm": nn.BatchNorm2d(outputs),
+        "relu": nn.ReLU(inplace=True),
+    }
+    return nn.Sequential(OrderedDict(layers))

@@ -5,10 +5,9 @@ starts from the activated input, as in their code.
 """
 
 from torch import Tensor, nn
+from torch.nn.functional import relu
 
-from greedy_ensembles.models.convolution import Convolution
-from greedy_ensembles.models.norm import NormReLU, fork
-from greedy_ensembles.models.residual import ResidualNetwork
+from greedy_ensembles.models.residual import ResidualNetwork, conv1x1, conv3x3
 
 _BLOCKS_PER_STAGE = 4  # (28 - 4) / 6
 _WIDTHS = (160, 320, 640)
@@ -19,17 +18,17 @@ class WideBlock(nn.Module):
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.norm1 = NormReLU(inputs)
-        self.conv1 = Convolution(inputs, width, 3, stride)
-        self.norm2 = NormReLU(width)
-        self.conv2 = Convolution(width, width, 3)
-        self.shortcut = None if inputs == width else Convolution(inputs, width, 1, stride)
+        self.norm1 = nn.BatchNorm2d(inputs)
+        self.conv1 = conv3x3(inputs, width, stride)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width)
+        self.shortcut = None if inputs == width else conv1x1(inputs, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's input plus its change."""
-        active, x = fork(self.norm1, x)
-        residual = x if self.shortcut is None else self.shortcut(active)
-        return self.conv2(self.conv1(active, norm=self.norm2), residual)  # type: ignore[no-any-return]
+        active = relu(self.norm1(x))
+        change = self.conv2(relu(self.norm2(self.conv1(active))))
+        return change + (x if self.shortcut is None else self.shortcut(active))  # type: ignore[no-any-return]
 
 
 class WideResNet28x10(ResidualNetwork):

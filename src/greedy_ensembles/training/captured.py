@@ -1,8 +1,9 @@
 """The captured engine: the whole step of a group as one CUDA graph, its members side by side.
 
 Small networks at usual batch sizes are bound by the launches of their kernels, not by the GPU. So everything that a
-step does, from choosing the examples to the optimizer, is recorded once and replayed from then on. Where training is
-long enough for it to pay, networks that our layers are not in are compiled first.
+step does, from choosing the examples to the optimizer, is recorded once and replayed from then on, with faster layers
+in the place of some (`accelerate`). Where training is long enough for it to pay, networks that have none of those are
+compiled first.
 """
 
 import warnings
@@ -15,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from greedy_ensembles.cuda_graphs import record, warm_up
+from greedy_ensembles.engines.accelerate import accelerate
+from greedy_ensembles.engines.graphs import record, warm_up
 from greedy_ensembles.hidden_state import HiddenState, attributes
 from greedy_ensembles.training.compilation import compiled, worth_compiling
 from greedy_ensembles.training.eager import as_losses, epoch_batches, needs_samples
@@ -102,7 +104,9 @@ class CapturedEngine(Engine):
                     return Recorded(step(), watched, self._lanes, self._draws, self._problem.device, self._pool)
             except Exception as error:  # of any kind: what compiles depends on model, drivers and versions
                 warnings.warn(f"trained without compiling, which failed: {_in_short(error)}", stacklevel=2)
-        return Recorded(step(), watched, self._lanes, self._draws, self._problem.device, self._pool)
+        plain = step()  # which looks for layers of PyTorch's own kinds
+        with accelerate(*models):
+            return Recorded(plain, watched, self._lanes, self._draws, self._problem.device, self._pool)
 
 
 class Recorded:

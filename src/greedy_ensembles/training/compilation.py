@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from greedy_ensembles.models.norm import NormReLU
+from greedy_ensembles.engines.accelerate import BatchNormReLU, swaps
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import Problem
 
@@ -29,8 +29,8 @@ def worth_compiling(members: Sequence[Member], problem: Problem) -> bool:
     if recipe.deterministic:
         return False
     layers = sum(isinstance(layer, _BatchNorm) for layer in members[0].model.modules())
-    if problem.memory_format == torch.channels_last:  # then our own layers are fused already, by hand
-        layers -= sum(isinstance(layer, NormReLU) for layer in members[0].model.modules())
+    if problem.memory_format == torch.channels_last:  # then these are fused by hand
+        layers -= sum(kind is BatchNormReLU for _, kind in swaps(members[0].model))
     steps = (problem.size - len(problem.earlier or ())) * recipe.epochs * len(problem.train) / recipe.batch_size
     return layers * steps >= _LAYER_STEPS
 

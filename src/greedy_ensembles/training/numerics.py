@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import nn
 
-from greedy_ensembles import tf32
+from greedy_ensembles.engines import tf32
 from greedy_ensembles.training.recipe import Recipe
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from greedy_ensembles.models.kernels import has_kernels, on_device_of
+from greedy_ensembles.engines.kernels import has_kernels, on_device_of
 
 
 def can_update(optimizer: torch.optim.Optimizer | None) -> bool:

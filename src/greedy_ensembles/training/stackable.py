@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from greedy_ensembles.engines.accelerate import has_hooks
 from greedy_ensembles.inputs import dtype_of
-from greedy_ensembles.models.plain import has_hooks
 from greedy_ensembles.training.examples import ArrayExamples, Examples
 from greedy_ensembles.training.recipe import Recipe
 

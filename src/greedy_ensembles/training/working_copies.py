@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from greedy_ensembles.models.convolution import Convolution
 from greedy_ensembles.training.sgd import can_update, update
 
 #: Layers whose weights autocast casts. Exactly these: a kind derived from them may do anything with its weight.
-_KINDS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, Convolution)
+_KINDS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 #: Numbers in a weight from which on its update is a kernel of its own.
 LARGE = 2**16
 

@@ -6,14 +6,14 @@ import sys
 import pytest
 import torch
 
-from greedy_ensembles import tf32
+from greedy_ensembles.engines import tf32
 
 needs_newer = pytest.mark.skipif(
     not hasattr(torch.backends.cudnn, "conv"), reason="this PyTorch has no switches of the newer kind"
 )
 PRELUDE = """
 import torch, greedy_ensembles as ge
-from greedy_ensembles import tf32
+from greedy_ensembles.engines import tf32
 b = torch.backends
 
 def read(text):
@@ -85,10 +85,10 @@ def test_the_block_is_left_by_an_error_too():
 def test_who_set_the_newer_kind_trains_and_predicts():
     found = run(
         "b.cudnn.conv.fp32_precision = 'ieee'; b.cuda.matmul.fp32_precision = 'tf32'\n"
-        "from greedy_ensembles.captured_prediction import _switches\n"
+        "from greedy_ensembles.engines.prediction import switches\n"
         "data = torch.randn(40, 2), torch.arange(40) % 2\n"
         "options = {'size': 2, 'strength': 1.0, 'recipe': ge.Recipe(epochs=1), 'device': 'cpu', 'progress': False}\n"
         "ensemble = ge.fit(lambda: ge.models.MLP(2, (4,)), data, **options)\n"
-        "print(len(ensemble.predict_proba(data[0])), len(_switches()) > 1)"
+        "print(len(ensemble.predict_proba(data[0])), len(switches()) > 1)"
     )
     assert found.split() == ["2", "True"]

@@ -12,7 +12,7 @@ and, for the gradient g of what ReLU let through and h = (x - center)/std,
     dx = a (g - G/n - h H/n)  for the first rows,    a g  for the others,
 
 where G and H are the sums of g and of g h over all rows that are not frozen: those that the mean and variance of the
-first rows act on. Where x is used a second time, by a shortcut, the gradient of that use is added to dx on the way.
+first rows act on.
 
 The four passes over the activations (moments, output, sums of the gradient, gradient) are Triton kernels on a GPU
 (`norm_passes`) and PyTorch elsewhere; the latter is what the tests hold against autograd, and the kernels against it.
@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.models.half import narrow
-from greedy_ensembles.models.kernels import can_launch, on_device_of, refuse_second_derivatives
+from greedy_ensembles.engines.kernels import can_launch, on_device_of, refuse_second_derivatives
 
 
 class Coefficients(NamedTuple):
@@ -87,27 +86,15 @@ def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows
 
     Rows after the first are normalised by the running statistics if `frozen`, otherwise by those of the first rows.
     """
-    return norm_relu_fork(x, layer, shift, first_rows, frozen)[0]
-
-
-def norm_relu_fork(
-    x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int, frozen: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Do what `norm_relu` does, and return x as well, for a second use whose gradient is added in the same pass."""
     buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
     settings = first_rows, frozen, layer.momentum, layer.eps
     return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def norm_relu_prediction(
-    x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None = None, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients.
-
-    The result is of the type asked for, half precision as `models.half` has it, or else of x's.
-    """
+def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None = None) -> Tensor:
+    """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients."""
     with on_device_of(x):
-        return _unflat(_passes(x).prediction(_flat(x), Given.by(layer, shift), dtype), x)
+        return _unflat(_passes(x).prediction(_flat(x), Given.by(layer, shift)), x)
 
 
 class _NormReLU(torch.autograd.Function):
@@ -123,31 +110,28 @@ class _NormReLU(torch.autograd.Function):
         frozen: bool,
         momentum: float,
         eps: float,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Tensor:
         passes = _passes(x)
         flat = _flat(x)
         count = first_rows * x.shape[2] * x.shape[3]
         with on_device_of(x):
             coefficients = passes.moments(flat, count, frozen, weight, shift, buffers, momentum, eps)
-            y = passes.output(flat, count, coefficients, bias)
+            # Not a view of what the pass makes: autograd lets nobody change a view in place that a function returned.
+            y = torch.empty_like(x, memory_format=torch.channels_last)
+            passes.output(flat, count, coefficients, bias, _flat(y))
         ctx.save_for_backward(x, bias, *coefficients)
         ctx.count, ctx.frozen, ctx.has_shift = count, frozen, shift is not None
-        ctx.set_materialize_grads(False)
-        return _unflat(y, x), x.view_as(x)
+        return y
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, bias, *rest = ctx.saved_tensors
         refuse_second_derivatives(x)
-        of_output, of_input = gradients
-        if of_output is None:
-            return of_input, *[None] * 8
         coefficients, passes = Coefficients(*rest), _passes(x)
-        flat, gradient = _flat(x), _flat(of_output.to(x.dtype))
-        added = None if of_input is None else _flat(of_input.to(x.dtype))
+        flat, gradient = _flat(x), _flat(gradients[0].to(x.dtype))
         with on_device_of(x):
             sums = passes.gradient_sums(flat, gradient, ctx.count, ctx.frozen, coefficients, bias)
-            dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums, added)
+            dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
         shift = sums.shift if ctx.has_shift else None
         return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None, None
 
@@ -165,7 +149,7 @@ def _unflat(flat: Tensor, x: Tensor) -> Tensor:
 def _passes(x: Tensor) -> Any:
     if not x.is_cuda:
         return TorchPasses
-    from greedy_ensembles.models.norm_passes import TritonPasses  # where there is a GPU, there is Triton
+    from greedy_ensembles.engines.norm_passes import TritonPasses  # where there is a GPU, there is Triton
 
     return TritonPasses
 
@@ -196,9 +180,9 @@ class TorchPasses:
         return Coefficients(weight * rstd, center, rstd)
 
     @staticmethod
-    def output(x: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
-        """Return the activated, normalised rows."""
-        return _before_relu(x, count, by, bias).relu().to(x.dtype)
+    def output(x: Tensor, count: int, by: Coefficients, bias: Tensor, y: Tensor) -> None:
+        """Write the activated, normalised rows into y."""
+        y.copy_(_before_relu(x, count, by, bias).relu())
 
     @staticmethod
     def gradient_sums(x: Tensor, gradient: Tensor, count: int, frozen: bool, by: Coefficients, bias: Tensor) -> Sums:
@@ -209,27 +193,17 @@ class TorchPasses:
         return Sums(g[:free].sum(0), products[:free].sum(0), products.sum(0), g.sum(0), g[free:].sum(0) * by.scale[1])
 
     @staticmethod
-    def gradient(
-        x: Tensor,
-        gradient: Tensor,
-        count: int,
-        by: Coefficients,
-        bias: Tensor,
-        sums: Sums,
-        added: Tensor | None = None,
-    ) -> Tensor:
-        """Return the gradient with respect to x, plus that of a second use of x."""
+    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
+        """Return the gradient with respect to x."""
         g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
         first = by.scale[0] * (g[:count] - sums.mean / count - h[:count] * (sums.variance / count))
-        dx = torch.cat([first, by.scale[1] * g[count:]])
-        return (dx if added is None else dx + added).to(x.dtype)
+        return torch.cat([first, by.scale[1] * g[count:]]).to(x.dtype)
 
     @staticmethod
-    def prediction(x: Tensor, given: Given, dtype: torch.dtype | None = None) -> Tensor:
-        """Return rows normalised by given statistics, and activated, in the type asked for, or else in x's."""
+    def prediction(x: Tensor, given: Given) -> Tensor:
+        """Return rows normalised by given statistics, and activated."""
         scale = given.weight.float() * torch.rsqrt(given.variance.float() + given.eps)
-        y = ((x.float() - given.mean.float()) * scale + given.bias.float()).relu()
-        return narrow(y) if (dtype or x.dtype) == torch.float16 else y.to(dtype or x.dtype)
+        return ((x.float() - given.mean.float()) * scale + given.bias.float()).relu().to(x.dtype)
 
 
 def _groups(values: Tensor, rows: int, count: int) -> Tensor:

@@ -1,18 +1,24 @@
-"""Predictions of all members as one graph, on a GPU; without one, that nothing of it is tried."""
+"""What a member says of a batch; and of all members as one graph, on a GPU."""
 
 import copy
 import pickle
 from contextlib import contextmanager
-from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles import captured_prediction, tf32
-from greedy_ensembles.captured_prediction import CapturedPrediction, _switches, can_capture, one_ahead
-from greedy_ensembles.prediction import probabilities
+from greedy_ensembles.engines import tf32
+from greedy_ensembles.engines.prediction import (
+    CapturedPrediction,
+    _has_tensor_cores,
+    _state,
+    can_capture,
+    one_ahead,
+    probabilities,
+    switches,
+)
 
 needs_cuda = [
     pytest.mark.cuda,
@@ -37,6 +43,47 @@ def x():
     return torch.randint(0, 256, (70, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
 
 
+def test_inputs_are_scaled_and_normalised_and_outputs_are_probabilities():
+    one = nn.Linear(2, 3)
+    images = torch.tensor([[0, 255], [51, 102]], dtype=torch.uint8)
+    logits = one((torch.tensor([[0.0, 1.0], [0.2, 0.4]]) - 0.5) / 0.25)
+    expected = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
+    torch.testing.assert_close(probabilities(one, images, ((0.5,), (0.25,))), expected)
+
+
+def test_precision_is_at_least_single_and_double_where_the_member_is():
+    x = torch.randn(4, 2)
+    for dtype, expected in ((torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64,) * 2):
+        probs = probabilities(nn.Linear(2, 3).to(dtype), x, None)
+        assert probs.dtype == expected
+        torch.testing.assert_close(probs.sum(dim=1), torch.ones(4, dtype=expected))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_layout_reaches_the_layers_whatever_the_number_of_channels(channels):
+    """By one channel alone PyTorch cannot tell the layouts apart but by its stride; it is a matter of rounding."""
+    torch.manual_seed(0)
+    one, seen = ge.models.PreResNet(8, channels=channels).eval(), []
+    one.blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    images = torch.rand(4, channels, 28, 28)
+    with torch.no_grad():
+        found = probabilities(one, images, None, torch.channels_last)
+        torch.testing.assert_close(found, probabilities(one, images, None))
+    assert [x.is_contiguous(memory_format=torch.channels_last) for x in seen] == [True, False]
+
+
+def test_images_lie_channels_last_where_convolutions_run_on_tensor_cores():
+    images, table = torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2, 3)
+    net = ge.models.PreResNet(8)
+    for allowed in (True, False):
+        with tf32.set_inside(allowed):
+            assert _has_tensor_cores(net, images) == allowed
+            assert not _has_tensor_cores(copy.deepcopy(net).double(), images)
+            assert _has_tensor_cores(copy.deepcopy(net).bfloat16(), images)
+            assert not _has_tensor_cores(net, table)
+            assert not _has_tensor_cores(nn.Linear(8, 3), images)
+
+
 def test_on_a_cpu_members_are_looped_over(ensemble, x):
     assert not can_capture(list(ensemble))
     assert ensemble._capture(probabilities, x, 8) is None
@@ -58,33 +105,32 @@ def test_work_is_started_one_ahead_of_what_is_waited_for(order):
     assert seen == order
 
 
-@pytest.mark.parametrize("change", [None, "setting", "mode", "made anew"])
-def test_a_recording_is_not_of_members_that_have_changed_since(ensemble, x, monkeypatch, change):
-    """The logic, on a CPU and without the recording itself."""
-    members = list(ensemble)
-    members[1].temperature, members[1].positions = 1.5, torch.arange(4)
-    monkeypatch.setattr(torch.cuda, "Stream", Mock())
-    monkeypatch.setattr(captured_prediction, "warm_up", lambda run, device: None)
-    monkeypatch.setattr(captured_prediction, "record", lambda run, device: (Mock(), torch.zeros(3, 8, 3)))
-    recorded = CapturedPrediction(probabilities, members, None, x[:8])
-    if change == "setting":
-        members[1].temperature = 2.5
+@pytest.mark.parametrize("change", ["nothing", "numbers", "mode", "weight", "batch"])
+def test_what_a_recording_is_of(ensemble, x, change):
+    """Numbers may change where they lie; what lies elsewhere, and other kinds of batches, are recorded anew."""
+    members, batch = list(ensemble), x[:8]
+    before = _state(members, batch)
+    if change == "numbers":
+        with torch.no_grad():
+            members[1][0].weight.add_(1)
     elif change == "mode":
         members[1][3].train()
-    elif change == "made anew":
-        members[1].positions = torch.arange(4)
-    assert recorded.fits(probabilities, members, None, x[:8]) is (change is None)
+    elif change == "weight":
+        members[1][0].weight = nn.Parameter(members[1][0].weight + 1)
+    elif change == "batch":
+        batch = x[:9]
+    assert (_state(members, batch) == before) is (change in ("nothing", "numbers"))
 
 
 def test_switches_of_precision_are_noticed():
-    before = _switches()
-    assert before == _switches()
+    before = switches()
+    assert before == switches()
     with torch.autocast("cuda", torch.bfloat16) if torch.cuda.is_available() else autocast_for_cuda():
-        assert _switches() != before
+        assert switches() != before
     for allowed in (True, False):
         with tf32.set_inside(allowed):
-            assert _switches() != before  # convolutions may use it by default, products may not
-    assert _switches() == before
+            assert switches() != before  # convolutions may use it by default, products may not
+    assert switches() == before
 
 
 @contextmanager
@@ -172,6 +218,22 @@ class TestOnAGpu:
         found = ensemble.predict_proba(x, batch_size=16)
         assert ensemble._captured is not recording
         torch.testing.assert_close(found[1, :8], ensemble.predict_proba(x[:8])[1], rtol=1e-5, atol=1e-6)
+
+    def test_a_network_that_takes_images_apart_is_recorded_in_the_usual_layout(self):
+        class Viewing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Linear(16, 3)
+
+            def forward(self, inputs):
+                return self.last(self.conv(inputs).view(len(inputs), -1))
+
+        torch.manual_seed(0)
+        ensemble, x = ge.Ensemble.from_members([Viewing() for _ in range(2)]), torch.rand(70, 3, 4, 4)
+        expected = ensemble.predict_proba(x)
+        found = ensemble.to("cuda").predict_proba(x, batch_size=16)
+        assert ensemble._captured is not None
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
 
     @pytest.mark.parametrize("depth", [8, 47])
     def test_networks_of_ours_are_as_exact_as_their_precision_has_bits(self, depth):

@@ -7,8 +7,6 @@ the same input gives the same bits every time.
 import triton
 import triton.language as tl
 
-from greedy_ensembles.models.half_kernel import stored
-
 
 @triton.jit
 def norm_moments(x, partial, rows, chunk, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
@@ -181,7 +179,6 @@ def norm_finish_sums(
 def norm_gradient(
     x,
     dy,
-    added,
     dx,
     by,
     bias,
@@ -192,9 +189,8 @@ def norm_gradient(
     C: tl.constexpr,
     BR: tl.constexpr,
     BC: tl.constexpr,
-    ADDED: tl.constexpr,
 ):
-    """Write the gradient with respect to x, plus that of a second use of x."""
+    """Write the gradient with respect to x."""
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     other, start, stop = _rows_of(tl.program_id(0), first_programs, BR, rows, count)
     scale, center, rstd, b = _coefficients(by, bias, other, channels, C)
@@ -209,8 +205,6 @@ def norm_gradient(
     g = tl.load(dy + base + at, mask=inside, other=0.0).to(tl.float32)
     g = tl.where(d * scale + b > 0, g, 0.0)
     total = scale * (g - mean - d * slope)
-    if ADDED:
-        total += tl.load(added + base + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(dx + base + at, total.to(dx.dtype.element_ty), mask=inside)
 
 
@@ -239,4 +233,4 @@ def norm_prediction(
     v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     z = (v - center[None, :]) * scale[None, :] + b[None, :]
     z = tl.where(z < 0, 0.0, z)  # not a maximum, which would make 0 of what is no number
-    tl.store(y + at, stored(z, y.dtype.element_ty), mask=inside)
+    tl.store(y + at, z.to(y.dtype.element_ty), mask=inside)

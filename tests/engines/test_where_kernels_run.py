@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from greedy_ensembles.models import kernels
+from greedy_ensembles.engines import kernels
 
 
 @pytest.fixture
@@ -29,15 +29,7 @@ def test_on_a_gpu_and_not_inside_what_stands_for_other_tensors(on_a_gpu):
 def test_a_compiler_that_does_not_work_is_none():
     pytest.importorskip("triton", reason="Triton is not installed")
     with pytest.warns(UserWarning, match="Triton does not work here .*; PyTorch's own kernels are slower"):
-        assert not kernels._compiler_works.__wrapped__()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of PyTorch about itself
-def test_compilers_take_its_word(monkeypatch):
-    monkeypatch.setattr(kernels, "_compiler_works", lambda: True)
-    compiled = torch.compile(lambda x: x + 1 if kernels.has_kernels() else x, backend="eager", fullgraph=True)
-    assert compiled(torch.ones(1)) == 2
-    torch.compiler.reset()
+        assert not kernels.has_kernels.__wrapped__()
 
 
 def test_second_derivatives_are_refused(on_a_gpu):
@@ -51,13 +43,15 @@ def test_second_derivatives_are_refused(on_a_gpu):
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 def test_second_derivatives_of_a_network_are_refused_on_a_gpu_and_right_in_the_usual_layout():
+    from greedy_ensembles.engines.accelerate import accelerate
     from greedy_ensembles.models import VGG16BN
 
     torch.manual_seed(0)
     model = VGG16BN().cuda().train()
     x = torch.rand(4, 3, 32, 32, device="cuda", requires_grad=True)
     last = x.contiguous(memory_format=torch.channels_last)
-    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+    with accelerate(model), pytest.raises(RuntimeError, match="cannot be differentiated again"):
         torch.autograd.grad(model(last).sum(), x, create_graph=True)
-    (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    with accelerate(model):
+        (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
     assert gradient.requires_grad

@@ -1,11 +1,11 @@
-"""The passes of `norm_function` on a GPU: which kernels of `norm_kernels` run, on how many programs."""
+"""The passes of `norm` on a GPU: which kernels of `norm_kernels` run, on how many programs."""
 
 import torch
 import triton
 from torch import Tensor
 
-from greedy_ensembles.models import norm_kernels as kernels
-from greedy_ensembles.models.norm_function import Coefficients, Given, Sums
+from greedy_ensembles.engines import norm_kernels as kernels
+from greedy_ensembles.engines.norm import Coefficients, Given, Sums
 
 _PROGRAMS = 264  # partial sums at most: two for each processor of an H200, all at once, and few to add up
 _TILE = 4096  # elements of a tile
@@ -56,12 +56,10 @@ class TritonPasses:
         return Coefficients(*out.unbind())
 
     @staticmethod
-    def output(x: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
-        """Return the activated, normalised rows."""
-        y = torch.empty_like(x)
+    def output(x: Tensor, count: int, by: Coefficients, bias: Tensor, y: Tensor) -> None:
+        """Write the activated, normalised rows into y."""
         grid, sizes = _pointwise(x, count)
         kernels.norm_output[grid](x, y, by.scale, bias, *sizes, num_warps=_WARPS)
-        return y
 
     @staticmethod
     def gradient_sums(x: Tensor, gradient: Tensor, count: int, frozen: bool, by: Coefficients, bias: Tensor) -> Sums:
@@ -90,28 +88,17 @@ class TritonPasses:
         return Sums(*sums.unbind())
 
     @staticmethod
-    def gradient(
-        x: Tensor,
-        gradient: Tensor,
-        count: int,
-        by: Coefficients,
-        bias: Tensor,
-        sums: Sums,
-        added: Tensor | None = None,
-    ) -> Tensor:
-        """Return the gradient with respect to x, plus that of a second use of x."""
+    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
+        """Return the gradient with respect to x."""
         dx = torch.empty_like(x)
         grid, sizes = _pointwise(x, count)
-        second = x if added is None else added
-        kernels.norm_gradient[grid](
-            x, gradient, second, dx, by.scale, bias, sums.mean, *sizes, added is not None, num_warps=_WARPS
-        )
+        kernels.norm_gradient[grid](x, gradient, dx, by.scale, bias, sums.mean, *sizes, num_warps=_WARPS)
         return dx
 
     @staticmethod
-    def prediction(x: Tensor, given: Given, dtype: torch.dtype | None = None) -> Tensor:
-        """Return rows normalised by given statistics, and activated, in the type asked for, or else in x's."""
-        y = torch.empty_like(x, dtype=dtype)
+    def prediction(x: Tensor, given: Given) -> Tensor:
+        """Return rows normalised by given statistics, and activated."""
+        y = torch.empty_like(x)
         rows, channels = x.shape
         height, width = _tile(channels)
         grid = (triton.cdiv(rows, height), channels // width)

@@ -14,20 +14,12 @@ from torch import Tensor
 
 def can_launch(x: Tensor) -> bool:
     """Return whether kernels can take a tensor: it lies on a GPU, has values of its own, and there is a compiler."""
-    return x.is_cuda and (torch.compiler.is_compiling() or not is_traced()) and has_kernels()
-
-
-def has_kernels() -> bool:
-    """Return whether there is a compiler for the kernels, and whether it works for the GPU that is here."""
-    return _compiler_works()
-
-
-# What torch.compiler.assume_constant_result does, which would import the compiler: nothing to look into.
-has_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return x.is_cuda and not _is_traced() and has_kernels()
 
 
 @functools.cache
-def _compiler_works() -> bool:
+def has_kernels() -> bool:
+    """Return whether there is a compiler for the kernels, and whether it works for the GPU that is here."""
     if importlib.util.find_spec("triton") is None:
         return False
     try:
@@ -41,19 +33,21 @@ def _compiler_works() -> bool:
     return True
 
 
-def is_traced() -> bool:
-    """Return whether tensors stand for others: inside torch.vmap and torch.func, or torch.jit.trace."""
+def _is_traced() -> bool:
+    """Return whether tensors stand for others: for compilers, inside torch.vmap and torch.func, or torch.jit.trace."""
+    if torch.compiler.is_compiling():
+        return True
     return torch._C._are_functorch_transforms_active() or torch._C._is_tracing()
 
 
 def on_device_of(x: Tensor) -> AbstractContextManager[object]:
     """Return the block in which kernels are launched where x lies: left alone, Triton takes the current device."""
-    return nullcontext() if torch.compiler.is_compiling() or not x.is_cuda else torch.cuda.device(x.device)
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 def refuse_second_derivatives(x: Tensor) -> None:
     """Raise where a gradient by kernels is to be differentiated again: what they compute has no history."""
-    if x.is_cuda and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    if x.is_cuda and torch.is_grad_enabled():
         raise RuntimeError(
             "gradients of this layer cannot be differentiated again (create_graph=True) where it runs kernels of our "
             "own: on a GPU, on images that lie channels last. Give them in PyTorch's usual layout, or use the CPU"

@@ -1,0 +1,184 @@
+"""Layers of any network, swapped for faster ones and back.
+
+Between convolutions, small networks spend most of their time on moving activations through memory. BatchNorm followed
+by ReLU, as one operation (`norm`), touches them as rarely as can be; and the bias of a convolution in front of it need
+not be added in a pass of its own. `accelerate` finds where a network has these layers:
+
+    with accelerate(model):
+        loss(model(x), y).backward()
+
+Parameters, buffers and their names stay what they are, so optimizers and checkpoints notice nothing. The layers run
+kernels of our own where these can run, on a GPU and on images that lie channels last; elsewhere they do what they did.
+
+What follows what is read off a symbolic trace of the network's forward pass. A network that cannot be traced is left
+as it is. So is what depends on Python's control flow in ways that change from call to call: a trace, like a CUDA graph,
+sees one way through the network.
+"""
+
+import copy
+import random
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+from torch.nn.modules.module import _has_any_global_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from greedy_ensembles.engines.kernels import can_launch
+from greedy_ensembles.engines.norm import can_fuse, can_predict, norm_relu, norm_relu_prediction
+
+_RELU_FUNCTIONS = {functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
+_RELU_METHODS = {"relu", "relu_"}
+
+
+@contextmanager
+def accelerate(*models: nn.Module) -> Iterator[None]:
+    """Swap layers of the models for faster ones inside the block.
+
+    Calls of PyTorch's functions cost the host a little more there: it is meant for what is recorded or large.
+    """
+    swapped: list[tuple[nn.Module, type[nn.Module]]] = []
+    with ExitStack() as stack:
+        try:
+            for model in models:
+                for layer, kind in swaps(model):
+                    swapped.append((layer, type(layer)))
+                    layer.__class__ = kind
+            if swapped:
+                stack.enter_context(_SkippedReLU())
+            yield
+        finally:
+            for layer, kind in swapped:
+                layer.__class__ = kind
+
+
+class BatchNormReLU(nn.BatchNorm2d):
+    """BatchNorm2d in front of ReLU: where the kernels run, its output is activated, and marked so.
+
+    Inside `split_batchnorm`, `first_rows` of the batch are those to train on, and `frozen` says whether the others are
+    normalised by the running statistics.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised input, which may be activated already."""
+        shift: Tensor | None = getattr(x, "bias_left_out", None)
+        if self.training and can_fuse(self, x):
+            y = norm_relu(x, self, shift, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
+        elif not (self.training or torch.is_grad_enabled()) and can_predict(self, x):
+            y = norm_relu_prediction(x, self, shift)
+        else:
+            return self.normalise(x if shift is None else x + shift.to(x.dtype)[:, None, None])
+        y.is_activated = True  # type: ignore[attr-defined]
+        return y
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Return the normalised input: what `split_batchnorm` takes over."""
+        return super().forward(x)
+
+
+class ConvolutionBeforeNorm(nn.Conv2d):
+    """Conv2d in front of `BatchNormReLU`: leaves its bias to that, and marks what it belongs to."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution, without bias where kernels can add it later."""
+        if not can_launch(x) or self.bias is None:
+            return super().forward(x)
+        y: Tensor = self._conv_forward(x, self.weight, None)
+        y.bias_left_out = self.bias  # type: ignore[attr-defined]
+        return y
+
+
+class _SkippedReLU(TorchFunctionMode):
+    """Returns what is activated already as it is, from whichever of PyTorch's ways to call ReLU."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _RELU_FUNCTIONS and args and getattr(args[0], "is_activated", False):
+            del args[0].is_activated  # what is done to it in place later may need another ReLU
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def swaps(model: nn.Module) -> list[tuple[nn.Module, type[nn.Module]]]:
+    """Return which layers of a network can be swapped, and for which kind of layer."""
+    if _has_any_global_hook() or not any(type(layer) is nn.BatchNorm2d for layer in model.modules()):
+        return []
+    try:
+        graph, traced = _trace(model)
+    except Exception:  # of any kind: networks may be anyone's
+        return []
+    norms = _called(traced, graph, nn.BatchNorm2d, lambda user: _is_relu(user, traced))
+    names = {name for name, _ in norms}
+    convolutions = _called(traced, graph, nn.Conv2d, lambda user: user.op == "call_module" and user.target in names)
+    found: list[tuple[str, type[nn.Module]]] = [(name, BatchNormReLU) for name, _ in norms]
+    found += [(name, ConvolutionBeforeNorm) for name, layer in convolutions if layer.bias is not None]
+    return [(model.get_submodule(name), kind) for name, kind in found]
+
+
+def has_hooks(layer: nn.Module) -> bool:
+    """Return whether a layer has hooks of its own."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether a layer is exactly of a kind, and nobody watches it or has put another `forward` in its place."""
+    return type(layer) is kind and "forward" not in vars(layer) and not has_hooks(layer)
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Return whether a module is not looked into: PyTorch's layers, and what is watched from outside."""
+        return has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
+
+
+def _trace(model: nn.Module) -> tuple[fx.Graph, nn.Module]:
+    """Return the graph of a network's forward pass, and the copy of the network that it is of.
+
+    Of a copy, which shares the parameters, since a forward pass may change a module; and with random numbers put back.
+    """
+    traced = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers()) if tensor.is_cuda}
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(sorted(device.index for device in devices)), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _Tracer().trace(traced), traced
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+def _called(
+    model: nn.Module, graph: fx.Graph, kind: type[nn.Module], follows: Callable[[fx.Node], bool]
+) -> list[tuple[str, Any]]:
+    """Return plain layers of a kind, by name, whose result goes to one user at every call, and to one that follows."""
+    calls: dict[str, list[fx.Node]] = defaultdict(list)
+    for node in graph.nodes:
+        if node.op == "call_module":
+            calls[node.target].append(node)
+    leaves = {name: model.get_submodule(name) for name in calls}
+    # What a leaf of the trace has inside may be called there, and what a module remembers may be read by anyone.
+    unseen = {id(part) for leaf in leaves.values() for part in leaf.modules() if part is not leaf}
+    remembered = {value.node for value in tree_leaves([vars(m) for m in model.modules()]) if type(value) is fx.Proxy}
+    found = []
+    for name, layer in leaves.items():
+        proper = is_plain(layer, kind) and id(layer) not in unseen and remembered.isdisjoint(calls[name])
+        if proper and all(len(node.users) == 1 and follows(next(iter(node.users))) for node in calls[name]):
+            found.append((name, layer))
+    return found
+
+
+def _is_relu(node: fx.Node, model: nn.Module) -> bool:
+    if node.op == "call_module":
+        return is_plain(model.get_submodule(str(node.target)), nn.ReLU)
+    if node.op == "call_method":
+        return node.target in _RELU_METHODS
+    return node.op == "call_function" and node.target in _RELU_FUNCTIONS

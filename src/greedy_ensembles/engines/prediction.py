@@ -1,0 +1,171 @@
+"""What members say about a batch: one of them, as exported graphs have it too, and all of them as one CUDA graph.
+
+A loop over members would wait for launches, not for the GPU. So their passes are recorded once, side by side, and
+replayed from then on.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from greedy_ensembles.engines import tf32
+from greedy_ensembles.engines.accelerate import accelerate
+from greedy_ensembles.engines.graphs import Result, record, warm_up
+from greedy_ensembles.inputs import Normalize, device_of, dtype_of, to_model
+
+#: What is made of a member, a batch, its normalisation and the layout that images are given in.
+Statement = Callable[[nn.Module, Tensor, Normalize | None, torch.memory_format], Tensor]
+
+#: Full batches from which on recording, which takes about as long as predicting two of them, pays.
+WORTH_CAPTURING = 3
+_STREAMS = 4  # for members side by side: each of them nearly fills a GPU
+
+
+def probabilities(
+    member: nn.Module,
+    batch: Tensor,
+    normalize: Normalize | None,
+    layout: torch.memory_format = torch.preserve_format,
+) -> Tensor:
+    """Return a member's class probabilities (n, classes), in double precision where the member is, else in single.
+
+    Args:
+        member: a network in eval mode.
+        batch: inputs in the space of the data, on the member's device.
+        normalize: what is taken out of them.
+        layout: of images in memory, as the member is to get them.
+    """
+    return _logits(member, batch, normalize, layout).softmax(dim=1)
+
+
+def log_probabilities(
+    member: nn.Module,
+    batch: Tensor,
+    normalize: Normalize | None,
+    layout: torch.memory_format = torch.preserve_format,
+) -> Tensor:
+    """Return the logarithms of `probabilities`, of which none is lost to rounding."""
+    return _logits(member, batch, normalize, layout).log_softmax(dim=1)
+
+
+def _logits(member: nn.Module, batch: Tensor, normalize: Normalize | None, layout: torch.memory_format) -> Tensor:
+    x = to_model(batch, normalize, dtype_of(member))
+    found: Tensor = member(_channels_last(x) if layout == torch.channels_last else x)
+    return found if found.dtype in (torch.float32, torch.float64) else found.float()
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Return images with the channels of a pixel together.
+
+    Those of one channel lie so in any case; it is by their strides that PyTorch tells in which layout to go on.
+    """
+    _, channels, height, width = x.shape
+    laid_out = x.contiguous(memory_format=torch.channels_last)
+    return laid_out.as_strided(x.shape, (channels * height * width, 1, channels * width, channels))
+
+
+class CapturedPrediction:
+    """Predicts batches of one shape; fails to be made where the members cannot be recorded.
+
+    It reads weights and statistics where they lie, whatever they are by then. What else members have, such as a
+    temperature that is a Python number, is as it was when they were recorded.
+    """
+
+    def __init__(
+        self, say: Statement, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor
+    ) -> None:
+        self._say, self._members, self._normalize = say, list(members), normalize
+        self._device = device_of(members[0])
+        self._recorded = _state(members, batch)
+        self._streams = [torch.cuda.Stream(self._device) for _ in range(min(_STREAMS, len(self._members)))]
+        # Tensors of inference mode could not be written to outside.
+        with torch.inference_mode(False), torch.no_grad(), accelerate(*members):
+            self._input = batch.to(self._device, copy=True)
+            self._layout = torch.channels_last if _has_tensor_cores(members[0], batch) else torch.preserve_format
+            try:
+                warm_up(self._predict, self._device)
+            except RuntimeError:  # a network may take images apart in ways that this layout forbids
+                self._layout = torch.preserve_format
+                warm_up(self._predict, self._device)
+            self._graph, self._output = record(self._predict, self._device)
+        self._alive = [dict(vars(module)) for member in members for module in member.modules()]  # what it reads
+
+    def fits(self, say: Statement, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
+        """Return whether this is a recording of what these members say, where their weights lie now, for such a batch.
+
+        Kernels are chosen when they are recorded: what chose them must not have changed since.
+        """
+        return (say, normalize, _state(members, batch)) == (self._say, self._normalize, self._recorded)
+
+    def over(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[Tensor]:
+        """Yield what every member says of each batch, (members, n, classes), on the device `target`."""
+        return one_ahead(self._start(batch, target) for batch in batches)
+
+    def _start(self, batch: Tensor, target: torch.device) -> Callable[[], Tensor]:
+        """Have a batch predicted, and return what waits for the result."""
+        rows = len(batch)  # where it is not full, what is left there of the one before is predicted once more
+        # From and to memory that the GPU reads and writes by itself, the host need not wait for a copy's turn.
+        given = batch.contiguous().pin_memory() if batch.device.type == "cpu" else batch
+        self._input[:rows].copy_(given, non_blocking=True)
+        self._graph.replay()
+        result = torch.empty_like(self._output[:, :rows], device=target, pin_memory=target.type == "cpu")
+        result.copy_(self._output[:, :rows], non_blocking=True)
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(self._device))
+
+        def finish() -> Tensor:
+            done.synchronize()
+            return result
+
+        return finish
+
+    def _predict(self) -> Tensor:
+        current = torch.cuda.current_stream(self._device)
+        for stream in self._streams:
+            stream.wait_stream(current)
+        outputs = []
+        for position, member in enumerate(self._members):
+            with torch.cuda.stream(self._streams[position % len(self._streams)]):
+                outputs.append(self._say(member, self._input, self._normalize, self._layout))
+        for stream in self._streams:
+            current.wait_stream(stream)
+        return torch.stack(outputs)
+
+
+def one_ahead(started: Iterator[Callable[[], Result]]) -> Iterator[Result]:
+    """Yield what each piece of work gives when it is finished, always after the next one was started."""
+    waiting: Callable[[], Result] | None = None
+    for finish in started:
+        if waiting is not None:
+            yield waiting()
+        waiting = finish
+    if waiting is not None:
+        yield waiting()
+
+
+def can_capture(members: Sequence[nn.Module]) -> bool:
+    """Return whether all members lie on one GPU."""
+    device = device_of(members[0])
+    return device.type == "cuda" and all(device_of(member) == device for member in members)
+
+
+def _state(members: Sequence[nn.Module], batch: Tensor) -> tuple[object, ...]:
+    """Return what a recording is of: places of weights and statistics, modes, the batch, PyTorch's switches."""
+    places = tuple(value.data_ptr() for member in members for value in (*member.parameters(), *member.buffers()))
+    modes = tuple(module.training for member in members for module in member.modules())
+    return places, modes, batch.shape, batch.dtype, switches()
+
+
+def switches() -> tuple[object, ...]:
+    """Return PyTorch's switches that decide in what precision members run."""
+    autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    return *tf32.settings(), autocast
+
+
+def _has_tensor_cores(member: nn.Module, batch: Tensor) -> bool:
+    """Return whether a member convolves images on tensor cores, which want the channels of a pixel together."""
+    images = batch.ndim == 4 and any(isinstance(layer, nn.Conv2d) for layer in member.modules())
+    dtype = dtype_of(member)
+    rounded = dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cuda")
+    return images and (rounded or (dtype == torch.float32 and tf32.allowed_in_convolutions()))

@@ -1,0 +1,68 @@
+"""The Triton kernels: interpreted on a CPU, or as they are on a GPU."""
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from greedy_ensembles.engines import norm
+
+CHECKS = Path(__file__).with_name("kernel_checks.py")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+needs_cuda = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+]
+
+
+def load_checks():
+    """Return the checks as a module: only where Triton is, and not interpreting."""
+    specification = importlib.util.spec_from_file_location("kernel_checks", CHECKS)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a GPU, they need not be interpreted")
+def test_interpreted_on_a_cpu():
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, str(CHECKS)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_kinds_of_passes_are_called_alike():
+    from greedy_ensembles.engines.norm_passes import TritonPasses
+
+    def signatures(passes):
+        return {name: inspect.signature(getattr(passes, name)) for name in vars(passes) if not name.startswith("_")}
+
+    assert signatures(TritonPasses) == signatures(norm.TorchPasses)
+
+
+class TestOnAGpu:
+    pytestmark = needs_cuda
+
+    @pytest.mark.parametrize("channels", [16, 64, 160, 256, 640])
+    @pytest.mark.parametrize(("rows", "count"), [(2048, 1024), (5000, 4864), (4096, 4096), (40, 3)])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize(("frozen", "shifted"), [(True, True), (True, False), (False, True)])
+    def test_norm(self, channels, rows, count, frozen, shifted, dtype):
+        load_checks().check_norm("cuda", channels, rows, count, frozen, shifted, dtype)
+
+    def test_norm_of_infinite_gradients(self):
+        load_checks().check_norm_of_infinite_gradients("cuda")
+
+    @pytest.mark.parametrize(("channels", "rows"), [(16, 100_000), (64, 4097), (160, 33), (5, 40)])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_norm_prediction(self, channels, rows, dtype):
+        load_checks().check_norm_prediction("cuda", channels, rows, dtype)
+
+    @pytest.mark.parametrize("elements", [7, 5000, 1_000_000])
+    @pytest.mark.parametrize("nesterov", [False, True])
+    def test_sgd(self, elements, nesterov):
+        load_checks().check_sgd("cuda", elements, nesterov, torch.bfloat16)
