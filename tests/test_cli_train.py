@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import greedy_ensembles as ge
+from greedy_ensembles.method import METHODS
+
+#: Options of methods whose members meet; some need all of them to train together.
+MEETING = ["--strength", "1", "--weighting", "clip", "--schedule", "concurrent"]
 
 
 @pytest.fixture
@@ -75,6 +79,15 @@ def test_without_strength_it_is_deep_ensembles_and_a_run_can_be_extended(train, 
     assert len(run.ensemble) == 3
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_name_here(train, tmp_path, method):
+    """With p* and a strength where its members meet, which those of one method do not."""
+    done = train("--method", method, *([] if method == "deep" else MEETING))
+    assert done.exit_code == 0, done.output
+    described = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]["weighting"]
+    assert (described is None) == (method == "deep")
+
+
 def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
         "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
@@ -109,7 +122,9 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         ([], {"dataset": "cifar10"}, "data download cifar10"),
         (["--strength", "1", "--weighting", "wrapped"], {}, "--weighting must be one of"),
         (["--images", "61"], {}, "between 1 and the 60"),
-        (["--weighting", "clip"], {}, "--weighting is for the diversity term"),
+        (["--weighting", "clip"], {}, "--weighting is for methods whose members meet"),
+        (["--method", "gredy"], {}, "--method must be one of"),
+        (["--method", "deep", "--strength", "1"], {}, "--method deep has no strength"),
         (["--schedule", "parallel"], {}, "schedule must be one of"),
     ],
 )

@@ -1,4 +1,3 @@
-import contextlib
 import copy
 
 import numpy as np
@@ -133,65 +132,32 @@ def test_a_folder_that_cannot_be_written_costs_no_result(counting, image_set, tm
     assert (found.log_probs == predict(ensemble, images).log_probs).all()
 
 
-def test_arithmetic_is_in_full_single_precision(counting, image_set, monkeypatch):
-    asked = []
-
-    def record(recipe, device):
-        asked.append((recipe.precision, device.type))
-        return contextlib.nullcontext()
-
-    monkeypatch.setattr(predictions, "numerics", record)
-    ensemble = ge.Ensemble([counting(0), counting(1)])
-    predict(ensemble, image_set())
-    predict(ensemble, image_set(), precision="tf32")  # of which a CPU knows nothing
-    assert asked == [("float32", "cpu")] * 4
-    asked.clear()
-    monkeypatch.setattr(predictions, "device_of", lambda _: torch.device("cuda"))
-    monkeypatch.setattr(ge.Ensemble, "predict_log_proba", lambda self, x, _: torch.zeros(len(self), len(x), 2))
-    for precision in ("float32", "tf32"):
-        predict(ensemble, image_set(), precision=precision)
-    assert asked == [("float32", "cuda")] * 2 + [("tf32", "cuda")] * 2
-    with pytest.raises(ValueError, match="precision must be"):
-        predict(ensemble, image_set(), precision="bf16")
+def test_a_member_is_kept_before_the_next_is_predicted(counting, image_set, tmp_path):
+    broken = counting(1)
+    with torch.no_grad():
+        broken.layer.bias[0] = torch.nan
+    first = counting(0)
+    with pytest.raises(ArithmeticError):
+        predict(ge.Ensemble([first, broken]), image_set(), cache=tmp_path)
+    predict(ge.Ensemble([first]), image_set(), cache=tmp_path)
+    assert first.seen == 40
 
 
-def test_what_is_kept_in_one_precision_is_not_read_in_another(counting, image_set, tmp_path, monkeypatch):
-    ensemble, images = ge.Ensemble([counting(0)]), image_set()
-    predict(ensemble, images, cache=tmp_path)
-    (kept,) = tmp_path.iterdir()
-    monkeypatch.setattr(predictions, "device_of", lambda _: torch.device("cuda"))
-    monkeypatch.setattr(predictions, "numerics", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(ge.Ensemble, "predict_log_proba", lambda self, x, _: torch.zeros(len(self), len(x), 2))
-    predict(ensemble, images, cache=tmp_path, precision="tf32")
-    assert {file.name for file in tmp_path.iterdir()} == {kept.name, f"{kept.stem}-tf32.safetensors"}
-
-
-def test_members_that_a_gpu_runs_side_by_side_are_predicted_together(counting, image_set, tmp_path, monkeypatch):
-    """The ensemble itself where all are missing, for it keeps its recording; of a grown one, the new members alone."""
-    groups, predict_log_proba = [], ge.Ensemble.predict_log_proba
-
-    def spy(self, x, batch_size):
-        groups.append(self)
-        return predict_log_proba(self, x, batch_size)
-
-    monkeypatch.setattr(ge.Ensemble, "predict_log_proba", spy)
+def test_members_that_are_predicted_together_say_the_same_and_are_kept(counting, image_set, tmp_path, monkeypatch):
+    """As on a GPU that runs them side by side: of a grown ensemble, the new members alone."""
     members, images = [counting(seed) for seed in range(3)], image_set()
     expected = predict(ge.Ensemble(members), images).log_probs
-    assert [len(group) for group in groups] == [1, 1, 1]  # on a CPU, where each is kept before the next
-    groups.clear()
     monkeypatch.setattr(predictions, "can_capture", lambda members: True)
     predict(ge.Ensemble(members[1:2]), images, cache=tmp_path)
-    ensemble = ge.Ensemble(members)
-    assert (predict(ensemble, images).log_probs == expected).all()
-    assert (predict(ensemble, images, cache=tmp_path).log_probs == expected).all()
-    assert (predict(ensemble, images, cache=tmp_path).log_probs == expected).all()  # all of it out of the folder
-    assert [list(group) for group in groups] == [members[1:2], members, [members[0], members[2]]]
-    assert groups[1] is ensemble
+    assert seen(members) == [40, 80, 40]
+    for _ in range(2):  # the second time all of it comes out of the folder
+        assert (predict(ge.Ensemble(members), images, cache=tmp_path).log_probs == expected).all()
+        assert seen(members) == [80, 80, 80]
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-def test_a_gpu_predicts_what_the_cpu_does(image_set):
+def test_a_gpu_predicts_what_the_cpu_does(image_set, tmp_path):
     """By default its convolutions would round to ten bits, and differ by a thousandth."""
     torch.manual_seed(0)
     member = nn.Sequential(nn.Conv2d(1, 256, 3), nn.ReLU(), nn.Conv2d(256, 64, 2), nn.Flatten(), nn.Linear(64, 10))
@@ -204,6 +170,12 @@ def test_a_gpu_predicts_what_the_cpu_does(image_set):
         on_gpu = predict(ensemble, images, batch_size=batch_size).log_probs
         assert on_gpu == pytest.approx(on_cpu, abs=1e-5)
     assert ensemble._captured is not None
+    for precision in ("float32", "tf32"):  # what is kept in one is not read in the other
+        found = predict(ensemble, images, cache=tmp_path, precision=precision).log_probs
+        assert found == pytest.approx(on_cpu, abs=0.05)
+    assert (found != on_gpu).any()
+    assert len(list(tmp_path.glob("*-tf32.safetensors"))) == 2
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_a_batch_that_memory_does_not_hold_is_halved(image_set):
@@ -237,6 +209,8 @@ def test_bad_input(counting, image_set):
         predict(ensemble, image_set(count=0))
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         predict(ensemble, image_set(), batch_size=0)
+    with pytest.raises(ValueError, match="precision must be"):
+        predict(ensemble, image_set(), precision="bf16")
     with torch.no_grad():
         ensemble[0].layer.bias[0] = torch.nan
     with pytest.raises(ArithmeticError, match="NaN or infinite on 40 of 40"):

@@ -13,6 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from greedy_ensembles.method import METHODS
+
+#: What tables call the method whose members do not meet, which all others are compared with.
+BASELINE = "Deep Ensembles"
 #: What is kept of run.json when predictions travel.
 KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
 _LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
@@ -49,6 +53,18 @@ class RunFacts:
     def strength(self) -> float | None:
         """lambda_M; None for methods without."""
         return self.configuration["strength"]  # type: ignore[no-any-return]
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether its members were trained without any regard for each other."""
+        return self.strength is None
+
+    @property
+    def method(self) -> str:
+        """What tables call the method, its strength included."""
+        if self.is_baseline:
+            return BASELINE
+        return f"{self.configuration['method']}, lambda_M = {self.strength:g}"
 
     @property
     def dataset(self) -> str:
@@ -116,6 +132,12 @@ class RunFacts:
         return {**kept, "groups of": self.groups, "factory": self.information["model"], **configuration}
 
 
+def couples(method: str) -> bool:
+    """Say whether the members of a registered method meet each other; those of Deep Ensembles do not."""
+    kind = METHODS[method]
+    return kind is not None and getattr(kind, "sees", "earlier") != "none"
+
+
 def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
     """Return runs that differ in their seed alone, in order of seeds, by a label that tells the groups apart."""
     groups: dict[str, list[RunFacts]] = {}
@@ -151,7 +173,7 @@ def _labels(runs: Sequence[RunFacts]) -> list[str]:
     keys = [key for key in dict.fromkeys(key for one in facts for key in one) if not key.startswith("model.")]
     labels = ["" for _ in runs]  # alike, so that a network or size that not all share is told of every one
     labels = _told_apart(labels, [{"": run.architecture, "M =": run.size} for run in runs])
-    labels = [_name(run) + label for run, label in zip(runs, labels, strict=True)]
+    labels = [run.method + label for run, label in zip(runs, labels, strict=True)]
     for details in (
         [{key: one.get(key) for key in keys} for one in facts],
         [{"in": run.source} for run in runs],  # nothing that has a name
@@ -168,13 +190,6 @@ def _told_apart(labels: Sequence[str], details: Sequence[Mapping[str, Any]]) -> 
         telling = [key for key in own if any(other[key] != own[key] for other in namesakes)]
         result.append(", ".join([label, *(f"{key} {_short(own[key])}".strip() for key in telling)]))
     return result
-
-
-def _name(run: RunFacts) -> str:
-    if run.configuration["method"] == "deep":
-        return "Deep Ensembles"
-    strength = "" if run.strength is None else f", lambda_M = {run.strength:g}"
-    return f"{run.configuration['method']}{strength}"
 
 
 def other_differences(groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:

@@ -23,7 +23,7 @@ from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:
     from greedy_ensembles.benchmark import Predictions
-    from greedy_ensembles.benchmark.sources import Predict
+    from greedy_ensembles.benchmark.stored_runs import Predict
     from greedy_ensembles.data import ImageSet
     from greedy_ensembles.ensemble import Ensemble
 
@@ -58,7 +58,7 @@ def evaluate(
 ) -> None:
     """Evaluate runs in their domain and on OOD sets; runs that differ in their seed alone are averaged."""
     from greedy_ensembles.benchmark import SCORES, compare, paper
-    from greedy_ensembles.benchmark.sources import evaluate_source, ood_images, open_sources, pack_source
+    from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs, pack_run
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.report.comparison_pictures import write_pictures
     from greedy_ensembles.report.results import plural, show, write_tables
@@ -70,7 +70,7 @@ def evaluate(
     if save_predictions is not None and len(runs) != 1:
         raise ValueError(f"--save-predictions packs one run at a time, got {len(runs)}")
     with progress(not quiet) as predict:
-        sources = open_sources(
+        stored = open_runs(
             runs,
             predict(batch_size),
             ood=names(ood or []),
@@ -78,12 +78,12 @@ def evaluate(
             device=as_device(device),
             root=root,
         )
-        comparison = compare([(source.facts, evaluate_source(source, score)) for source in sources], paper)
-        packed = [] if save_predictions is None else pack_source(sources[0], save_predictions)
+        comparison = compare([(run.facts, evaluate_run(run, score)) for run in stored], paper)
+        packed = [] if save_predictions is None else pack_run(stored[0], save_predictions)
     written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
     if out is not None:
         tables = ", ".join(path.name for path in write_tables(comparison, out))
-        pictures = plural(len(write_pictures(comparison, out, ood_images(sources))), "picture")
+        pictures = plural(len(write_pictures(comparison, out, ood_images(stored))), "picture")
         written.append(f"Wrote {tables} and {pictures} into {out}")
     console = wide_console()
     show(comparison, console)  # after all is written, which a reader who closes the pipe early must not prevent
@@ -109,7 +109,7 @@ def names(texts: list[str]) -> list[str]:
 @contextmanager
 def progress(shown: bool) -> Iterator[Callable[[int | None], "Predict"]]:
     """Show, while the block runs, which run is predicting which set."""
-    from greedy_ensembles.benchmark.sources import kept_beside_the_run
+    from greedy_ensembles.benchmark.stored_runs import kept_beside_the_run
 
     console = Console(stderr=True)
     with console.status("reading") as status:

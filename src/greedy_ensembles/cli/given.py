@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from greedy_ensembles.benchmark.runs import RunFacts
-from greedy_ensembles.benchmark.sources import facts_of, open_run
+from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets
 from greedy_ensembles.data.formats import channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
@@ -64,7 +64,7 @@ def open_saved(
     """
     folder = folder.expanduser()
     if (folder / "run.json").exists():
-        run = open_run(folder, make_model, device)
+        run = finished_run(folder, make_model, device)
         checksums = [member["files"]["weights"] for member in run.members]
         return SavedEnsemble(folder, run.ensemble, _checksum(checksums), facts_of(run))
     if not (folder / "ensemble.json").exists():

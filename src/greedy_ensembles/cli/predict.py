@@ -114,8 +114,8 @@ def calibrate_folder(
     """
     import numpy as np
 
-    from greedy_ensembles.benchmark.held_out import held_out, training_images
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
+    from greedy_ensembles.benchmark.selection import held_out, training_images
     from greedy_ensembles.cli.given import form_of
     from greedy_ensembles.flags import Calibration, ImageForm, find_threshold
 

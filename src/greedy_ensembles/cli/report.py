@@ -24,7 +24,7 @@ from greedy_ensembles.cli.train import imported
 if TYPE_CHECKING:
     import torch
 
-    from greedy_ensembles.benchmark.sources import Predict
+    from greedy_ensembles.benchmark.stored_runs import Predict
     from greedy_ensembles.ensemble import ModelFactory
     from greedy_ensembles.report.page import Findings
     from greedy_ensembles.training import Run
@@ -87,7 +87,7 @@ def _evaluate(
 ) -> "Findings":
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
     from greedy_ensembles.benchmark import PRESETS, compare, paper
-    from greedy_ensembles.benchmark.sources import FolderSource, evaluate_source, ood_images, open_sources
+    from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs
     from greedy_ensembles.data import SETS
     from greedy_ensembles.report.page import Findings
 
@@ -102,14 +102,13 @@ def _evaluate(
     if not finished or (dataset not in PRESETS and not ood):
         return Findings(notes=notes)
     try:
-        sources = open_sources(
+        stored = open_runs(
             [run.folder for run in finished], predict, ood=ood, make_model=make_model, device=device, root=root
         )
     except FileNotFoundError as error:
         return Findings(notes=[*notes, f"Not evaluated: {error}."])
-    comparison = compare([(source.facts, evaluate_source(source, "mutual_information")) for source in sources], paper)
-    images = ood_images(sources)
-    for source in sources:
-        if isinstance(source, FolderSource):
-            images[source.bench.in_domain.name] = source.bench.in_domain.images
+    comparison = compare([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], paper)
+    images = ood_images(stored)
+    for bench in (run.bench for run in stored if run.bench is not None):
+        images[bench.in_domain.name] = bench.in_domain.images
     return Findings(comparison, images, notes)

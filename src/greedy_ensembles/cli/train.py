@@ -27,9 +27,11 @@ def train(
     ],
     size: Annotated[int, typer.Option(help="M, the number of members.")],
     out: Annotated[Path, typer.Option(help="The run folder; a run there is resumed, or extended to a larger size.")],
-    strength: Annotated[
-        float | None, typer.Option(help="lambda_M, how strongly members repel each other; without: Deep Ensembles.")
+    method: Annotated[
+        str | None,
+        typer.Option(help="The name of a method; default: the paper's with --strength, Deep Ensembles without."),
     ] = None,
+    strength: Annotated[float | None, typer.Option(help="lambda_M, how strongly members repel each other.")] = None,
     weighting: Annotated[
         str | None,
         typer.Option(help="p*: wrap (the default, and the paper's), clip, none, uniform, or a data set."),
@@ -53,8 +55,9 @@ def train(
     from greedy_ensembles.training import fit
 
     check_folder(out)
-    if weighting is not None and strength is None:
-        raise ValueError("--weighting is for the diversity term; name its --strength, or leave --weighting out")
+    chosen, coupled = _method(method, strength)
+    if weighting is not None and not coupled:
+        raise ValueError("--weighting is for methods whose members meet on p*; name a --strength, or leave it out")
     changes = _changes(change or [])
     data = load(dataset, "train", root)
     if images is not None:
@@ -72,9 +75,8 @@ def train(
             make_model,
             data,
             size=size,
-            method="deep" if strength is None else "greedy",
-            strength=strength,
-            weighting=None if strength is None else named_weighting(weighting or "wrap", data, root),
+            **chosen,
+            weighting=named_weighting(weighting or "wrap", data, root) if coupled else None,
             recipe=recipe,
             seed=seed,
             validation=validation,
@@ -90,6 +92,23 @@ def train(
         raise ValueError(str(error)) from error
     count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
     Console().print(f"{count} in {out}", soft_wrap=True, highlight=False)
+
+
+def _method(method: str | None, strength: float | None) -> tuple[dict[str, Any], bool]:
+    """Return what `fit` is told of the method, and whether its members meet; what is left out is as `fit` has it."""
+    from greedy_ensembles.benchmark.runs import couples
+    from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.method import METHODS
+
+    if method is not None:
+        check_choice("--method", method, METHODS)
+    elif strength is None:
+        method = next(name for name in METHODS if not couples(name))
+    coupled = method is None or couples(method)
+    if strength is not None and not coupled:
+        raise ValueError(f"--method {method} has no strength: its members do not meet; leave --strength out")
+    given = {"method": method, "strength": strength}
+    return {name: value for name, value in given.items() if value is not None}, coupled
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:

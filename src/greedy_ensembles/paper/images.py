@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from greedy_ensembles.benchmark.presets import PRESETS, is_there, load_ood
-from greedy_ensembles.benchmark.sources import Bench
+from greedy_ensembles.benchmark.stored_runs import Bench
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, make_noise
 from greedy_ensembles.data.cifar import SEVERITIES
 from greedy_ensembles.data.noise import COUNT

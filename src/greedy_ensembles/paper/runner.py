@@ -17,7 +17,7 @@ from torch import nn
 from greedy_ensembles.benchmark import judge, pack_predictions, predict
 from greedy_ensembles.benchmark.paper import PUBLISHED
 from greedy_ensembles.benchmark.predictions import Arithmetic, fitting_batch_size, in_batches
-from greedy_ensembles.benchmark.sources import facts_of
+from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import as_tensor, device_of

@@ -4,7 +4,7 @@ import math
 import pytest
 
 import greedy_ensembles as ge
-from greedy_ensembles.benchmark.sources import facts_of
+from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.report.page.trained import trained_run, trained_table
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.runs import RunFacts, group
-from greedy_ensembles.benchmark.sources import facts_of
+from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.report.page.evaluated import evaluated
 from greedy_ensembles.report.page.planes import KnownPoints, planes, takes_points

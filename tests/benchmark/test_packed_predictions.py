@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greedy_ensembles.benchmark import Predictions, judge, pack_predictions, unpack_predictions
-from greedy_ensembles.benchmark.transport import _normalised
+from greedy_ensembles.benchmark.predictions import _normalised
 from greedy_ensembles.storage import FolderError
 
 

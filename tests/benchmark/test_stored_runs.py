@@ -5,16 +5,15 @@ import pytest
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import pack_predictions
 from greedy_ensembles.benchmark.presets import PRESETS
-from greedy_ensembles.benchmark.sources import (
+from greedy_ensembles.benchmark.stored_runs import (
     Bench,
-    FolderSource,
-    PackedSource,
-    evaluate_source,
+    evaluate_run,
+    from_folder,
     kept_beside_the_run,
     lay_out,
     ood_images,
-    open_sources,
-    pack_source,
+    open_runs,
+    pack_run,
 )
 from greedy_ensembles.storage import FolderError
 
@@ -33,13 +32,13 @@ def test_runs_on_resized_images_are_evaluated_on_such(root, tmp_path):
     make_model = partial(ge.models.PreResNet, 8, classes=10, channels=3)
     options = {"size": 1, "recipe": recipe, "validation": 0, "progress": False}
     ge.fit(make_model, small, strength=1.0, run_dir=tmp_path / "greedy", **options)
-    (source,) = open_sources([tmp_path / "greedy"], kept_beside_the_run(), ood=["uniform"], root=root)
-    assert source.bench.in_domain.images.shape == (30, 3, 8, 8)
-    assert source.bench.ood["uniform"].images.shape[1:] == (3, 8, 8)
+    (run,) = open_runs([tmp_path / "greedy"], kept_beside_the_run(), ood=["uniform"], root=root)
+    assert run.bench.in_domain.images.shape == (30, 3, 8, 8)
+    assert run.bench.ood["uniform"].images.shape[1:] == (3, 8, 8)
     own = ge.data.load("mnist", "train", root)
     ge.fit(partial(ge.models.PreResNet, 8, channels=1), own, strength=1.0, run_dir=tmp_path / "own", **options)
     with pytest.raises(ValueError, match=r"of one shape to be compared; got .*greedy on 3x8x8, .*own on 1x28x28"):
-        open_sources([tmp_path / "greedy", tmp_path / "own"], kept_beside_the_run(), ood=["uniform"], root=root)
+        open_runs([tmp_path / "greedy", tmp_path / "own"], kept_beside_the_run(), ood=["uniform"], root=root)
 
 
 @pytest.fixture
@@ -69,20 +68,20 @@ def test_a_bench_has_the_test_split_and_the_preset(root):
 
 
 def test_packed_predictions_need_neither_data_nor_weights(packed):
-    (source,) = open_sources([packed("a.npz")], refuse, root="/nowhere")
-    found = evaluate_source(source, "mutual_information")
+    (run,) = open_runs([packed("a.npz")], refuse, root="/nowhere")
+    found = evaluate_run(run, "mutual_information")
     assert [result.name for result in found.ood] == ["uniform", "dtd", "omniglot"]
     assert (found.members, found.missing) == (3, ("gaussian",))
-    assert ood_images([source]) == {}
+    assert ood_images([run]) == {}
 
 
 def test_some_of_the_packed_sets(packed):
-    (source,) = open_sources([packed("a.npz")], refuse, ood=["dtd"])
-    found = evaluate_source(source, "mutual_information")
+    (run,) = open_runs([packed("a.npz")], refuse, ood=["dtd"])
+    found = evaluate_run(run, "mutual_information")
     assert [result.name for result in found.ood] == ["dtd"]
     assert found.missing == ()  # nothing that was asked for
     with pytest.raises(ValueError, match=r"ood \(in .*b\.npz\) must be one of 'uniform', 'dtd', 'omniglot'"):
-        open_sources([packed("b.npz")], refuse, ood=["svhn"])
+        open_runs([packed("b.npz")], refuse, ood=["svhn"])
 
 
 def test_other_sets_are_refused_before_anything_is_predicted(packed):
@@ -93,31 +92,31 @@ def test_other_sets_are_refused_before_anything_is_predicted(packed):
         ({"count": 49}, r"uniform \(49\)"),
     ):
         with pytest.raises(ValueError, match=rf"a\.npz has mnist \(50\), .*, and .*b\.npz mnist .*{told}"):
-            open_sources([one, packed("b.npz", seed=5, **options)], refuse)
-    common = open_sources([one, packed("b.npz", seed=5, names=("omniglot", "dtd"), missing=())], refuse, ood=["dtd"])
-    assert [[name for name, _ in source.sets] for source in common] == [["mnist", "dtd"]] * 2
+            open_runs([one, packed("b.npz", seed=5, **options)], refuse)
+    common = open_runs([one, packed("b.npz", seed=5, names=("omniglot", "dtd"), missing=())], refuse, ood=["dtd"])
+    assert [[name for name, _ in run.sets] for run in common] == [["mnist", "dtd"]] * 2
 
 
 def test_packed_again_it_is_the_same(packed, tmp_path):
-    (source,) = open_sources([packed("a.npz")], refuse)
-    (file,) = pack_source(source, tmp_path / "again.npz")
-    (again,) = open_sources([file], refuse)
-    assert isinstance(again, PackedSource)
-    assert again.facts.information == source.facts.information
-    assert evaluate_source(again, "max_probability").ood[0].auc == pytest.approx(
-        evaluate_source(source, "max_probability").ood[0].auc, abs=1e-3
+    (run,) = open_runs([packed("a.npz")], refuse)
+    (file,) = pack_run(run, tmp_path / "again.npz")
+    (again,) = open_runs([file], refuse)
+    assert again.bench is None
+    assert again.facts.information == run.facts.information
+    assert evaluate_run(again, "max_probability").ood[0].auc == pytest.approx(
+        evaluate_run(run, "max_probability").ood[0].auc, abs=1e-3
     )
 
 
 def test_runs_that_cannot_be_compared_are_refused_before_anything_is_predicted(packed, tmp_path):
     with pytest.raises(ValueError, match=r"share their in-domain set.*a\.npz on mnist, .*b\.npz on svhn"):
-        open_sources([packed("a.npz"), packed("b.npz", dataset="svhn")], refuse)
+        open_runs([packed("a.npz"), packed("b.npz", dataset="svhn")], refuse)
     with pytest.raises(ValueError, match="at least 5 apart"):
-        open_sources([packed("a.npz"), packed("b.npz", seed=3)], refuse)
+        open_runs([packed("a.npz"), packed("b.npz", seed=3)], refuse)
     with pytest.raises(ValueError, match=r"a\.npz is named twice"):
-        open_sources([packed("a.npz")] * 2, refuse)
+        open_runs([packed("a.npz")] * 2, refuse)
     with pytest.raises(FolderError, match="holds no run"):
-        open_sources([tmp_path], refuse)
+        open_runs([tmp_path], refuse)
 
 
 def test_a_folder_keeps_predictions_and_an_extended_run_computes_new_members_alone(root, tmp_path, counting, image_set):
@@ -134,11 +133,10 @@ def test_a_folder_keeps_predictions_and_an_extended_run_computes_new_members_alo
         ge.fit(make_model, data, size=size, method="deep", recipe=ge.Recipe(epochs=1, batch_size=8), **options)
         made.clear()
         paths, predict = [tmp_path / "run"], kept_beside_the_run(batch_size=8)
-        (opened,) = open_sources(paths, predict, ood=["uniform"], make_model=make_model, root=root)
-        assert isinstance(opened, FolderSource)
-        source = FolderSource(opened.facts, bench, opened.load, opened.predict)  # smaller sets than any by name
-        assert evaluate_source(source, "mutual_information").members == size
-        assert list(ood_images([source])) == ["noise"]
+        (opened,) = open_runs(paths, predict, ood=["uniform"], make_model=make_model, root=root)
+        run = from_folder(opened.facts, bench, predict, make_model)  # smaller sets than any by name
+        assert evaluate_run(run, "mutual_information").members == size
+        assert list(ood_images([run])) == ["noise"]
         return [model.seen for model in made if model.seen]
 
     assert evaluated(2) == [60, 60]  # 40 in-domain images and 20 others
@@ -150,4 +148,4 @@ def test_a_folder_keeps_predictions_and_an_extended_run_computes_new_members_alo
 def test_facts_without_a_run_are_refused(random_predictions, tmp_path):
     (file,) = pack_predictions(tmp_path / "x.npz", random_predictions(labelled=True), [])
     with pytest.raises(ValueError, match="does not say which run"):
-        open_sources([file], refuse)
+        open_runs([file], refuse)
