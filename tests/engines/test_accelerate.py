@@ -383,10 +383,10 @@ def test_in_half_precision_as_in_pytorchs_layers(as_on_a_gpu):
 
 
 def test_several_networks_at_once_and_one_inside_another():
-    nets = [ResNet(), ResNet()]
-    with accelerate(*nets), accelerate(nets[0]):
-        assert all(type(net.bn1) is BatchNormReLU for net in nets)
-    assert all(type(net.bn1) is nn.BatchNorm2d for net in nets)
+    nets = [ResNet(), ResNet(), Called(FUSED["function"])]
+    with accelerate(*nets[:2]), accelerate(nets[0], nets[2]):
+        assert all(type(layer) is BatchNormReLU for layer in (nets[0].bn1, nets[1].bn1, nets[2].bn))
+    assert all(type(layer) is nn.BatchNorm2d for layer in (nets[0].bn1, nets[1].bn1, nets[2].bn))
 
 
 class TestOnAGpu:

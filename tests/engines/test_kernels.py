@@ -47,8 +47,10 @@ def test_both_kinds_of_passes_are_called_alike():
 class TestOnAGpu:
     pytestmark = needs_cuda
 
-    @pytest.mark.parametrize("channels", [16, 64, 160, 256, 640])
-    @pytest.mark.parametrize(("rows", "count"), [(2048, 1024), (5000, 4864), (4096, 4096), (40, 3)])
+    @pytest.mark.parametrize(
+        ("channels", "rows", "count"),
+        [(16, 2048, 1024), (64, 5000, 4864), (160, 4096, 4096), (256, 2048, 1024), (640, 40, 3)],
+    )
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     @pytest.mark.parametrize(("frozen", "shifted"), [(True, True), (True, False), (False, True)])
     def test_norm(self, channels, rows, count, frozen, shifted, dtype):

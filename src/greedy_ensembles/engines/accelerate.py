@@ -101,7 +101,7 @@ class _SkippedReLU(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _RELU_FUNCTIONS and args and getattr(args[0], "is_activated", False):
+        if func in _RELU_FUNCTIONS and args and type(args[0]) is Tensor and getattr(args[0], "is_activated", False):
             del args[0].is_activated  # what is done to it in place later may need another ReLU
             return args[0]
         return func(*args, **(kwargs or {}))
