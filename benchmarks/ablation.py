@@ -31,7 +31,7 @@ from greedy_ensembles.models import named
 from greedy_ensembles.training import captured
 from greedy_ensembles.training.captured import CapturedEngine
 from greedy_ensembles.training.compilation import worth_compiling
-from greedy_ensembles.training.configuration import git_commit
+from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.eager import EagerEngine
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.memory import members_at_once

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
-from greedy_ensembles.training.configuration import git_commit
+from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.eager import EagerEngine
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.weighting_set import WeightingSet

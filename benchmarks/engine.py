@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy
 import greedy_ensembles as ge
 from greedy_ensembles.models import named
 from greedy_ensembles.training.captured import CapturedEngine
-from greedy_ensembles.training.configuration import git_commit
+from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.memory import members_at_once
 from greedy_ensembles.training.numerics import numerics

@@ -9,7 +9,7 @@ from PIL import Image
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
-from greedy_ensembles.training import Run
+from greedy_ensembles.runs import Run
 
 MODEL = """
 from torch import nn

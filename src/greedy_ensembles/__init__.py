@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory
     from greedy_ensembles.ensemble import Ensemble, Uncertainty
     from greedy_ensembles.estimator import GreedyEnsembleClassifier
-    from greedy_ensembles.method import diversity_term, frozen_batchnorm, split_batchnorm, weighting
+    from greedy_ensembles.method import Coupling, diversity_term, frozen_batchnorm, split_batchnorm, weighting
+    from greedy_ensembles.runs import Run, load_run
     from greedy_ensembles.storage import FolderError
-    from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, Run, TensorBoard, load_run
+    from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, TensorBoard
     from greedy_ensembles.training.fit import fit  # from where it is: the module is called the same, and mypy stumbles
 
 __all__ = [
+    "Coupling",
     "Ensemble",
     "Epoch",
     "FolderError",
@@ -50,19 +52,20 @@ __all__ = [
 
 #: Where each public name is defined: in a module, or as the module itself.
 _HOMES = {
+    "Coupling": "method",
     "Ensemble": "ensemble",
     "Epoch": "training",
     "FolderError": "storage",
     "GreedyEnsembleClassifier": "estimator",
     "NonFiniteLossError": "training",
     "Recipe": "training",
-    "Run": "training",
+    "Run": "runs",
     "TensorBoard": "training",
     "Uncertainty": "ensemble",
     "diversity_term": "method",
     "fit": "training",
     "frozen_batchnorm": "method",
-    "load_run": "training",
+    "load_run": "runs",
     "split_batchnorm": "method",
 }
 _MODULES = {

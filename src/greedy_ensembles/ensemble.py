@@ -221,14 +221,14 @@ class Ensemble:
             shutil.rmtree(unfinished)
 
     def _write(self, folder: Path, notes: Mapping[str, str]) -> None:
-        seals = []
+        checksums = []
         for number, member in enumerate(self, start=1):
             weights = weights_file(folder, number)
             weights.parent.mkdir(parents=True)
-            seals.append(storage.write_tensors(weights, member.state_dict()))
+            checksums.append(storage.write_tensors(weights, member.state_dict()))
         content = {
             "format": storage.FORMAT,
-            "members": seals,
+            "members": checksums,
             "normalize": self.normalize,
             "inputs": None if self.inputs is None else self.inputs.to_json(),
             "notes": notes,
@@ -250,8 +250,8 @@ class Ensemble:
         storage.check_contained(folder)
         content = _read_description(folder / "ensemble.json")
         members = [
-            load_member(weights_file(folder, number), seal, make_model, device)
-            for number, seal in enumerate(content.members, start=1)
+            load_member(weights_file(folder, number), checksum, make_model, device)
+            for number, checksum in enumerate(content.members, start=1)
         ]
         return cls(members, content.normalize, inputs=content.inputs, notes=content.notes)
 
@@ -268,13 +268,15 @@ class _Description(NamedTuple):
 def _read_description(path: Path) -> _Description:
     content = storage.read_json(path)
     check_format(path, content)
-    seals: Any = content.get("members")
-    proper = isinstance(seals, list) and len(seals) > 0 and all(isinstance(seal, str) for seal in seals)
+    checksums: Any = content.get("members")
+    proper = (
+        isinstance(checksums, list) and len(checksums) > 0 and all(isinstance(checksum, str) for checksum in checksums)
+    )
     storage.require(proper, path, "its 'members' are not a list of checksums")
     notes: Any = content.get("notes", {})  # which older folders do not have
     proper = isinstance(notes, dict) and all(isinstance(value, str) for value in notes.values())
     storage.require(proper, path, "its 'notes' are not texts by title")
-    return _Description(seals, read_normalize(path, content.get("normalize")), read_inputs(path, content), notes)
+    return _Description(checksums, read_normalize(path, content.get("normalize")), read_inputs(path, content), notes)
 
 
 def read_inputs(path: Path, content: Mapping[str, Any]) -> InputForm | None:
@@ -302,13 +304,13 @@ def weights_file(folder: Path, number: int) -> Path:
 def check_format(path: Path, content: Mapping[str, Any]) -> None:
     """Refuse a folder that a later version of this package wrote."""
     found = content.get("format")
-    if type(found) is not int or found != storage.FORMAT:  # true and 1.0 would pass for 1
-        raise FolderError(f"{path} has format {found!r}; this version reads format {storage.FORMAT}")
+    if type(found) is not int or not 1 <= found <= storage.FORMAT:  # true and 1.0 would pass for 1
+        raise FolderError(f"{path} has format {found!r}; this version reads formats 1 to {storage.FORMAT}")
 
 
-def load_member(path: Path, seal: str, make_model: ModelFactory, device: torch.device | str = "cpu") -> nn.Module:
+def load_member(path: Path, checksum: str, make_model: ModelFactory, device: torch.device | str = "cpu") -> nn.Module:
     """Build a model and give it the weights of a file, which must have this checksum."""
-    weights, _ = storage.read_tensors(path, device, seal)
+    weights, _ = storage.read_tensors(path, device, checksum)
     model = make_model().to(device)
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in weights.items()}

@@ -6,7 +6,7 @@ of other types, such as tokens, go to the model as they are.
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,25 +141,9 @@ def as_tensor(value: Any) -> Tensor:
 
 def dtype_of(model: nn.Module) -> torch.dtype:
     """Return the type of a model's floating-point parameters (float32 for a model without any)."""
-    for parameter in _parameters(model):
-        if parameter.is_floating_point():
-            return parameter.dtype
-    return torch.float32
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
 
 
 def device_of(model: nn.Module) -> torch.device:
     """Return where a model's parameters lie (the CPU for a model without any)."""
-    for parameter in _parameters(model):
-        return parameter.device
-    return torch.device("cpu")
-
-
-def _parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield parameters in the order of the model, the first at once: what every batch asks for must not take long."""
-    left = [model]
-    while left:
-        module = left.pop()
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                yield parameter
-        left += [part for part in reversed(module._modules.values()) if part is not None]
+    return next((p.device for p in model.parameters()), torch.device("cpu"))

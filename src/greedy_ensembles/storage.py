@@ -20,12 +20,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-#: Version of the layout of saved ensembles and run folders.
-FORMAT = 1
+#: Version of the layout of saved ensembles and run folders; version 0.1 wrote 1, which is read too.
+FORMAT = 2
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_SEAL = "sha256"
-_UNSEALED = "0" * 64
+_CHECKSUM = "sha256"
+_BLANK = "0" * 64
 _METADATA = "__metadata__"  # as safetensors has it
 
 
@@ -66,16 +66,16 @@ def write_bytes(path: Path, parts: Iterable[bytes | memoryview]) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object together with its checksum."""
-    sealed = {**content, _SEAL: _digest_of_json(content)}
-    write_bytes(path, [json.dumps(sealed, indent=2).encode() + b"\n"])
+    marked = {**content, _CHECKSUM: _digest_of_json(content)}
+    write_bytes(path, [json.dumps(marked, indent=2).encode() + b"\n"])
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that `write_json` wrote, or refuse it."""
     try:
         content = json.loads(path.read_bytes())
-        seal = content.pop(_SEAL)
-        intact = seal == _digest_of_json(content)
+        checksum = content.pop(_CHECKSUM)
+        intact = checksum == _digest_of_json(content)
     except FileNotFoundError:
         raise damaged(path, "it is missing") from None
     except OSError as error:
@@ -128,16 +128,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
             content = _bytes_of(tensors[name].to("cpu", copy=True))  # what is hashed is written, whatever changes
             digest.update(content)
             file.write(content)
-        file.seek(header.index(_UNSEALED.encode()))
+        file.seek(header.index(_BLANK.encode()))
         file.write(digest.hexdigest().encode())
     return digest.hexdigest()
 
 
 def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
     """Return what precedes the tensors in a safetensors file: its own length, then types, shapes and places as JSON."""
-    if _METADATA in tensors or _SEAL in metadata:
-        raise ValueError(f"no tensor can be called {_METADATA}, and no metadata {_SEAL}: both names are taken")
-    entries: dict[str, Any] = {_METADATA: {_SEAL: _UNSEALED, **metadata}}
+    if _METADATA in tensors or _CHECKSUM in metadata:
+        raise ValueError(f"no tensor can be called {_METADATA}, and no metadata {_CHECKSUM}: both names are taken")
+    entries: dict[str, Any] = {_METADATA: {_CHECKSUM: _BLANK, **metadata}}
     end = 0
     for name, tensor in tensors.items():
         start, end = end, end + tensor.numel() * tensor.element_size()
@@ -165,9 +165,9 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def read_tensors(
-    path: Path, device: torch.device | str = "cpu", seal: str | None = None, remedy: str = ""
+    path: Path, device: torch.device | str = "cpu", checksum: str | None = None, remedy: str = ""
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read what `write_tensors` wrote, and its metadata, or refuse it; `seal` is the checksum that it must have.
+    """Read what `write_tensors` wrote, and its metadata, or refuse it; `checksum` is the one that it must have.
 
     On the CPU the tensors are mapped from the file, so that they take memory only once they are used.
     """
@@ -179,18 +179,18 @@ def read_tensors(
         raise damaged(path, "it is missing", remedy) from None
     except (SafetensorError, OSError):
         raise damaged(path, "it is truncated or not safetensors", remedy) from None
-    found = metadata.pop(_SEAL, _UNSEALED)
-    if found != _digest_of_tensors(path, found) or found != (seal or found):
+    found = metadata.pop(_CHECKSUM, _BLANK)
+    if found != _digest_of_tensors(path, found) or found != (checksum or found):
         raise damaged(path, "its content does not match its checksum", remedy)
     return tensors, metadata
 
 
-def _digest_of_tensors(path: Path, seal: str) -> str:
-    """Hash the file as it was before the seal was put in, by plain reads that leave nothing in memory."""
+def _digest_of_tensors(path: Path, checksum: str) -> str:
+    """Hash the file as it was before its checksum was put in, by plain reads that leave nothing in memory."""
     with path.open("rb") as file:
         length = file.read(8)
         header = file.read(int.from_bytes(length, "little"))
-        digest = hashlib.sha256(length + header.replace(seal.encode(), _UNSEALED.encode(), 1))
+        digest = hashlib.sha256(length + header.replace(checksum.encode(), _BLANK.encode(), 1))
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

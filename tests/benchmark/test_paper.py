@@ -7,7 +7,7 @@ from greedy_ensembles.benchmark.comparison import Cell, Setting
 from greedy_ensembles.benchmark.paper import _cells, cell, departures, image_count, mean_cell, setting_of, table
 from greedy_ensembles.benchmark.presets import PRESETS
 from greedy_ensembles.training import Recipe
-from greedy_ensembles.training.configuration import describe
+from greedy_ensembles.runs.configuration import describe
 
 
 @pytest.mark.parametrize(

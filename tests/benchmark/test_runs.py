@@ -4,7 +4,7 @@ import torch
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.runs import group, other_differences
-from greedy_ensembles.training.configuration import describe_weighting
+from greedy_ensembles.runs.configuration import describe_weighting
 
 
 @pytest.fixture

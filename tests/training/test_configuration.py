@@ -12,7 +12,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.training import configuration
-from greedy_ensembles.training.configuration import describe, describe_weighting, differences
+from greedy_ensembles.runs.configuration import describe, describe_weighting, differences
 
 
 class Focal:

@@ -10,7 +10,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.problem import split
+from greedy_ensembles.training.examples import split
 from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
 
 

@@ -4,7 +4,7 @@ from rich.console import Console
 
 import greedy_ensembles as ge
 from greedy_ensembles.training.events import Epoch
-from greedy_ensembles.training.progress import ProgressBars
+from greedy_ensembles.training.events import ProgressBars
 
 
 def event(member, epoch):

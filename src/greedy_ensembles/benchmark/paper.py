@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from greedy_ensembles.benchmark.comparison import Cell, Setting
 from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.method import METHODS
+from greedy_ensembles.runs.configuration import describe, differences
 from greedy_ensembles.training import Recipe
-from greedy_ensembles.training.configuration import describe, differences
 
 #: By name, in what the paper's networks differ from ours of that name: the published code builds its PreResNet164 so.
 PUBLISHED: dict[str, dict[str, Any]] = {"PreResNet164": {"blocks_per_stage": 27}}
@@ -50,9 +51,11 @@ def setting_of(facts: RunFacts) -> Setting | None:
     distance = configuration["distance"] == "probabilities"
     if not is_published(facts) or configuration.get("earlier") is not None:
         return None
-    if configuration["method"] != "deep" and not (configuration["method"] == "greedy" and published and distance):
+    names = {kind.label: name for name, kind in METHODS.items()}
+    method = names.get(configuration["method"]["label"], "")
+    if method != "deep" and not (method == "greedy" and published and distance):
         return None
-    return Setting(facts.architecture, facts.dataset, facts.size, configuration["method"], facts.strength)
+    return Setting(facts.architecture, facts.dataset, facts.size, method, facts.strength)
 
 
 def is_published(facts: RunFacts) -> bool:

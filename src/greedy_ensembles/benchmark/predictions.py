@@ -32,12 +32,11 @@ from greedy_ensembles import storage
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.data.image_set import Labels
+from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.prediction import can_capture
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import Normalize, as_tensor, device_of
 from greedy_ensembles.storage import FolderError, damaged, digest_of_tensor, write_bytes
-from greedy_ensembles.training import Recipe
-from greedy_ensembles.training.numerics import numerics
 
 #: In what products are computed on a GPU.
 Arithmetic = Literal["float32", "tf32"]
@@ -184,7 +183,7 @@ class _Cached(NamedTuple):
 
 def _compute(ensemble: Ensemble, how: _How, pixels: Tensor) -> npt.NDArray[np.float32]:
     # As asked for: by default a GPU's convolutions round to ten bits, and the CPU would say otherwise.
-    with numerics(Recipe(precision=how.precision), device_of(ensemble[0])):
+    with Execution(device_of(ensemble[0]), how.precision).settings():
         log_probs = in_batches(ensemble, pixels, how.batch_size)
     for member in log_probs:
         if bad := int(member.isnan().any(dim=1).sum()):

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from greedy_ensembles.method import METHODS
+from greedy_ensembles.method import METHODS, Deep
+from greedy_ensembles.runs.reading import in_todays_words
 
 #: What tables call the method whose members do not meet, which all others are compared with.
-BASELINE = "Deep Ensembles"
+BASELINE = Deep.label
 #: What is kept of run.json when predictions travel.
 KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
 _LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
@@ -37,7 +38,7 @@ class RunFacts:
     @property
     def configuration(self) -> Mapping[str, Any]:
         """All arguments that training depended on."""
-        return self.information["configuration"]  # type: ignore[no-any-return]
+        return in_todays_words(self.information["configuration"])
 
     @property
     def size(self) -> int:
@@ -52,7 +53,7 @@ class RunFacts:
     @property
     def strength(self) -> float | None:
         """lambda_M; None for methods without."""
-        return self.configuration["strength"]  # type: ignore[no-any-return]
+        return self.configuration["method"].get("strength")  # type: ignore[no-any-return]
 
     @property
     def is_baseline(self) -> bool:
@@ -62,9 +63,8 @@ class RunFacts:
     @property
     def method(self) -> str:
         """What tables call the method, its strength included."""
-        if self.is_baseline:
-            return BASELINE
-        return f"{self.configuration['method']}, lambda_M = {self.strength:g}"
+        label = str(self.configuration["method"]["label"])
+        return label if self.strength is None else f"{label}, lambda_M = {self.strength:g}"
 
     @property
     def dataset(self) -> str:
@@ -134,8 +134,7 @@ class RunFacts:
 
 def couples(method: str) -> bool:
     """Say whether the members of a registered method meet each other; those of Deep Ensembles do not."""
-    kind = METHODS[method]
-    return kind is not None and getattr(kind, "sees", "earlier") != "none"
+    return METHODS[method].sees != "none"
 
 
 def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:

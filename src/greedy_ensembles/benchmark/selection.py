@@ -21,17 +21,16 @@ from greedy_ensembles.benchmark.stored_runs import Predict, facts_of, finished_r
 from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.data import ImageSet, load
 from greedy_ensembles.ensemble import ModelFactory
-from greedy_ensembles.training.configuration import differences
-from greedy_ensembles.training.examples import as_examples
-from greedy_ensembles.training.problem import split
+from greedy_ensembles.runs.configuration import differences
+from greedy_ensembles.training.examples import as_examples, split
 
 #: By what harm is measured: 1 where a higher figure is better, -1 where a lower one is.
 CRITERIA = {"accuracy": 1, "nll": -1, "ace": -1}
 SPLITS = ("validation", "test")
 NO_TEST = "test images: lambda_M is chosen on them, so that figures on them are no test of the choice"
 #: What runs with a lambda_M may differ in; and what they may differ in from those without.
-_STRENGTH = {"strength", "method.strength"}
-_COUPLING = {"method", "strength", "weighting", "distance"}
+_STRENGTH = {"method.strength"}
+_COUPLING = {"method", "weighting", "distance"}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from greedy_ensembles.checks import check_choice
 from greedy_ensembles.data import ImageSet, load
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.training import Run, load_run
+from greedy_ensembles.runs import Run, load_run
 
 #: From an ensemble, an image set and a run's folder to what the members say of it.
 Predict = Callable[[Ensemble, ImageSet, Path], Predictions]

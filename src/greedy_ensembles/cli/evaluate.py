@@ -60,9 +60,9 @@ def evaluate(
     from greedy_ensembles.benchmark import SCORES, compare, paper
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs, pack_run
     from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.report.comparison_pictures import write_pictures
     from greedy_ensembles.report.results import plural, show, write_tables
-    from greedy_ensembles.training.problem import as_device
 
     check_choice("--score", score, SCORES)
     check_there(runs)

@@ -162,7 +162,7 @@ def to_csv(
 
 def _open(run: Path, model: str | None, device: str | None) -> "SavedEnsemble":
     from greedy_ensembles.cli.given import open_saved
-    from greedy_ensembles.training.problem import as_device
+    from greedy_ensembles.engines.execution import as_device
 
     check_there([run])
     return open_saved(run, None if model is None else imported(model), as_device(device))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.benchmark.stored_runs import Predict
     from greedy_ensembles.ensemble import ModelFactory
     from greedy_ensembles.report.page import Findings
-    from greedy_ensembles.training import Run
+    from greedy_ensembles.runs import Run
 
 
 @app.command("report")
@@ -46,10 +46,10 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a page about runs: what was trained, curves, tables, pictures. It is one file, and needs no network."""
+    from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper.two_moons import known_points
     from greedy_ensembles.report.page import Findings, build_page, dataset_of, write_page
-    from greedy_ensembles.training import load_run
-    from greedy_ensembles.training.problem import as_device
+    from greedy_ensembles.runs import load_run
 
     check_there(runs)
     check_file(out)

@@ -72,13 +72,13 @@ def reproduce(
 ) -> None:
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
     from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper.cost import device_found
     from greedy_ensembles.paper.filter import filter_study, only, quick
     from greedy_ensembles.paper.overview import show_jobs, show_studies
     from greedy_ensembles.paper.records import Shelf
     from greedy_ensembles.paper.studies import STUDIES
     from greedy_ensembles.paper.study import jobs
-    from greedy_ensembles.training.problem import as_device
 
     check_choice("--budget", budget, BUDGETS)
     check_folder(out)
@@ -133,9 +133,10 @@ def _protocol(
     tiny: bool,
 ) -> "Protocol":
     from greedy_ensembles.checks import check_choice, check_count
+    from greedy_ensembles.engines.execution import Precision
     from greedy_ensembles.method import Statistics
     from greedy_ensembles.paper.study import Protocol
-    from greedy_ensembles.training.recipe import SCHEDULES, Precision
+    from greedy_ensembles.training.algorithm import SCHEDULES
 
     schedule = schedule or ("concurrent" if fast else "sequential")
     precision = precision or ("bf16" if fast else "float32")

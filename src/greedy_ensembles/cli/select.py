@@ -42,8 +42,8 @@ def select(
     from greedy_ensembles.benchmark.selection import CRITERIA, try_strengths
     from greedy_ensembles.benchmark.selection import select as choose
     from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.report import ablation as report
-    from greedy_ensembles.training.problem import as_device
 
     check_choice("--by", by, CRITERIA)
     check_choice("--on", on, ("validation", "test"))

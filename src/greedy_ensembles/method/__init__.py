@@ -1,19 +1,43 @@
-"""Section 4: couplings (one file a method), weighting distributions p*, and the bank of earlier members' outputs."""
+"""Section 4: couplings (one file a method), weighting distributions p*, the bank, and BatchNorm on samples of p*."""
 
+from greedy_ensembles.checks import check_choice
 from greedy_ensembles.method.bank import Bank
 from greedy_ensembles.method.batchnorm import Statistics, frozen_batchnorm, rows_stay_rows, split_batchnorm
 from greedy_ensembles.method.coupling import Coupling
+from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.greedy import Greedy, diversity_term
+from greedy_ensembles.method.pairwise import Pairwise
+from greedy_ensembles.method.repulsive import Repulsive
 
-#: Every method by name. None: members do not touch (Deep Ensembles), so there is no strength, no p* and no bank.
-METHODS: dict[str, type[Coupling] | None] = {"deep": None, "greedy": Greedy}
+#: Every method by the name that `ge.fit` and the command line take.
+METHODS: dict[str, type[Coupling]] = {
+    "greedy": Greedy,
+    "deep": Deep,
+    "pairwise": Pairwise,
+    "repulsive": Repulsive,
+}
+
+
+def as_coupling(method: str | Coupling) -> Coupling:
+    """Return the method of a name, or the one that is given."""
+    if isinstance(method, Coupling):
+        return method
+    if isinstance(method, type) and issubclass(method, Coupling):
+        raise TypeError(f"method must be a name or an object; {method.__name__} is a class, use {method.__name__}()")
+    check_choice("method", method, METHODS)
+    return METHODS[method]()
+
 
 __all__ = [
     "METHODS",
     "Bank",
     "Coupling",
+    "Deep",
     "Greedy",
+    "Pairwise",
+    "Repulsive",
     "Statistics",
+    "as_coupling",
     "diversity_term",
     "frozen_batchnorm",
     "rows_stay_rows",

@@ -1,20 +1,19 @@
-"""The bank: what the members so far say about the p* set, stored once so that a training step only looks it up."""
+"""The bank: samples of p*, drawn once, and what the finished members say of them.
+
+A step takes some samples by index, and looks up the outputs of finished members instead of computing them again.
+"""
 
 import torch
 from torch import Tensor
 
 
 class Bank:
-    """Outputs of members on the fixed p* set, one (samples, classes) row a member, in the order they were added."""
+    """The p* set (samples, ...), and one (samples, classes) row of outputs a member, in the order of training."""
 
-    def __init__(self, capacity: int, samples: int, classes: int, device: torch.device | str = "cpu") -> None:
-        self._rows = torch.empty(capacity, samples, classes, device=device)
+    def __init__(self, samples: Tensor, capacity: int, classes: int) -> None:
+        self.samples = samples
+        self._rows = torch.empty(capacity, len(samples), classes, device=samples.device)
         self._filled = 0
-
-    @staticmethod
-    def nbytes(capacity: int, samples: int, classes: int) -> int:
-        """Return the bytes that a bank of these sizes takes."""
-        return 4 * capacity * samples * classes
 
     def __len__(self) -> int:
         return self._filled
@@ -25,5 +24,5 @@ class Bank:
         self._filled += 1
 
     def at(self, indices: Tensor) -> Tensor:
-        """Return the rows of all members so far at these samples: (members, len(indices), classes)."""
+        """Return what all finished members say of these samples, (finished, len(indices), classes)."""
         return self._rows[: self._filled].index_select(1, indices)

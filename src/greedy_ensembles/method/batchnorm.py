@@ -151,11 +151,8 @@ def rows_stay_rows(model: nn.Module, first: Tensor, others: Tensor) -> bool:
             model.load_state_dict(statistics)
             with split_batchnorm(model, len(first)):
                 together = model(torch.cat([first, others]))
-        same = all(_close(value, updated[name]) for name, value in model.state_dict().items())
-        return same and _close(together, torch.cat(separate))
+        pairs = [(value, updated[name]) for name, value in model.state_dict().items()]
+        pairs.append((together, torch.cat(separate)))
+        return all(torch.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True) for a, b in pairs)
     except Exception:  # a model may refuse to be copied, double precision or the batch in ways of its own
         return False
-
-
-def _close(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(torch.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True))

@@ -1,34 +1,48 @@
-"""What a method is: how a member's outputs on samples of p* meet those of the earlier members.
+"""What a method is: who meets whom on samples of p*, and what that adds to a member's loss.
 
-Members touch each other through nothing else, so a new method is one file with one subclass of `Coupling` and one
-line in `greedy_ensembles.method.METHODS`; schedules and engines need not change.
+Members touch each other through nothing else. A new method is one file with a subclass of `Coupling` and one line in
+`greedy_ensembles.method.METHODS`; every engine and schedule calls only `terms`.
 """
 
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 
 class Coupling(ABC):
-    """A term added to a member's loss, computed from its own and the others' outputs on the same samples of p*."""
+    """A term in every member's loss, computed from members' outputs on the same samples of p*.
 
-    def __init__(self, strength: float, size: int) -> None:
-        self.strength = strength
-        self.size = size
+    Attributes:
+        label: what tables, cards and the command line call the method.
+        sees: whom a member meets beside the finished ones: those "earlier" than itself, or "all" that train with it.
+            "none": members do not touch, no p* is drawn, and `strength` has no meaning.
+        strength: lambda_M; `ge.fit` sets it on a copy.
+        size: M, the size that the ensemble will have; likewise.
+    """
+
+    label: str
+    sees: Literal["earlier", "all", "none"] = "earlier"
+    strength: float = 1.0
+    size: int = 1
 
     @abstractmethod
-    def term(self, outputs: Tensor, others: Tensor) -> Tensor:
-        """Return the scalar to add to the loss, given (n, classes) own outputs and (others, n, classes), detached."""
+    def terms(self, live: Tensor, bank: Tensor) -> Tensor:
+        """Return what each member adds to its loss, (members,).
 
-    def terms(self, outputs: Tensor, others: Tensor) -> Tensor:
-        """Return the terms (members,) of members that train together, with outputs (members, n, classes).
+        Args:
+            live: (members, n, classes), outputs of all members that train together, in order, with gradients.
+            bank: (finished, n, classes), outputs of the finished members on the same samples.
 
-        Each meets `others` and, detached, the members before it in `outputs`; 0 for one that meets no one. A method
-        may compute them faster than one after another.
+        Ask `met` for what a member may meet. It is detached, so that no member depends on a later one by mistake.
         """
-        terms = []
-        for position, own in enumerate(outputs):
-            met = torch.cat([others, outputs[:position].detach()])
-            terms.append(self.term(own, met) if len(met) else outputs.new_zeros(()))
-        return torch.stack(terms)
+
+    def met(self, live: Tensor, bank: Tensor, i: int) -> Tensor:
+        """Return the outputs that live row i may meet, (others, n, classes), without gradients."""
+        others = live[:i] if self.sees == "earlier" else torch.cat([live[:i], live[i + 1 :]])
+        return torch.cat([bank, others]).detach()
+
+    def title(self) -> str:
+        """Return what tables call the method with its strength."""
+        return self.label if self.sees == "none" else f"{self.label}, lambda_M = {self.strength:g}"

@@ -8,8 +8,6 @@ the negative marginal gain, under reverse KL, of adding a kernel at z_k to the m
 largest, log(k - 1), where member k repeats all earlier ones, and falls as member k moves away from the nearest of them.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -50,38 +48,18 @@ def diversity_term(outputs: Tensor, earlier: Tensor, strength: float, size: int)
 class Greedy(Coupling):
     """Member k is repelled from the kernel mixture of members 1..k-1."""
 
-    def term(self, outputs: Tensor, others: Tensor) -> Tensor:
-        """Return the diversity term of a member with these outputs on p* against those of the earlier members."""
-        return diversity_term(outputs, others, self.strength, self.size)
+    label = "greedy"
 
-    def terms(self, outputs: Tensor, others: Tensor) -> Tensor:
-        """Return the terms of members that train together: row after row of one matrix of distances."""
-        scale = self.strength / self.size / outputs.shape[1]
-        return _Terms.apply(outputs.flatten(1), others.flatten(1), scale)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _Terms(torch.autograd.Function):
-    """Row by row ``log sum_j exp(-scale * ||own - met_j||^2)``, where a row meets all others and the rows before it.
-
-    The gradient is in closed form, ``2 * scale * (sum_j weight_j met_j - own)`` with the softmax of the exponents as
-    weights: a fraction of the operations that autograd would start, which is what the time of small members goes into.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, own: Tensor, others: Tensor, scale: float) -> Tensor:
-        """Return the terms (rows,)."""
-        met = torch.cat([others, own])
-        distances = torch.cdist(own, met, compute_mode="donot_use_mm_for_euclid_dist")
-        unmet = torch.full_like(distances, -torch.inf).triu_(len(others))
-        if len(others) == 0:  # the first meets itself, at distance 0: no term and no gradient; without anyone, NaN
-            unmet[0, 0] = 0
-        exponents = unmet.sub_(distances.square_(), alpha=scale)
-        ctx.save_for_backward(own, met, exponents.softmax(dim=1))
-        ctx.scale = scale
-        return exponents.logsumexp(dim=1)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of `own`; those that are met stand still."""
-        own, met, weights = ctx.saved_tensors
-        return torch.addmm(own, weights, met, beta=-1).mul_(2 * ctx.scale * gradient.unsqueeze(1)), None, None
+    def terms(self, live: Tensor, bank: Tensor) -> Tensor:
+        """Return the diversity terms, rows of one matrix of distances; 0 for a member that meets no one."""
+        first = 0 if len(bank) else 1
+        if len(live) == first:
+            return live.sum(dim=(1, 2)) * 0
+        # All that the last row meets, of which row i meets the first len(bank) + i. What is not met has no weight, and
+        # must not be infinite either: 0 * inf in the backward pass would let a later member break an earlier one.
+        met = self.met(live, bank, len(live) - 1).nan_to_num(0.0, 0.0, 0.0)
+        unmet = torch.ones(len(live), len(met), dtype=torch.bool, device=live.device).triu(len(bank))
+        distances = torch.cdist(live.flatten(1), met.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
+        exponents = -(self.strength / self.size / live.shape[1]) * distances.square()
+        terms = exponents.masked_fill(unmet, -torch.inf)[first:].logsumexp(dim=1)
+        return torch.cat([live[:first].sum(dim=(1, 2)) * 0, terms])

@@ -25,10 +25,6 @@ class Weighting(Protocol):
         ...
 
 
-def _as_float(value: ArrayLike) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float32).cpu()  # samples are drawn there
-
-
 @dataclass(frozen=True, eq=False)
 class Gaussian:
     """Independent normal noise about the data: ``mean + scale * std * N(0, 1)`` in every dimension.
@@ -55,7 +51,7 @@ class Gaussian:
         for name in ("mean", "std", "low", "high"):
             value = getattr(self, name)
             if value is not None:
-                tensor = _as_float(value)
+                tensor = torch.as_tensor(value, dtype=torch.float32).cpu()  # samples are drawn there
                 if not torch.isfinite(tensor).all():
                     raise ValueError(f"{name} of a Gaussian weighting must be finite")
                 object.__setattr__(self, name, tensor)
@@ -138,7 +134,7 @@ class Uniform:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
         for name in ("low", "high"):
-            tensor = _as_float(getattr(self, name))
+            tensor = torch.as_tensor(getattr(self, name), dtype=torch.float32).cpu()
             try:
                 torch.broadcast_to(tensor, self.shape)
             except RuntimeError:

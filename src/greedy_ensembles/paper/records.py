@@ -17,7 +17,7 @@ import numpy as np
 from greedy_ensembles import storage
 from greedy_ensembles.benchmark import Evaluation, InDomain, OutOfDistribution
 from greedy_ensembles.paper.study import Job, Study
-from greedy_ensembles.training import Run
+from greedy_ensembles.runs import Run
 
 DONE, DIVERGED = "done", "diverged"
 #: The folder of records beside a page.

@@ -19,6 +19,7 @@ from greedy_ensembles.benchmark.paper import PUBLISHED
 from greedy_ensembles.benchmark.predictions import Arithmetic, fitting_batch_size, in_batches
 from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.data import ImageSet
+from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import as_tensor, device_of
 from greedy_ensembles.models import named
@@ -33,8 +34,8 @@ from greedy_ensembles.paper.records import (
     plain,
 )
 from greedy_ensembles.paper.study import Case, Job, Protocol, Study, members_to_train
-from greedy_ensembles.training import Recipe, Run, fit, load_run
-from greedy_ensembles.training.numerics import numerics
+from greedy_ensembles.runs import Run, load_run
+from greedy_ensembles.training import Recipe, fit
 
 #: The share of the training images that selects each member's best epoch.
 VALIDATION = 0.1
@@ -182,7 +183,7 @@ def _timed(ensemble: Ensemble, images: ImageSet, precision: Arithmetic) -> dict[
     of a process than for others.
     """
     seconds, pixels = [], as_tensor(images.images)
-    with numerics(Recipe(precision=precision), device_of(ensemble[0])):
+    with Execution(device_of(ensemble[0]), precision).settings():
         for _ in range(1 + _PASSES):
             start = time.perf_counter()
             in_batches(ensemble, pixels, fitting_batch_size(ensemble))

@@ -23,8 +23,8 @@ import greedy_ensembles as ge
 from greedy_ensembles.paper.processes import one_thread, run_all
 from greedy_ensembles.report.page import KnownPoints
 from greedy_ensembles.report.plane import Panel, draw_planes
+from greedy_ensembles.training.events import ProgressBars
 from greedy_ensembles.training.examples import as_examples
-from greedy_ensembles.training.progress import ProgressBars
 
 SIZE = 11
 STRENGTHS = (None, 0.1, 1.0, 10.0)  # None: Deep Ensembles

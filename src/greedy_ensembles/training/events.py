@@ -1,9 +1,18 @@
-"""What training tells those who watch it: callbacks and the progress bar."""
+"""What training tells those who watch it: callbacks, progress bars, and curves for TensorBoard."""
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import nn
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
 @dataclass(frozen=True)
@@ -24,3 +33,80 @@ class Epoch:
 
 
 Callback = Callable[[Epoch], object]
+
+
+class ProgressBars:
+    """One bar a run, over all epochs of all its members, on standard error."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            console=self._console,
+            refresh_per_second=4,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, event: Epoch, run: str = "training") -> None:
+        """Show an epoch of a run that has ended."""
+        total = event.size * event.epochs
+        if run not in self._tasks:
+            # A run that goes on starts its bar where it is, so that the time left follows from what is done now.
+            self._tasks[run] = self._bars.add_task(run, total=total, completed=event.done - 1, state="")
+        state = f"member {event.member}/{event.size}  epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}"
+        self._bars.update(self._tasks[run], completed=event.done, state=state)
+        if not self._console.is_terminal and event.epoch == event.epochs:
+            self._console.print(f"{run}: {state}", highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> "ProgressBars":
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
+class TensorBoard:
+    """Write loss, diversity, validation accuracy and learning rate of every epoch for TensorBoard to read.
+
+    As in ``ge.fit(..., callbacks=[ge.TensorBoard("logs")])``; ``tensorboard --logdir logs`` then shows them. Each
+    member has a folder of its own in `folder`, `member-01` and so on, so that members are curves of the same charts.
+    It needs the extra ``greedy-ensembles[tensorboard]``.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        if importlib.util.find_spec("tensorboard") is None:
+            raise ImportError(
+                "ge.TensorBoard needs tensorboard: install it with pip install 'greedy-ensembles[tensorboard]'"
+            )
+        self.folder = Path(folder).expanduser()
+        self._writers: dict[int, SummaryWriter] = {}
+
+    def __call__(self, event: Epoch) -> None:
+        """Write what an epoch was like."""
+        writer = self._writer(event.member)
+        values = {
+            "loss": event.loss,
+            "diversity": event.diversity,
+            "validation accuracy": event.validation_accuracy,
+            "learning rate": event.learning_rate,
+        }
+        for name, value in values.items():
+            if value is not None:
+                writer.add_scalar(name, value, event.epoch)
+        writer.flush()  # to be seen now, and kept should the run be killed
+        if event.epoch == event.epochs:
+            self._writers.pop(event.member).close()
+
+    def _writer(self, member: int) -> "SummaryWriter":
+        from torch.utils.tensorboard import SummaryWriter  # slow to import, and an extra
+
+        if member not in self._writers:
+            self._writers[member] = SummaryWriter(self.folder / f"member-{member:02d}")
+        return self._writers[member]

@@ -1,11 +1,14 @@
-"""Training data of either kind, a pair of arrays or a Dataset, behind one small face, checked once.
+"""Training data of either kind, a pair of arrays or a Dataset, behind one small face, checked once; and its split.
 
 A Dataset is asked for its items anew in every epoch, so that random transforms in it stay random.
 """
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,26 +17,18 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from greedy_ensembles.data import ImageSet
-from greedy_ensembles.inputs import as_tensor
+from greedy_ensembles.inputs import Normalize, as_tensor, to_model
 from greedy_ensembles.storage import digest_of_tensor
 
 _CHUNK = 1024
 
 
 class Examples(ABC):
-    """n inputs and their labels (int64); `shape` and `dtype` are those of one input, indices must lie on `device`."""
+    """n inputs and their labels (int64); `shape` and `dtype` are those of one input. Indices lie where labels do."""
 
     labels: Tensor
     shape: torch.Size
     dtype: torch.dtype
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the examples lie."""
-        return self.labels.device
 
     @abstractmethod
     def inputs(self, indices: Tensor) -> Tensor:
@@ -49,24 +44,33 @@ class Examples(ABC):
 
     def chunks(self) -> Iterator[Tensor]:
         """Return all inputs in order, some at a time."""
-        for indices in torch.arange(len(self), device=self.device).split(_CHUNK):
+        for indices in torch.arange(len(self.labels), device=self.labels.device).split(_CHUNK):
             yield self.inputs(indices)
 
 
+@dataclass
 class ArrayExamples(Examples):
     """A pair of tensors."""
 
-    def __init__(self, x: Tensor, labels: Tensor) -> None:
-        self.x, self.labels = x, labels
-        self.shape, self.dtype = x.shape[1:], x.dtype
+    x: Tensor
+    labels: Tensor
+    shape: torch.Size
+    dtype: torch.dtype
 
     def inputs(self, indices: Tensor) -> Tensor:
         """Return the inputs at these indices."""
         return self.x[indices]
 
     def to(self, device: torch.device) -> "ArrayExamples":
-        """Return the examples on a device."""
-        return ArrayExamples(self.x.to(device), self.labels.to(device))
+        """Return the examples on a device, or refuse those that it cannot hold."""
+        try:
+            return replace(self, x=self.x.to(device), labels=self.labels.to(device))
+        except torch.OutOfMemoryError:
+            floats = " or uint8 images, a quarter of the size" if self.dtype == torch.float32 else ""
+            raise ValueError(
+                f"{len(self.labels)} examples of {self.x.nbytes / 2**30:.1f} GiB do not fit on {device}; give "
+                f"fewer{floats}, or a Dataset, which is read item by item"
+            ) from None
 
     def digest(self) -> str:
         """Return a hash of all inputs and labels."""
@@ -151,7 +155,7 @@ def _from_arrays(x: Any, y: Any) -> ArrayExamples:
         finite = torch.isfinite(chunk).flatten(1).all(dim=1)
         if not finite.all():
             raise _not_finite(number * _CHUNK + int(finite.logical_not().nonzero()[0]))
-    return ArrayExamples(x.detach(), labels)
+    return ArrayExamples(x.detach(), labels, x.shape[1:], x.dtype)
 
 
 def _not_finite(example: int) -> ValueError:
@@ -168,3 +172,51 @@ def as_labels(y: Any) -> Tensor:
     if array.size and array.min() < 0:
         raise ValueError(f"labels must not be negative, got {array.min()}")
     return torch.from_numpy(array.astype(np.int64))
+
+
+class SplitError(ValueError):
+    """The examples are too few for a stratified validation split; they can be trained on without one."""
+
+
+def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the indices to learn from and those held out, a share of every class, drawn from the seed alone."""
+    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < 1:
+        raise ValueError(f"validation must be a share of the data, at least 0 and below 1; got {share!r}")
+    share, everything = float(share), np.arange(len(labels))
+    if share == 0:
+        return torch.from_numpy(everything), torch.empty(0, dtype=torch.long)
+    kinds, counts = np.unique(labels.numpy(), return_counts=True)
+    remedy = "use validation=0 to train on everything and keep each member's last epoch"
+    if counts.min() < 2:
+        raise SplitError(
+            f"class {kinds[counts.argmin()]} has one example, and a stratified validation split needs two of each; "
+            f"add examples, or {remedy}"
+        )
+    held_out = math.ceil(share * len(labels))
+    if min(held_out, len(labels) - held_out) < len(kinds):
+        raise SplitError(
+            f"validation={share} holds out {held_out} of {len(labels)} examples, and both parts need at least one of "
+            f"each of {len(kinds)} classes; change validation, or {remedy}"
+        )
+    from sklearn.model_selection import train_test_split  # as slow to import as torch, and not always needed
+
+    train, held = train_test_split(everything, test_size=share, stratify=labels.numpy(), random_state=seed)
+    return torch.from_numpy(train), torch.from_numpy(held)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The examples of a training, on its device where they can be moved there: which to learn from, which held out."""
+
+    examples: Examples
+    train: Tensor  #: indices of the examples to learn from, on the examples' device
+    validation: Tensor  #: indices of those held out; empty where none are
+    normalize: Normalize | None
+    device: torch.device
+    classes: int
+    dtype: torch.dtype  #: of the models' parameters
+
+    def look_up(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the inputs at these indices as the models take them, and their labels."""
+        inputs = to_model(self.examples.inputs(indices).to(self.device), self.normalize, self.dtype)
+        return inputs, self.examples.labels[indices].to(self.device)

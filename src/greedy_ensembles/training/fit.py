@@ -1,4 +1,4 @@
-"""`ge.fit`: train an ensemble, in memory or in a run folder."""
+"""`ge.fit`: check what was asked, build what it needs, train, and collect the members."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -9,20 +9,27 @@ from typing import Any
 import torch
 
 from greedy_ensembles.checks import check_choice
+from greedy_ensembles.engines.execution import Execution, Generators, as_device, preserved_generators
+from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.inputs import InputForm
+from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
-from greedy_ensembles.training.configuration import describe, describe_data, provenance
-from greedy_ensembles.training.events import Callback, Epoch
-from greedy_ensembles.training.memory import check_memory
-from greedy_ensembles.training.notes import idle_members, training_notes
-from greedy_ensembles.training.numerics import numerics
-from greedy_ensembles.training.problem import Problem, pose
-from greedy_ensembles.training.progress import ProgressBars
-from greedy_ensembles.training.recipe import SCHEDULES, Recipe
-from greedy_ensembles.training.run_folder import open_run_folder
-from greedy_ensembles.training.schedule import train
-from greedy_ensembles.training.seeds import preserved_generators
-from greedy_ensembles.training.store import MemoryStore, Store
+from greedy_ensembles.runs.configuration import (
+    describe,
+    describe_data,
+    describe_method,
+    describe_model,
+    describe_weighting,
+    provenance,
+)
+from greedy_ensembles.runs.folder import RunFolder, open_run_folder
+from greedy_ensembles.runs.notes import idle_members, training_notes
+from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
+from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
+from greedy_ensembles.training.examples import Data, as_examples, split
+from greedy_ensembles.training.recipe import Recipe
+from greedy_ensembles.training.validate import DISTANCES, check_arguments, check_weighting, try_model
 
 
 def fit(
@@ -30,8 +37,8 @@ def fit(
     data: Any,
     *,
     size: int,
-    method: str = "greedy",
-    strength: float | None = None,
+    method: str | Coupling = "greedy",
+    strength: float | None = 1.0,
     weighting: Weighting | None = None,
     distance: str = "probabilities",
     recipe: Recipe | None = None,
@@ -51,8 +58,8 @@ def fit(
         data: a pair (x, y) of tensors or arrays, an image set of `ge.data`, or a ``torch.utils.data.Dataset`` of
             such pairs; y are class indices. Inputs of type uint8 reach the model as numbers in [0, 1].
         size: M, the number of members, those of `earlier` or of the run that is extended included.
-        method: "greedy" (the paper's) or "deep" (Deep Ensembles).
-        strength: lambda_M, how strongly members repel each other; methods that have one require it.
+        method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pairwise" or "repulsive", or a `ge.Coupling`.
+        strength: lambda_M, how strongly members repel each other; methods without one do not look at it.
         weighting: p*, where members are asked to differ, see `ge.weighting`; by default a Gaussian about the data at
             five standard deviations, wrapped to 8 bits where x is uint8.
         distance: whether members differ in their "probabilities" or in their "logits".
@@ -76,81 +83,146 @@ def fit(
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
     check_choice("schedule", schedule, SCHEDULES)
-    if callable(callbacks):
-        raise TypeError("callbacks must be a list of callables, not one of them")
-    watchers: list[Callback] = list(callbacks)
-    if not all(callable(watcher) for watcher in watchers):
-        raise TypeError("callbacks must be callables of an Epoch")
-    problem = pose(
-        make_model,
-        data,
-        size=size,
-        method=method,
-        strength=strength,
-        weighting=weighting,
-        distance=distance,
-        recipe=recipe,
-        seed=seed,
-        validation=validation,
-        earlier=earlier,
-        schedule=schedule,
-        device=device,
+    coupling, recipe = check_arguments(
+        make_model, size, method, strength, distance, recipe, seed, earlier, schedule, callbacks
     )
-    check_memory(problem)
+    execution = Execution(as_device(device), recipe.precision, recipe.deterministic)
     with ExitStack() as stack:
-        stack.enter_context(preserved_generators(problem.device))
-        stack.enter_context(numerics(problem.recipe, problem.device))
-        store = stack.enter_context(_store(problem, run_dir, data))
+        stack.callback(Generators.current(execution.device).restore, execution.device)
+        stack.enter_context(execution.settings())
+        algorithm = _build(
+            make_model,
+            data,
+            int(size),
+            coupling,
+            weighting,
+            distance,
+            recipe,
+            execution,
+            schedule,
+            int(seed),
+            validation,
+            earlier,
+        )
+        folder = None
+        if run_dir is not None:
+            folder = stack.enter_context(_folder(algorithm, Path(run_dir).expanduser(), data, validation))
+        watchers = list(callbacks)
         if progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
-        last: list[int] = []
+        done = _train(algorithm, folder, watchers)
+        return _collect(algorithm, folder, done, data, validation)
 
-        def notify(events: list[Epoch]) -> None:
-            last[:] = [events[-1].member, events[-1].epoch]  # not the event, whose model would be kept alive
-            if not watchers:
-                return
-            with preserved_generators(problem.device):  # what watchers draw must not change what is trained
-                for event in events:
-                    for watcher in watchers:
-                        watcher(event)
 
-        try:
-            train(problem, store, notify)
-        except KeyboardInterrupt as interruption:
-            interruption.add_note(_how_to_go_on(last, run_dir))
-            raise
-        if idle := idle_members(store.facts(), problem.classes, len(problem.validation)):
-            warnings.warn(f"{idle}. {_what_may_help(problem)}", stacklevel=2)
-        ensemble = store.ensemble(problem.normalize)
-        ensemble.inputs = problem.input_form
-        told = training_notes(problem.configuration, describe_data(data), store.facts(), store.members_at_once)
-        ensemble.notes.update(told)
-        return ensemble
+def _build(
+    make_model: ModelFactory,
+    data: Any,
+    size: int,
+    coupling: Coupling,
+    weighting: Weighting | None,
+    distance: str,
+    recipe: Recipe,
+    execution: Execution,
+    schedule: str,
+    seed: int,
+    validation: float,
+    earlier: Ensemble | None,
+) -> Algorithm:
+    """Put data, method and execution together, after the model was tried on a few of the examples."""
+    device = execution.device
+    Generators.seeded(seed, device)  # so that a Dataset with random transforms has the same hash at every start
+    examples = as_examples(data)
+    train, held_out = split(examples.labels, validation, seed)
+    weighting = None if coupling.sees == "none" else check_weighting(weighting, examples)
+    trial = try_model(make_model, examples, weighting, recipe, execution, earlier, len(train))
+    examples = examples.to(device)
+    home = examples.labels.device
+    return Algorithm(
+        make_model=make_model,
+        size=size,
+        data=Data(
+            examples,
+            train.to(home),
+            held_out.to(home),
+            recipe.normalize,  # type: ignore[arg-type]  # Recipe brings it into this form
+            device,
+            trial.classes,
+            trial.dtype,
+        ),
+        method=Method(coupling, weighting, DISTANCES[distance], distance, trial.one_pass),
+        recipe=recipe,
+        execution=execution,
+        schedule=SCHEDULES[schedule],
+        seed=seed,
+        earlier=earlier,
+        last_model=trial.model,
+        at_once=recipe.members_at_once,
+    )
 
 
 @contextmanager
-def _store(problem: Problem, run_dir: str | Path | None, data: Any) -> Iterator[Store]:
-    if run_dir is None:
-        yield MemoryStore()
-        return
-    information = {
-        "inputs": None if problem.input_form is None else problem.input_form.to_json(),
-        "model": describe(problem.make_model),
-        "data": describe_data(data),
-        **provenance(problem.device),
+def _folder(algorithm: Algorithm, path: Path, data: Any, validation: float) -> Iterator[RunFolder]:
+    """Open the run folder, whose configuration is all arguments that training depends on but the size."""
+    method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
+    form = InputForm.of(examples.shape, examples.dtype)
+    configuration = {
+        "method": describe_method(method.coupling),
+        "weighting": describe_weighting(method.weighting),
+        "distance": method.distance,
+        "recipe": describe(algorithm.recipe),
+        "seed": algorithm.seed,
+        "validation": float(validation),
+        "earlier": None if earlier is None else describe(list(earlier)),
+        "schedule": algorithm.schedule.name,
+        "data": examples.digest(),
+        "model": describe_model(algorithm.last_model),
     }
-    arguments = (problem.configuration, information, problem.size, problem.make_model, problem.device)
-    with open_run_folder(Path(run_dir).expanduser(), *arguments, problem.earlier or ()) as folder:
+    information = {
+        "inputs": None if form is None else form.to_json(),
+        "model": describe(algorithm.make_model),
+        "data": describe_data(data),
+        **provenance(algorithm.execution.device),
+    }
+    arguments = (configuration, information, algorithm.size, algorithm.make_model, algorithm.execution.device)
+    with open_run_folder(path, *arguments, earlier or ()) as folder:
         yield folder
 
 
-def _what_may_help(problem: Problem) -> str:
-    less = "strength (lambda_M) or lr" if problem.configuration["strength"] else "lr"
-    return f"A smaller {less}, or warmup_epochs, may help"
+def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callback]) -> list[Finished]:
+    """Train, telling watchers of every epoch, and what to do about an interruption."""
+    where = "before another epoch was finished"
+
+    def notify(events: list[Epoch]) -> None:
+        nonlocal where
+        where = f"after member {events[-1].member}, epoch {events[-1].epoch}"
+        if not watchers:
+            return
+        with preserved_generators(algorithm.execution.device):  # what watchers draw must not change what is trained
+            for event in events:
+                for watcher in watchers:
+                    watcher(event)
+
+    try:
+        return algorithm.train(folder, notify)
+    except KeyboardInterrupt as interruption:
+        goes_on = "started again in the same way, it goes on after the last epoch that was saved."
+        lost = "nothing was saved. With run_dir=..., the same call goes on where it stopped."
+        interruption.add_note(f"Interrupted {where}; {lost if folder is None else goes_on}")
+        raise
 
 
-def _how_to_go_on(last: list[int], run_dir: str | Path | None) -> str:
-    where = f"after member {last[0]}, epoch {last[1]}" if last else "before another epoch was finished"
-    if run_dir is None:
-        return f"Interrupted {where}; nothing was saved. With run_dir=..., the same call goes on where it stopped."
-    return f"Interrupted {where}; started again in the same way, it goes on after the last epoch that was saved."
+def _collect(
+    algorithm: Algorithm, folder: RunFolder | None, done: list[Finished], data: Any, validation: float
+) -> Ensemble:
+    """Return the members as an ensemble that knows how it was trained; warn of those that learnt nothing."""
+    coupling, examples = algorithm.method.coupling, algorithm.data.examples
+    facts = [member.facts for member in done] if folder is None else folder.facts()
+    members = [member.model for member in done] if folder is None else folder.members()
+    at_once = algorithm.at_once if folder is None else folder.members_at_once
+    if idle := idle_members(facts, algorithm.data.classes, len(algorithm.data.validation)):
+        less = "lr" if coupling.sees == "none" else "strength (lambda_M) or lr"
+        warnings.warn(f"{idle}. A smaller {less}, or warmup_epochs, may help", stacklevel=3)
+    how = (coupling.title(), algorithm.schedule.name, algorithm.seed, float(validation))
+    notes = training_notes(*how, describe_data(data), facts, at_once if algorithm.schedule.together else None)
+    inputs = InputForm.of(examples.shape, examples.dtype)
+    return Ensemble(members, algorithm.data.normalize, inputs=inputs, notes=notes)

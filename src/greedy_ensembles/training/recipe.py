@@ -8,20 +8,18 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from greedy_ensembles.checks import check_choice, check_count, check_number
+from greedy_ensembles.engines.execution import Precision
 from greedy_ensembles.inputs import as_normalize
 from greedy_ensembles.method import Statistics
-from greedy_ensembles.training.augment import flip_crop
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Augmentation = Callable[[Tensor], Tensor]
 OptimizerName = Literal["sgd", "adamw"]
 Schedule = Literal["anneal", "milestones", "constant"]
-Precision = Literal["float32", "tf32", "bf16"]
-#: When members train, which is no field of a recipe.
-SCHEDULES = ("sequential", "concurrent")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Recipe:
             check_number(name, getattr(self, name), least=0.0)
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
-        if self.schedule in SCHEDULES:
+        if self.schedule in ("sequential", "concurrent"):
             rates = ", ".join(map(repr, get_args(Schedule)))
             raise ValueError(
                 f"a recipe's schedule is that of its learning rate ({rates}); that of members, {self.schedule!r}, is "
@@ -188,22 +186,36 @@ def learning_rate_factor(recipe: Recipe, epoch: float) -> float:
     return factor
 
 
-def as_augmentation(recipe: Recipe) -> Augmentation | None:
-    """Return the recipe's augmentation as a callable."""
-    return flip_crop if recipe.augment == "flip_crop" else recipe.augment
+def flip_crop(images: Tensor, padding: int = 4) -> Tensor:
+    """Flip each of (n, channels, height, width) images with probability 1/2 and shift it by up to `padding` pixels.
+
+    The paper's augmentation of CIFAR and SVHN. What a shift uncovers is filled by reflection. Random numbers come from
+    the global generator of the images' device.
+    """
+    n, _, height, width = images.shape
+    device = images.device
+    rows = torch.arange(height, device=device) + torch.randint(2 * padding + 1, (n, 1), device=device)
+    columns = torch.arange(width, device=device) + torch.randint(2 * padding + 1, (n, 1), device=device)
+    flipped = torch.rand(n, 1, device=device) < 0.5
+    columns = torch.where(flipped, columns.flip(1), columns)
+    padded = pad(images, [padding] * 4, mode="reflect")
+    index = torch.arange(n, device=device)[:, None, None]
+    # Advanced indices around the channel slice put channels last; move them back.
+    return padded[index, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     """Return the recipe's optimizer over the parameters that learn, its learning rates noted as the schedule's base."""
     parameters = [p for p in model.parameters() if p.requires_grad]
+    # One kernel that updates all parameters is the fastest way where it exists.
+    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
+    optimizer: torch.optim.Optimizer
     if callable(recipe.optimizer):
         optimizer = recipe.optimizer(parameters)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"the recipe's optimizer must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
     elif recipe.optimizer == "adamw":
-        optimizer = torch.optim.AdamW(
-            parameters, recipe.lr, weight_decay=recipe.weight_decay, fused=_fusable(parameters)
-        )
+        optimizer = torch.optim.AdamW(parameters, recipe.lr, weight_decay=recipe.weight_decay, fused=fused)
     else:
         optimizer = torch.optim.SGD(
             parameters,
@@ -211,19 +223,8 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
             recipe.momentum,
             nesterov=recipe.nesterov,
             weight_decay=recipe.weight_decay,
-            fused=_fusable(parameters),
+            fused=fused,
         )
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
-
-
-def _fusable(parameters: list[nn.Parameter]) -> bool:
-    """Return whether one kernel can update all parameters, which is the fastest way where it exists."""
-    return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Multiply the learning rates that the optimizer was made with by `factor`."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor

@@ -11,8 +11,8 @@ from greedy_ensembles.report.page.evaluated import evaluated
 from greedy_ensembles.report.page.planes import KnownPoints, planes, takes_points
 from greedy_ensembles.report.page.records import Page, Part
 from greedy_ensembles.report.page.trained import trained_run, trained_table
+from greedy_ensembles.runs import Run
 from greedy_ensembles.storage import FolderError
-from greedy_ensembles.training import Run
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 from greedy_ensembles.report.page.charts import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Frame, Series, nice
 from greedy_ensembles.report.page.pictures import coloured
 from greedy_ensembles.report.page.records import Planes
-from greedy_ensembles.training import Run
+from greedy_ensembles.runs import Run
 
 _RESOLUTION = 161
 _HALF_WIDTH = 8.0
@@ -37,7 +37,7 @@ def planes(labelled: Sequence[tuple[str, Run]], points: KnownPoints | None = Non
     centre = np.zeros(2) if points is None else points.x.mean(axis=0)
     horizontal, vertical = (np.linspace(c - _HALF_WIDTH, c + _HALF_WIDTH, _RESOLUTION) for c in centre)
     grid = np.stack(np.meshgrid(horizontal, vertical), axis=-1).astype(np.float32).reshape(-1, 2)
-    ordered = sorted(labelled, key=lambda entry: (entry[1].configuration["strength"] or 0.0, entry[0]))
+    ordered = sorted(labelled, key=lambda entry: (entry[1].strength or 0.0, entry[0]))
     maps = [run.ensemble.uncertainty(grid).epistemic.numpy().reshape(_RESOLUTION, -1) for _, run in ordered]
     top = max(float(values.max()) for values in maps)
     shades = matplotlib.colormaps["viridis"](np.linspace(0, 1, _SHADES), bytes=True)[:, :3].tolist()

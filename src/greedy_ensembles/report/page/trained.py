@@ -12,7 +12,7 @@ from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.report.page.charts import Chart, Points, line_chart
 from greedy_ensembles.report.page.records import TrainedRun
 from greedy_ensembles.report.table import Column, Entry, Table
-from greedy_ensembles.training import Run
+from greedy_ensembles.runs import Run
 
 #: Of a chart over epochs: the field of a history, its title, and the label of its axis.
 _CHARTS = (

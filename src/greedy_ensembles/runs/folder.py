@@ -10,7 +10,6 @@ Every file is replaced as a whole (`greedy_ensembles.storage`). A member counts 
 before that leaves its last checkpoint, from which the same files are written again.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,13 +22,19 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from greedy_ensembles import storage
-from greedy_ensembles.ensemble import Ensemble, ModelFactory, check_format, load_member, read_normalize, weights_file
-from greedy_ensembles.inputs import Normalize
+from greedy_ensembles.engines.member import Finished
+from greedy_ensembles.ensemble import ModelFactory, weights_file
+from greedy_ensembles.runs.configuration import differences
+from greedy_ensembles.runs.reading import (
+    bank_file,
+    check_goes_on,
+    digest_of_lines,
+    read_members,
+    read_run,
+    read_weights,
+    verify_members,
+)
 from greedy_ensembles.storage import FolderError, damaged
-from greedy_ensembles.training.configuration import describe, differences
-from greedy_ensembles.training.recipe import Recipe
-from greedy_ensembles.training.store import Finished, History
-from greedy_ensembles.training.tree import flatten, unflatten
 
 #: Seconds up to which every epoch is saved. What takes longer (many large networks at once) is saved when as many times
 #: of its own duration have passed, so that it takes a tenth of all time at most; a kill then costs that much work.
@@ -47,21 +52,23 @@ class RunFolder:
         self._checkpoint = path / "checkpoint.safetensors"
         self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
         self.finished = len(read_members(path))
+        self._members_at_once: int | None = read_run(path).get("members_at_once")
 
     @property
     def members_at_once(self) -> int | None:
-        """How many members train together, if that was decided before."""
-        return read_run(self.path).get("members_at_once")
+        """How many members train together, once that is decided."""
+        return self._members_at_once
 
-    def keep_members_at_once(self, count: int) -> None:
-        """Keep how many members train together."""
+    @members_at_once.setter
+    def members_at_once(self, count: int) -> None:
+        self._members_at_once = count
         storage.write_json(self.path / "run.json", {**read_run(self.path), "members_at_once": count})
 
     def rows(self) -> Iterator[Tensor]:
         """Return the bank rows of the finished members, one at a time."""
         for number, facts in enumerate(read_members(self.path), start=1):
-            file, seal = bank_file(self.path, number), facts["files"]["bank"]
-            yield storage.read_tensors(file, self._device, seal)[0]["outputs"]
+            file, checksum = bank_file(self.path, number), facts["files"]["bank"]
+            yield storage.read_tensors(file, self._device, checksum)[0]["outputs"]
 
     def checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the members under way, if one was saved."""
@@ -107,7 +114,10 @@ class RunFolder:
         weights = weights_file(self.path, member.number)
         weights.parent.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(line) + "\n" for line in member.history).encode()
-        files = {"weights": storage.write_tensors(weights, member.model.state_dict()), "history": _sha256(lines)}
+        files = {
+            "weights": storage.write_tensors(weights, member.model.state_dict()),
+            "history": digest_of_lines(lines),
+        }
         storage.write_bytes(weights.with_name("history.jsonl"), [lines])
         if member.row is not None:
             bank = bank_file(self.path, member.number)
@@ -120,13 +130,11 @@ class RunFolder:
         """Return what became of the finished members."""
         return read_members(self.path)
 
-    def ensemble(self, normalize: Normalize | None) -> Ensemble:
+    def members(self) -> list[nn.Module]:
         """Return all finished members; weights that were trained here stay on disk until they are used."""
-        return Ensemble([*self._earlier, *self._trained_here()], normalize)
-
-    def _trained_here(self) -> list[nn.Module]:
         # Members that came from elsewhere may be of another kind than make_model's, so they are not read back.
-        return list(read_weights(self.path, self._make_model, self._device, start=len(self._earlier)))
+        here = read_weights(self.path, self._make_model, self._device, start=len(self._earlier))
+        return [*self._earlier, *here]
 
 
 @contextmanager
@@ -173,9 +181,7 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
         storage.write_json(file, content)
         return
     run = read_run(path)
-    # A field of the recipe that the folder's version did not have yet counts as its default, which trains as before.
-    recipe = {**describe(Recipe()), **run["configuration"]["recipe"]}
-    differ = differences({**run["configuration"], "recipe": recipe}, configuration)
+    differ = differences(run["configuration"], configuration)
     if differ:
         listed = "; ".join(
             f"{where} is {_short(there)} there and {_short(asked)} here" for where, there, asked in differ
@@ -185,6 +191,7 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
             "nothing was changed"
         )
     done, planned = len(read_members(path)), run["size"]
+    check_goes_on(file, run, done)
     if size == planned:
         return
     if done < planned:
@@ -201,77 +208,40 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
     storage.write_json(file, {**run, "size": size, "extended_from": [*run.get("extended_from", []), planned]})
 
 
-def read_run(path: Path) -> dict[str, Any]:
-    """Return what run.json says."""
-    file = path / "run.json"
-    run = storage.read_json(file)
-    check_format(file, run)
-    size: Any = run.get("size")
-    configuration: Any = run.get("configuration")
-    storage.require(type(size) is int and size > 0, file, "its 'size' is not a whole number above 0")
-    proper = isinstance(configuration, dict) and isinstance(configuration.get("recipe"), dict)
-    storage.require(proper, file, "its 'configuration' has no 'recipe'")
-    storage.require(isinstance(run.get("extended_from", []), list), file, "its 'extended_from' is not a list")
-    at_once: Any = run.get("members_at_once", 1)  # which is not there before the first epoch, nor in older folders
-    storage.require(type(at_once) is int and at_once > 0, file, "its 'members_at_once' is not a whole number above 0")
-    read_normalize(file, configuration["recipe"].get("normalize"))
-    return run
-
-
-def read_members(path: Path) -> list[dict[str, Any]]:
-    """Return what the member.json files of the finished members say, in order."""
-    members: list[dict[str, Any]] = []
-    while (file := weights_file(path, len(members) + 1).with_name("member.json")).exists():
-        facts = storage.read_json(file)
-        files: Any = facts.get("files")
-        proper = isinstance(files, dict) and {"weights", "history"} <= files.keys()
-        proper = proper and all(isinstance(seal, str) for seal in files.values())
-        storage.require(proper, file, "its 'files' are not the checksums of weights and history")
-        members.append(facts)
-    later = sorted((path / "members").glob("*/member.json"))[len(members) :]
-    if later:
-        raise damaged(file, f"it is missing while {later[0]} exists")
-    return members
-
-
-def verify_members(path: Path) -> None:
-    """Check every file of the finished members against its checksum."""
-    for number, facts in enumerate(read_members(path), start=1):
-        weights = weights_file(path, number)
-        storage.read_tensors(weights, seal=facts["files"]["weights"])
-        read_history(weights.with_name("history.jsonl"), facts["files"]["history"])
-        if "bank" in facts["files"]:
-            storage.read_tensors(bank_file(path, number), seal=facts["files"]["bank"])
-
-
-def read_history(file: Path, checksum: str) -> History:
-    """Return the epochs of a finished member."""
-    lines = file.read_bytes() if file.exists() else b""
-    if _sha256(lines) != checksum:
-        raise damaged(file, "its content does not match its checksum" if file.exists() else "it is missing")
-    try:
-        return [json.loads(line) for line in lines.splitlines()]
-    except (ValueError, RecursionError):
-        raise damaged(file, "it is not JSON, line by line") from None
-
-
-def read_weights(
-    path: Path, make_model: ModelFactory, device: torch.device | str, start: int = 0
-) -> Iterator[nn.Module]:
-    """Return the finished members of a run, without the first `start` of them."""
-    for number, facts in enumerate(read_members(path)[start:], start=start + 1):
-        yield load_member(weights_file(path, number), facts["files"]["weights"], make_model, device)
-
-
-def bank_file(path: Path, number: int) -> Path:
-    """Return where member `number`, counted from 1, has its outputs on the p* set."""
-    return path / "bank" / f"{number:02d}.safetensors"
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return JSON for nested state, moving its tensors into `tensors` under names that the JSON refers to.
+
+    Optimizer states are keyed by whole numbers, which JSON cannot say; so a dict becomes a list of pairs.
+    """
+    if isinstance(value, Tensor):
+        name = f"{len(tensors):05d}"
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[key, flatten(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [flatten(item, tensors) for item in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"the state to save holds a {type(value).__name__}; optimizers may keep tensors, numbers, text, lists and dicts"
+    )
+
+
+def unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return the value that `flatten` took apart."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: unflatten(item, tensors) for key, item in content}
+    items = [unflatten(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items

@@ -7,27 +7,36 @@ _ENOUGH = 100  # held-out examples to tell a member from chance
 
 
 def training_notes(
-    configuration: Mapping[str, Any],
+    method: str,
+    schedule: str,
+    seed: int,
+    validation: float,
     data: Mapping[str, Any] | None,
     members: Sequence[Mapping[str, Any]],
     at_once: int | None = None,
 ) -> dict[str, str]:
-    """Return lines by title, from a run's configuration, its data as `describe_data` has it, and its members' facts.
+    """Return lines by title.
 
-    at_once : how many members trained together, if that is known.
+    Args:
+        method: its label and strength.
+        schedule: its name.
+        seed: of the run.
+        validation: the share of the examples that was held out.
+        data: as `describe_data` has it.
+        members: their facts.
+        at_once: how many members trained together, if that is known.
     """
     before = sum(member.get("origin") == "earlier" for member in members)
-    groups = at_once if at_once and at_once < len(members) - before else None
-    notes = {"Data": _data(data), "Training": _training(configuration, groups)}
+    groups = f" in groups of {at_once}" if at_once and at_once < len(members) - before else ""
+    notes = {"Data": _data(data), "Training": f"{method}; {schedule} schedule{groups}, seed {seed}"}
     if before:
         notes["Training"] += f"; {before} of the members were there before, from elsewhere"
     accuracies = [found for member in members if (found := member.get("validation_accuracy")) is not None]
     if accuracies:
         low, high = min(accuracies), max(accuracies)
         each = f"{low:.2%}" if low == high else f"{low:.2%} to {high:.2%}"
-        share = float(configuration["validation"])
         whom = "a member that was trained here" if before else "a member"
-        notes["Validation accuracy"] = f"{each} {whom}, on {share:.0%} of the examples, held out"
+        notes["Validation accuracy"] = f"{each} {whom}, on {validation:.0%} of the examples, held out"
     return notes
 
 
@@ -62,10 +71,3 @@ def _data(data: Mapping[str, Any] | None) -> str:
         return "arrays, which have no name"
     note = f" ({data['note']})" if data.get("note") else ""
     return f"{data['name']}, {data['images']:,} images{note}"
-
-
-def _training(configuration: Mapping[str, Any], groups: int | None) -> str:
-    strength, schedule = configuration["strength"], configuration["schedule"]
-    method = "Deep Ensembles" if not strength else f"greedy, lambda_M = {strength:g}"
-    together = f" in groups of {groups}" if groups and strength and schedule == "concurrent" else ""
-    return f"{method}; {schedule} schedule{together}, seed {configuration['seed']}"

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from greedy_ensembles import machine
 from greedy_ensembles.data import ImageSet
+from greedy_ensembles.engines.execution import generator
+from greedy_ensembles.method import Coupling
 from greedy_ensembles.storage import digest_of_tensor
-from greedy_ensembles.training.seeds import generator
 from greedy_ensembles.version import __version__
 
 
@@ -58,6 +59,12 @@ def _plain_attributes(value: Any) -> dict[str, Any]:
     items = vars(value).items() if hasattr(value, "__dict__") else ()
     plain = bool | int | float | str | Tensor | np.ndarray | np.generic
     return {name: describe(item) for name, item in items if isinstance(item, plain) and not name.startswith("_")}
+
+
+def describe_method(coupling: Coupling) -> dict[str, Any]:
+    """Return class, label and attributes of a method; the size that it was set to is said elsewhere."""
+    own = {name: describe(value) for name, value in vars(coupling).items() if name != "size" and name[0] != "_"}
+    return {"class": f"{type(coupling).__module__}.{type(coupling).__qualname__}", "label": coupling.label, **own}
 
 
 def describe_weighting(weighting: Any) -> Any:

@@ -1,0 +1,322 @@
+"""The captured engine: the whole step of a group as one CUDA graph, its members side by side.
+
+Small networks at usual batch sizes are bound by the launches of their kernels, not by the GPU. So everything that a
+step does, from choosing the examples to the optimizer, is recorded once and replayed from then on. What changes from
+step to step (which examples, which samples of p*, the learning rate) lies in tables on the device, whose row is chosen
+by a counter that the step itself advances; sums of the losses stay on the device too.
+
+Whether a recording does what the step does is checked by its result: before training starts, a few replayed steps are
+compared with the same steps taken without a recording. State of a model in Python that starts to change later is not
+noticed, and not supported.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from greedy_ensembles.engines.accelerate import accelerate
+from greedy_ensembles.engines.execution import Generators
+from greedy_ensembles.engines.graphs import record, warm_up
+from greedy_ensembles.engines.member import Member
+from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means
+
+#: How many members are under way at the same time: enough to fill the gaps that one leaves, few enough for what one
+#: kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
+STREAMS = 6
+#: Steps that are compared; by how much a recording may differ beyond what two plain repetitions differ by; and, where
+#: those are the same to the bit, the share of the weights' own change by which rounding may.
+_CHECKED, _TIMES, _ROUNDING = 3, 10, 1e-3
+
+
+class CannotCapture(Exception):
+    """Why a step cannot be recorded, in a few words."""
+
+
+def why_not_captured(step: Step) -> str | None:
+    """Return what forbids capturing a training, as far as can be told without trying."""
+    if not step.on_device:
+        return "a Dataset is read item by item; give data as a pair of arrays"
+    if step.make_optimizer is None:
+        return "optimizers of one's own may do what cannot be recorded; those of the recipe can"
+    return None
+
+
+class CapturedEngine(PlainEngine):
+    """Trains a group of members together; raises `CannotCapture` where their step cannot be recorded."""
+
+    def __init__(self, members: list[Member], step: Step, plan: Plan) -> None:
+        super().__init__(members, step)
+        device = step.execution.device
+        self._totals = torch.zeros(2, len(members), dtype=torch.float64, device=device)
+        self._draws = Draws(members, device)
+        self._pool = torch.cuda.graph_pool_handle()  # of all recordings: what outlives one of them is made before it
+        self._accelerated = ExitStack()
+        self._accelerated.enter_context(accelerate(*(member.model for member in members)))
+        make_capturable(members, device)
+        lengths = [batch.shape[1] for batch in plan.examples]
+        full = lengths.count(lengths[0])
+        try:
+            with _preserved(members, device):
+                self._full = self._record(_part(plan, slice(0, full)))
+                self._rest = self._record(_part(plan, slice(full, None))) if full < len(lengths) else None
+        except BaseException:
+            self.close()
+            raise
+
+    def train_epoch(self, plan: Plan) -> list[Losses]:
+        """Train every member for one epoch, and return its means of loss and term."""
+        for member in self.members:
+            member.model.train()
+        self._totals.zero_()
+        full = self._full.rows
+        with self._draws.lent():
+            self._full.play(_part(plan, slice(0, full)))
+            if self._rest is not None:
+                self._rest.play(_part(plan, slice(full, None)))
+            # Reading the sums waits for the device, after which the generators' states are those after the epoch.
+            return means(self._totals, plan, self._step)
+
+    def close(self) -> None:
+        """Give the members back as plain models."""
+        self._accelerated.close()
+
+    def _record(self, plan: Plan) -> "Recording":
+        step = GroupStep(self.members, self._step, self._totals, plan, self._draws)
+        recording = Recording(step, self.members, self._step.execution.device, self._draws, self._pool)
+        recording.check(plan)
+        return recording
+
+
+def _part(plan: Plan, rows: slice) -> Plan:
+    return Plan(plan.examples[rows], plan.samples[rows], plan.rates[rows])
+
+
+class GroupStep:
+    """A step of a group as a fixed sequence of operations on fixed tensors: `load` tables, then `run` once a row."""
+
+    def __init__(self, members: Sequence[Member], step: Step, totals: Tensor, plan: Plan, draws: "Draws") -> None:
+        self._members, self._step, self._totals, self._draws = members, step, totals, draws
+        device = step.execution.device
+        self._examples = torch.stack(plan.examples)
+        self._samples = torch.stack(plan.samples) if plan.samples else None
+        self._rates = torch.tensor(plan.rates, device=device)
+        self._counter = torch.zeros(1, dtype=torch.long, device=device)
+        count = len(members) if device.type == "cuda" else 0
+        self._streams = [torch.cuda.Stream(device) for _ in range(min(STREAMS, count))] if count > 1 else []
+        self._passes: list[Pass] = []  # which stay until the next step makes them anew: streams share them
+        self._pulls: Sequence[Tensor | None] = ()
+
+    def load(self, plan: Plan) -> None:
+        """Fill the tables: indices of examples by step and member, of samples by step, and learning-rate factors."""
+        self._examples.copy_(torch.stack(plan.examples))
+        if self._samples is not None:
+            self._samples.copy_(torch.stack(plan.samples))
+        self._rates.copy_(torch.tensor(plan.rates))
+        self._counter.zero_()
+
+    def rewind(self) -> None:
+        """Go back to the first row."""
+        self._counter.zero_()
+
+    def forget(self) -> None:
+        """Let go of what the step left for itself."""
+        self._passes, self._pulls = [], ()
+
+    def run(self) -> None:
+        """Take the step of the current row, members side by side, and advance to the next."""
+        self.forget()
+        step, members = self._step, range(len(self._members))
+        examples = self._examples.index_select(0, self._counter)[0]
+        inputs, targets = step.look_up(examples.flatten())
+        inputs, targets = inputs.unflatten(0, examples.shape), targets.unflatten(0, examples.shape)
+        chosen = None if self._samples is None else self._samples.index_select(0, self._counter)[0]
+        samples, bank = step.samples(chosen)
+        self._set_learning_rates()
+        self._counter += 1
+        for position in self._side_by_side(members):
+            with self._draws.of(position):
+                model = self._members[position].model
+                self._passes.append(step.forward(model, inputs[position], targets[position], samples))
+        terms, self._pulls = step.couple(self._passes, bank)
+        for position in self._side_by_side(members):
+            optimizer, passed = self._members[position].optimizer, self._passes[position]
+            optimizer.zero_grad()
+            step.backward(passed, self._pulls[position])
+            optimizer.step()
+            self._totals[0, position].add_(passed.loss.detach(), alpha=examples.shape[1])
+        if terms is not None:
+            self._totals[1].add_(terms)
+
+    def _side_by_side(self, members: Sequence[int]) -> Iterator[int]:
+        """Yield positions, each on a stream that it shares in turn; what follows waits for all of them."""
+        if not self._streams:
+            yield from members
+            return
+        current = torch.cuda.current_stream(self._counter.device)
+        for stream in self._streams:
+            stream.wait_stream(current)
+        for position in members:
+            with torch.cuda.stream(self._streams[position % len(self._streams)]):
+                yield position
+        for stream in self._streams:
+            current.wait_stream(stream)
+
+    def _set_learning_rates(self) -> None:
+        rate = self._rates.index_select(0, self._counter)[0]
+        groups = [group for member in self._members for group in member.optimizer.param_groups]
+        for initial, tensor in {id(group["lr"]): (group["initial_lr"], group["lr"]) for group in groups}.values():
+            tensor.copy_(rate * initial)
+
+
+class Recording:
+    """A step that was recorded, to be played as often as its tables have rows."""
+
+    def __init__(
+        self, step: GroupStep, members: Sequence[Member], device: torch.device, draws: "Draws", pool: Any
+    ) -> None:
+        self._step, self._members, self._device, self._draws = step, members, device, draws
+
+        def first_row() -> None:
+            step.rewind()
+            step.run()
+
+        try:
+            before = _host_generators()
+            with draws.lent():
+                warm_up(first_row, device)
+            if _host_generators() != before:
+                raise CannotCapture("model, loss or augmentation draws random numbers on the host")
+            self._graph, _ = record(step.run, device, draws.generators, pool)
+            step.forget()  # so that the next recording can use the memory
+        except (CannotCapture, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
+            lines = str(error).strip().splitlines()
+            said = f": {lines[0][:200]}" if lines else ""
+            raise CannotCapture(f"{type(error).__name__}{said}") from error
+
+    @property
+    def rows(self) -> int:
+        """How many steps there are in the tables."""
+        return len(self._step._rates)
+
+    def play(self, plan: Plan) -> None:
+        """Take as many steps as there are rates."""
+        self._step.load(plan)
+        for _ in plan.rates:
+            self._graph.replay()
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a recording whose first steps differ from plain ones by more than those differ among themselves."""
+        count = min(_CHECKED, len(plan.rates))
+        start = _state(self._members)
+        found = []
+        for take in (self._step.run, self._step.run, self._graph.replay):
+            with _preserved(self._members, self._device), self._draws.lent():
+                self._step.load(plan)
+                for _ in range(count):
+                    take()
+                found.append([value.clone() for value in _state(self._members)])
+        moved, repeated, replayed = (_distance(found[0], other) for other in (start, found[1], found[2]))
+        if replayed > max(_TIMES * repeated, _ROUNDING * moved):
+            raise CannotCapture(
+                f"replayed steps differ from plain ones by {replayed:.1e}, and those among themselves by {repeated:.1e}"
+            )
+
+
+def _host_generators() -> str:
+    """Return the states of the generators that a graph cannot advance, in a form that can be compared."""
+    return repr(Generators.current(torch.device("cpu")).state())
+
+
+def _state(members: Sequence[Member]) -> list[Tensor]:
+    """Return all weights and statistics, where they lie."""
+    return [v for member in members for v in member.model.state_dict().values() if v.is_floating_point()]
+
+
+def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """Return the largest difference of two states."""
+    return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True) if a.numel())
+
+
+@contextmanager
+def _preserved(members: Sequence[Member], device: torch.device) -> Iterator[None]:
+    """Leave members as they were found, in the same memory: recording takes steps that are not part of training."""
+    weights = [{name: v.clone() for name, v in member.model.state_dict().items()} for member in members]
+    moments = [{key: v.clone() for key, v in _moments(member).items()} for member in members]
+    generators = [member.generators for member in members]
+    default = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # a step that broke off may be under way on some streams still
+        for member, own, moved, states in zip(members, weights, moments, generators, strict=True):
+            member.model.load_state_dict(own, strict=False)  # the first step may have made a buffer
+            for key, value in _moments(member).items():
+                value.copy_(moved[key]) if key in moved else value.zero_()  # what the first step made starts from 0
+            member.generators = states
+        if default is not None:
+            torch.cuda.set_rng_state(default, device)
+
+
+def _moments(member: Member) -> dict[tuple[int, str], Tensor]:
+    parameters = [p for group in member.optimizer.param_groups for p in group["params"]]
+    return {
+        (index, name): value
+        for index, parameter in enumerate(parameters)
+        for name, value in member.optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
+
+
+class Draws:
+    """Random numbers on the device, members' own; one alone has the device's."""
+
+    def __init__(self, members: Sequence[Member], device: torch.device) -> None:
+        self._members, self._device = members, device
+        self.generators = [torch.Generator(device) for _ in members] if device.type == "cuda" else []
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Take the members' random numbers, and give them back as they are then."""
+        for generator, member in zip(self.generators, self._members, strict=False):  # there are none on a CPU
+            assert member.generators.cuda is not None
+            generator.set_state(member.generators.cuda)
+        try:
+            yield
+        finally:
+            for generator, member in zip(self.generators, self._members, strict=False):
+                member.generators = member.generators._replace(cuda=generator.get_state())
+
+    @contextmanager
+    def of(self, position: int) -> Iterator[None]:
+        """Let the device's default generator, which dropout uses, be the member's."""
+        if not self.generators:
+            yield
+            return
+        default = torch.cuda.default_generators[self._device.index or 0]
+        own = default.graphsafe_get_state()
+        default.graphsafe_set_state(self.generators[position].graphsafe_get_state())
+        try:
+            yield
+        finally:
+            default.graphsafe_set_state(own)
+
+
+def make_capturable(members: Sequence[Member], device: torch.device) -> None:
+    """Let optimizers keep their learning rates, and AdamW its count of steps, in tensors that a step can change.
+
+    What starts from the same learning rate shares one tensor.
+    """
+    rates: dict[float, Tensor] = {}
+    for member in members:
+        for group in member.optimizer.param_groups:
+            if group["initial_lr"] not in rates:
+                rates[group["initial_lr"]] = torch.tensor(float(group["lr"]), device=device)
+            group["lr"] = rates[group["initial_lr"]]
+            if "capturable" in group:
+                group["capturable"] = device.type == "cuda"

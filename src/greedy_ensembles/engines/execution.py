@@ -1,0 +1,151 @@
+"""How training is carried out: on which device, in which arithmetic, and where every random number comes from.
+
+The validation split and p* come from the run's seed alone; initialisation, shuffling, augmentation and dropout of
+member k (from 1) come from ``seed + k - 1``, as in Algorithm 2. What can be is drawn from a generator of its own, made
+afresh from whole numbers such as (seed, step), so that nothing depends on what was drawn before; initialisation,
+augmentation and dropout use the global generators, whose states are part of a checkpoint.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from greedy_ensembles.checks import check_choice
+from greedy_ensembles.engines import tf32
+
+Precision = Literal["float32", "tf32", "bf16"]
+# The first key of a generator: what it is for.
+WEIGHTING_SET, WEIGHTING_BATCH, SHUFFLE = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Device and arithmetic of a training."""
+
+    device: torch.device
+    precision: Precision = "float32"
+    deterministic: bool = False  #: whether to use only kernels that give the same result every time
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the block in which models run."""
+        if self.precision != "bf16":
+            return nullcontext()
+        # Without the cache of cast weights, which a captured step could not share with another.
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+
+    def layout(self, model: nn.Module) -> torch.memory_format:
+        """Return how a model's images lie in memory: channels last where tensor cores want them so."""
+        if self.device.type != "cuda" or self.precision == "float32":
+            return torch.preserve_format
+        images = any(isinstance(layer, nn.Conv2d) for layer in model.modules())
+        return torch.channels_last if images else torch.preserve_format
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """Set what is global in PyTorch inside the block: TF32, deterministic kernels, the search for fast ones."""
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        benchmark = torch.backends.cudnn.benchmark
+        on_gpu = self.device.type == "cuda"
+        try:
+            if self.deterministic:
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+                torch.use_deterministic_algorithms(True)
+            if on_gpu:
+                # Shapes stay the same for thousands of steps, so a search for the fastest convolutions pays.
+                torch.backends.cudnn.benchmark = not self.deterministic
+            with tf32.set_inside(self.precision == "tf32") if on_gpu else nullcontext():
+                yield
+        finally:
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+            torch.backends.cudnn.benchmark = benchmark
+
+
+def as_device(device: torch.device | str | None) -> torch.device:
+    """Return the device to train on; None: CUDA where there is one, otherwise the CPU."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = str(device)
+    check_choice("device", name.partition(":")[0].lower(), ["cpu", "cuda"], {"gpu": "cuda"})
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return torch.device(name)
+
+
+def generator(*keys: int) -> torch.Generator:
+    """Return a CPU generator that depends on the keys and on nothing else."""
+    state = np.random.SeedSequence(keys).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))
+
+
+class Generators(NamedTuple):
+    """The states of the global generators: those of torch, on a GPU where there is one, numpy and Python."""
+
+    cpu: torch.Tensor
+    cuda: torch.Tensor | None
+    numpy: Any
+    python: Any
+
+    @classmethod
+    def current(cls, device: torch.device) -> "Generators":
+        """Return the states as they are now."""
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return cls(torch.get_rng_state(), cuda, np.random.get_state(), random.getstate())  # noqa: NPY002
+
+    @classmethod
+    def seeded(cls, seed: int, device: torch.device) -> "Generators":
+        """Seed the global generators, which models and augmentations use, and return their states."""
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002 (the global generator is what users' transforms draw from)
+        random.seed(seed)
+        return cls.current(device)
+
+    def restore(self, device: torch.device) -> None:
+        """Put the global generators back to these states."""
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, device)
+        np.random.set_state(self.numpy)  # noqa: NPY002
+        random.setstate(self.python)
+
+    def state(self) -> dict[str, Any]:
+        """Return the states as tensors, numbers and lists, to be saved."""
+        kind, keys, position, has_gauss, cached = self.numpy
+        version, internal, gauss = self.python
+        state: dict[str, Any] = {
+            "torch": self.cpu,
+            "numpy": [str(kind), _as_tensor(keys), int(position), int(has_gauss), float(cached)],
+            "python": [version, _as_tensor(internal), gauss],
+        }
+        return state if self.cuda is None else {**state, "cuda": self.cuda}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "Generators":
+        """Return what `state` was made of."""
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        version, internal, gauss = state["python"]
+        numpy = (kind, keys.numpy().astype(np.uint32), position, has_gauss, cached)
+        return cls(state["torch"], state.get("cuda"), numpy, (version, tuple(internal.tolist()), gauss))
+
+
+@contextmanager
+def preserved_generators(device: torch.device) -> Iterator[None]:
+    """Leave the global generators as they were found, whatever happens inside the block."""
+    found = Generators.current(device)
+    try:
+        yield
+    finally:
+        found.restore(device)
+
+
+def _as_tensor(words: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(words, np.int64))  # 32-bit words without a sign, which fit

@@ -1,0 +1,199 @@
+"""What a step is, and the plain engine, which takes it one operation after another, for any model on any device.
+
+Every other engine takes the same step faster, and must end with the same weights: the examples of the step and samples
+of p* go through each member, the coupling turns all members' outputs on p* into a term for each, and every member moves
+against the gradient of its loss plus its term (line 10 of Algorithm 2).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from greedy_ensembles.engines.execution import Execution
+from greedy_ensembles.engines.member import Member
+from greedy_ensembles.method import Bank, Coupling, Statistics, frozen_batchnorm, split_batchnorm
+
+Call = Callable[[Tensor], Tensor]
+
+
+class Pass(NamedTuple):
+    """What came out of a member's forward pass."""
+
+    loss: Tensor
+    outputs: Tensor | None  #: on the samples of p*, as distances are measured between
+
+
+class Plan(NamedTuple):
+    """An epoch, step by step: indices of every member's examples (members, batch) and of p* samples, and rates."""
+
+    examples: list[Tensor]
+    samples: list[Tensor]  #: empty where members meet no one
+    rates: list[float]  #: what the learning rate is multiplied by
+
+
+class Losses(NamedTuple):
+    """Means over an epoch: of the loss over examples, and of the coupling's term over steps."""
+
+    loss: float
+    term: float | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """All that a step needs to know beside members, whichever engine takes it."""
+
+    execution: Execution
+    look_up: Callable[[Tensor], tuple[Tensor, Tensor]]  #: from indices to inputs as models take them, and targets
+    to_model: Call  #: from samples as they are stored to inputs as models take them
+    loss: Callable[[Tensor, Tensor], Tensor]
+    augment: Call | None
+    coupling: Coupling
+    bank: Bank | None  #: None where no p* is drawn
+    outputs: Call  #: from logits to what distances are measured between
+    statistics: Statistics
+    one_pass: bool  #: whether examples and samples of p* can go through a model together
+    make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None  #: None where it is the user's own
+    on_device: bool  #: whether `look_up` can be recorded: data are tensors on the device
+
+    def samples(self, chosen: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return samples of p* as models take them, and what finished members say of them."""
+        if chosen is None or self.bank is None:
+            return None, None
+        return self.to_model(self.bank.samples[chosen]), self.bank.at(chosen)
+
+    def forward(
+        self, model: nn.Module, inputs: Tensor, targets: Tensor, samples: Tensor | None, call: Call | None = None
+    ) -> Pass:
+        """Send a member's examples and samples through it; `call` stands in for the model, as on copies of weights."""
+        call = call or model
+        layout = self.execution.layout(model)
+        inputs = (inputs if self.augment is None else self.augment(inputs)).to(memory_format=layout)
+        others = None
+        with self.execution.autocast():
+            if samples is None:
+                logits = call(inputs)
+            elif self.one_pass:
+                with split_batchnorm(model, len(inputs), self.statistics):
+                    both = call(torch.cat([inputs, samples]).to(memory_format=layout))
+                logits, others = both.split([len(inputs), len(samples)])
+            else:
+                logits = call(inputs)
+                with frozen_batchnorm(model):
+                    others = call(samples.to(memory_format=layout))
+        outputs = None if others is None else self.outputs(full_precision(others))
+        return Pass(self.loss(full_precision(logits), targets), outputs)
+
+    def couple(self, passes: Sequence[Pass], bank: Tensor | None) -> tuple[Tensor | None, Sequence[Tensor | None]]:
+        """Return every member's term, and its gradient at the member's outputs on p*; None where none was drawn."""
+        if bank is None:
+            return None, [None] * len(passes)
+        live = torch.stack([one.outputs.detach() for one in passes if one.outputs is not None]).requires_grad_()
+        with torch.enable_grad():
+            terms = self.coupling.terms(live, bank)
+        (pull,) = torch.autograd.grad(terms.sum(), live)
+        return terms.detach(), list(pull)
+
+    @staticmethod
+    def backward(passed: Pass, pull: Tensor | None) -> None:
+        """Differentiate a member's loss plus its term, going on from the term's gradient at its outputs."""
+        if pull is None or passed.outputs is None:
+            passed.loss.backward()
+        else:
+            torch.autograd.backward([passed.loss, passed.outputs], [None, pull])
+
+
+class PlainEngine:
+    """Trains a group of members together; all of them are at the same epoch."""
+
+    def __init__(self, members: list[Member], step: Step) -> None:
+        self.members, self._step = members, step
+        if step.execution.device.type == "cpu":
+            keep_freed_memory()
+
+    def train_epoch(self, plan: Plan) -> list[Losses]:
+        """Train every member for one epoch, and return its means of loss and term."""
+        members = self.members
+        totals = torch.zeros(2, len(members), dtype=torch.float64, device=self._step.execution.device)
+        for member in members:
+            member.model.train()
+        with members[0].at_work() if len(members) == 1 else nullcontext():
+            for number, (examples, rate) in enumerate(zip(plan.examples, plan.rates, strict=True)):
+                self._take(examples, plan.samples[number] if plan.samples else None, rate, totals)
+        return means(totals, plan, self._step)
+
+    def _take(self, examples: Tensor, chosen: Tensor | None, rate: float, totals: Tensor) -> None:
+        step, members = self._step, self.members
+        samples, bank = step.samples(chosen)
+        passes = []
+        for member, indices in zip(members, examples, strict=True):
+            with nullcontext() if len(members) == 1 else member.at_work():
+                passes.append(step.forward(member.model, *step.look_up(indices), samples))
+        terms, pulls = step.couple(passes, bank)
+        for position, (member, passed, pull) in enumerate(zip(members, passes, pulls, strict=True)):
+            set_learning_rate(member.optimizer, rate)
+            with nullcontext() if len(members) == 1 else member.at_work():
+                member.optimizer.zero_grad()
+                step.backward(passed, pull)
+                member.optimizer.step()
+            totals[0, position] += passed.loss.detach() * examples.shape[1]
+        if terms is not None:
+            totals[1] += terms
+
+    @torch.no_grad()
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Return every member's logits in eval mode, (members, n, classes)."""
+        rows = []
+        for member in self.members:
+            member.model.eval()
+            with member.at_work(), self._step.execution.autocast():
+                rows.append(in_pieces(member.model, inputs.to(memory_format=self._step.execution.layout(member.model))))
+        return torch.stack(rows)
+
+    def close(self) -> None:
+        """Let go of the members, which are trained."""
+
+
+def means(totals: Tensor, plan: Plan, step: Step) -> list[Losses]:
+    """Return the means of an epoch's sums (2, members): of losses over examples, and of terms over steps."""
+    losses, terms = totals.tolist()  # the one time in an epoch that the host waits for the device
+    examples, steps = sum(batch.shape[1] for batch in plan.examples), len(plan.rates)
+    alone = step.bank is None or (len(step.bank) == 0 and step.coupling.sees == "earlier")  # then the first has no term
+    return [
+        Losses(loss / examples, None if not plan.samples or (alone and k == 0) else term / steps)
+        for k, (loss, term) in enumerate(zip(losses, terms, strict=True))
+    ]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Multiply the learning rates that the optimizer was made with by `factor`."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+
+
+def in_pieces(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Return what a model makes of a batch, in halves of it where memory does not hold the whole."""
+    try:
+        return full_precision(model(inputs))
+    except torch.OutOfMemoryError:
+        if len(inputs) == 1:
+            raise
+    return torch.cat([in_pieces(model, half) for half in inputs.chunk(2)])
+
+
+def full_precision(logits: Tensor) -> Tensor:
+    """Return logits in at least single precision: autocast leaves them in half."""
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+
+def keep_freed_memory() -> None:
+    """Let memory that a step on the CPU frees stay with the process for the next step.
+
+    glibc returns blocks of the size of activations to the system as they are freed; getting them anew, page by page,
+    took up to a fifth of a step. It stops doing so for blocks up to the size of the largest freed so far, of at most
+    32 MiB.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)

@@ -1,0 +1,256 @@
+"""Reading a run folder: what was asked, what happened, and the ensemble that came of it.
+
+A folder of version 0.1 reads as one of today: a field that it lacks has the value that it had when it was written.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from greedy_ensembles import models, storage
+from greedy_ensembles.engines.member import History
+from greedy_ensembles.ensemble import (
+    Ensemble,
+    ModelFactory,
+    check_format,
+    load_member,
+    read_inputs,
+    read_normalize,
+    weights_file,
+)
+from greedy_ensembles.runs.notes import training_notes
+from greedy_ensembles.storage import FolderError, check_contained, damaged, require
+
+#: What version 0.1 did where its folders do not say it.
+_RECIPE_OF_0_1: dict[str, Any] = {
+    "class": "Recipe",
+    "weighting_batch_size": None,
+    "weighting_statistics": "running",
+    "weighting_samples": None,
+    "precision": "float32",
+    "deterministic": False,
+    "members_at_once": None,
+}
+_METHODS_OF_0_1 = {
+    "greedy": {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy"},
+    "deep": {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles"},
+}
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Return what run.json says, in today's words."""
+    file = path / "run.json"
+    run = storage.read_json(file)
+    check_format(file, run)
+    size: Any = run.get("size")
+    configuration: Any = run.get("configuration")
+    require(type(size) is int and size > 0, file, "its 'size' is not a whole number above 0")
+    proper = isinstance(configuration, dict) and isinstance(configuration.get("recipe"), dict)
+    require(proper, file, "its 'configuration' has no 'recipe'")
+    require(isinstance(run.get("extended_from", []), list), file, "its 'extended_from' is not a list")
+    at_once: Any = run.get("members_at_once", 1)  # which is not there before the first epoch, nor in older folders
+    require(type(at_once) is int and at_once > 0, file, "its 'members_at_once' is not a whole number above 0")
+    read_normalize(file, configuration["recipe"].get("normalize"))
+    run["configuration"] = in_todays_words(configuration)
+    method: Any = run["configuration"].get("method")
+    require(isinstance(method, dict) and isinstance(method.get("label"), str), file, "its 'method' has no 'label'")
+    return run
+
+
+def in_todays_words(configuration: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration as this version writes it, whichever version did."""
+    name = configuration.get("method")
+    if not isinstance(name, str) or name not in _METHODS_OF_0_1:
+        return configuration
+    recipe = {**_RECIPE_OF_0_1, **configuration.get("recipe", {})}
+    others = {key: value for key, value in configuration.items() if key != "strength"}
+    strength = configuration.get("strength")
+    method = {**_METHODS_OF_0_1[name], **({} if strength is None else {"strength": strength})}
+    return {**others, "method": method, "recipe": recipe}
+
+
+def check_goes_on(file: Path, run: dict[str, Any], done: int) -> None:
+    """Refuse to go on with a run that was begun under other rules."""
+    if run["format"] == 1 and done < run["size"] and run["configuration"].get("validation"):
+        raise FolderError(
+            f"{file} was begun by version 0.1, which kept the first of equally good epochs. This version keeps "
+            "the last, and members of one run would be selected by two rules. Finish it with version 0.1, or start "
+            "anew in another run_dir; nothing was changed"
+        )
+
+
+def read_members(path: Path) -> list[dict[str, Any]]:
+    """Return what the member.json files of the finished members say, in order."""
+    members: list[dict[str, Any]] = []
+    while (file := weights_file(path, len(members) + 1).with_name("member.json")).exists():
+        facts = storage.read_json(file)
+        files: Any = facts.get("files")
+        proper = isinstance(files, dict) and {"weights", "history"} <= files.keys()
+        proper = proper and all(isinstance(checksum, str) for checksum in files.values())
+        require(proper, file, "its 'files' are not the checksums of weights and history")
+        members.append(facts)
+    later = sorted((path / "members").glob("*/member.json"))[len(members) :]
+    if later:
+        raise damaged(file, f"it is missing while {later[0]} exists")
+    return members
+
+
+def verify_members(path: Path) -> None:
+    """Check every file of the finished members against its checksum."""
+    for number, facts in enumerate(read_members(path), start=1):
+        weights = weights_file(path, number)
+        storage.read_tensors(weights, checksum=facts["files"]["weights"])
+        read_history(weights.with_name("history.jsonl"), facts["files"]["history"])
+        if "bank" in facts["files"]:
+            storage.read_tensors(bank_file(path, number), checksum=facts["files"]["bank"])
+
+
+def read_history(file: Path, checksum: str) -> History:
+    """Return the epochs of a finished member."""
+    lines = file.read_bytes() if file.exists() else b""
+    if digest_of_lines(lines) != checksum:
+        raise damaged(file, "its content does not match its checksum" if file.exists() else "it is missing")
+    try:
+        return [json.loads(line) for line in lines.splitlines()]
+    except (ValueError, RecursionError):
+        raise damaged(file, "it is not JSON, line by line") from None
+
+
+def read_weights(
+    path: Path, make_model: ModelFactory, device: torch.device | str, start: int = 0
+) -> Iterator[nn.Module]:
+    """Return the finished members of a run, without the first `start` of them."""
+    for number, facts in enumerate(read_members(path)[start:], start=start + 1):
+        yield load_member(weights_file(path, number), facts["files"]["weights"], make_model, device)
+
+
+def bank_file(path: Path, number: int) -> Path:
+    """Return where member `number`, counted from 1, has its outputs on the p* set."""
+    return path / "bank" / f"{number:02d}.safetensors"
+
+
+def digest_of_lines(content: bytes) -> str:
+    """Return the checksum of a history."""
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass
+class Run:
+    """A run as its folder holds it."""
+
+    folder: Path
+    information: dict[str, Any]  #: run.json: size, configuration, versions, command, machine, commit
+    members: list[dict[str, Any]]  #: of each finished member: number, seed, best epoch, validation accuracy
+    histories: list[History]  #: of each finished member: one record an epoch
+    make_model: ModelFactory | None
+    device: torch.device | str
+
+    @property
+    def size(self) -> int:
+        """How many members the run was asked for."""
+        return int(self.information["size"])
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """All arguments that training depends on."""
+        return dict(self.information["configuration"])
+
+    @property
+    def method(self) -> str:
+        """What tables call the method."""
+        return str(self.configuration["method"]["label"])
+
+    @property
+    def strength(self) -> float | None:
+        """lambda_M, None where the method has none."""
+        return self.configuration["method"].get("strength")  # type: ignore[no-any-return]
+
+    @property
+    def title(self) -> str:
+        """The method with its strength."""
+        return self.method if self.strength is None else f"{self.method}, lambda_M = {self.strength:g}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether all members are there."""
+        return len(self.members) == self.size
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """The members that are finished."""
+        if not self.members:
+            raise ValueError(f"{self.folder} has no finished member yet")
+        description = self.information.get("model")
+        make_model = self.make_model or _known_model(description)
+        if make_model is None:
+            raise ValueError(
+                f"{self.folder} was trained with a model of your own ({description}); "
+                "pass its factory, as in ge.load_run(folder, make_model), or --model package:function to a command"
+            )
+        if self.make_model is None:
+            _check_size(make_model, self.folder)
+        members = read_weights(self.folder, make_model, self.device)
+        inputs = read_inputs(self.folder / "run.json", self.information)
+        notes: dict[str, str] = {}
+        # A folder from elsewhere may say what it likes.
+        with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            asked = self.configuration
+            of_training = (self.title, asked["schedule"], asked["seed"], float(asked["validation"]))
+            at_once = self.information.get("members_at_once")
+            notes = training_notes(*of_training, self.information.get("data"), self.members, at_once)
+        return Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)
+
+    def completed_by(self, make_model: ModelFactory | None) -> "Run":
+        """Return the run with this factory where it does not say itself what all of its members are."""
+        known = _known_model(self.information.get("model")) is not None
+        elsewhere = any(member.get("origin") == "earlier" for member in self.members)
+        return self if known and not elsewhere else replace(self, make_model=make_model)
+
+
+def load_run(folder: str | Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
+    """Read a run's configuration, histories and ensemble.
+
+    `make_model` may be left out where the run was trained with ``functools.partial`` of one of `ge.models`.
+    """
+    folder = Path(folder).expanduser()
+    if not (folder / "run.json").exists():
+        raise FolderError(f"{folder} holds no run (there is no run.json in it)")
+    check_contained(folder)
+    members = read_members(folder)
+    histories = [
+        read_history(weights_file(folder, number).with_name("history.jsonl"), facts["files"]["history"])
+        for number, facts in enumerate(members, start=1)
+    ]
+    return Run(folder, read_run(folder), members, histories, make_model, device)
+
+
+def _known_model(description: Any) -> ModelFactory | None:
+    """Return the factory of one of our own models from its description in run.json, a name and plain values."""
+    if not isinstance(description, dict) or "partial" not in description:
+        return None
+    for name in models.__all__:
+        model = getattr(models, name)
+        if description["partial"] == f"{model.__module__}.{model.__qualname__}":
+            arguments, keywords = description.get("args"), description.get("keywords")
+            if isinstance(arguments, list) and isinstance(keywords, dict):
+                return partial(model, *arguments, **keywords)
+    return None
+
+
+def _check_size(make_model: ModelFactory, folder: Path) -> None:
+    """Build a model that run.json describes without its numbers first: the file may ask for more than memory holds."""
+    try:
+        with torch.device("meta"):
+            needed = sum(value.nbytes for value in make_model().state_dict().values())
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise damaged(folder / "run.json", f"its 'model' cannot be built: {error}") from None
+    file = weights_file(folder, 1)
+    require(file.exists() and needed <= file.stat().st_size, folder / "run.json", f"its 'model' does not fit {file}")

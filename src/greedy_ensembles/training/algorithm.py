@@ -1,0 +1,319 @@
+"""Algorithm 2: members are trained in groups, one group after another, each against the bank of those before it.
+
+The paper's schedule has groups of one. In the concurrent schedule a group is all members, or as many as memory holds:
+a member of it meets the outputs, at the same step, of those before it in the group. Earlier members never depend on
+later ones, so as they settle, member k's objective becomes the greedy one. Their best epochs are selected at the end,
+and the bank is written from those.
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from greedy_ensembles.engines.captured import CannotCapture, CapturedEngine, why_not_captured
+from greedy_ensembles.engines.execution import (
+    SHUFFLE,
+    WEIGHTING_BATCH,
+    WEIGHTING_SET,
+    Execution,
+    Generators,
+    generator,
+)
+from greedy_ensembles.engines.member import Finished, Member
+from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
+from greedy_ensembles.engines.stacked import StackedEngine, why_not_stacked
+from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.inputs import as_stored, dtype_of, to_model
+from greedy_ensembles.method import Bank, Coupling
+from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.runs.folder import RunFolder
+from greedy_ensembles.training.events import Epoch
+from greedy_ensembles.training.examples import ArrayExamples, Data
+from greedy_ensembles.training.recipe import Recipe, flip_crop, learning_rate_factor, make_optimizer
+from greedy_ensembles.training.validate import check_model
+
+Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
+_ROWS = 1024  # inputs at once outside of training steps
+
+
+class NonFiniteLossError(ArithmeticError):
+    """Training left the range of numbers; the state before that epoch is kept."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When members train: one after another, or at the same time, `at_once` of them at the most."""
+
+    name: str
+    together: bool
+
+    def group_size(self, left: int, at_once: int | None) -> int:
+        """Return how many of those that are left train next."""
+        return min(at_once or left, left) if self.together else 1
+
+
+SCHEDULES = {one.name: one for one in (Schedule("sequential", together=False), Schedule("concurrent", together=True))}
+
+
+@dataclass(frozen=True)
+class Method:
+    """How members meet: the coupling, where they meet, and in what they differ."""
+
+    coupling: Coupling
+    weighting: Weighting | None  #: p*; None where the coupling sees no one
+    outputs: Callable[[Tensor], Tensor]  #: from logits to what distances are measured between
+    distance: str  #: the name of that
+    one_pass: bool  #: whether examples and samples of p* can go through a model together
+
+
+@dataclass
+class Algorithm:
+    """The inputs of Algorithm 2, and what it does with them."""
+
+    make_model: ModelFactory
+    size: int
+    data: Data
+    method: Method
+    recipe: Recipe
+    execution: Execution
+    schedule: Schedule
+    seed: int
+    earlier: Ensemble | None
+    last_model: nn.Module  #: what `make_model` returned last: the next one must be another
+    at_once: int | None  #: how many members train together at the most
+
+    def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
+        """Train the members that are not there yet, and return them; where there is a folder, it has them instead."""
+        done: list[Finished] = []
+        if folder is not None and folder.finished == self.size:
+            return done
+        bank = self._draw_bank()
+        if folder is not None and bank is not None:
+            for row in folder.rows():
+                bank.append(row)
+        step = self._step(bank)
+        keep = done.append if folder is None else folder.add
+        finished = 0 if folder is None else folder.finished
+        for number, model in list(enumerate(self.earlier or (), start=1))[finished:]:
+            keep(Finished(number, model, {"number": number, "origin": "earlier"}, [], self._enter(model, bank)))
+            finished += 1
+        while finished < self.size:
+            members = self._next_group(finished, folder)
+            self._minimise(members, step, folder, notify)
+            for member in members:
+                keep(member.finish(self.size, lambda model: self._enter(model, bank)))
+            finished += len(members)
+            if folder is not None:
+                folder.drop_checkpoint()
+        return done
+
+    def _draw_bank(self) -> Bank | None:
+        """Draw the p* set, the same for every member and schedule."""
+        weighting = self.method.weighting
+        if weighting is None:
+            return None
+        count = self.recipe.weighting_samples or len(self.data.train)
+        samples = weighting.sample(count, generator(WEIGHTING_SET, self.seed))
+        if len(samples) != count or not all(bool(torch.isfinite(part).all()) for part in samples.split(_ROWS)):
+            raise ValueError(f"weighting must draw {count} finite samples when asked to; NaN, infinity or fewer came")
+        try:
+            stored = as_stored(samples, self.data.examples.dtype).to(self.execution.device)
+            return Bank(stored, self.size, self.data.classes)
+        except torch.OutOfMemoryError:
+            raise ValueError(
+                f"{count} samples of p*, and the outputs of {self.size} members on them, do not fit on "
+                f"{self.execution.device}; use a smaller p* set: Recipe(weighting_samples=...)"
+            ) from None
+
+    def _next_group(self, finished: int, folder: RunFolder | None) -> list[Member]:
+        """Return the members under way as they were saved, or else those that are next, at their initialisation."""
+        state = None if folder is None else folder.checkpoint()
+        if state is not None:
+            saved = [item for item in state["members"] if item["number"] > finished]
+            members = [self._new_member(item["number"]) for item in saved]
+            for member, item in zip(members, saved, strict=True):
+                member.restore(item)
+            return members
+        decided = None if folder is None else folder.members_at_once
+        count = self.schedule.group_size(self.size - finished, decided or self.at_once)
+        return [self._new_member(number) for number in range(finished + 1, finished + 1 + count)]
+
+    def _new_member(self, number: int) -> Member:
+        """Set the seed, and initialise a member (line 9)."""
+        seed, device = self.seed + number - 1, self.execution.device
+        Generators.seeded(seed, device)
+        model = self.make_model()
+        check_model(model, self.last_model)
+        self.last_model = model
+        model = model.to(device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
+        return Member(number, seed, model, make_optimizer(self.recipe, model), Generators.current(device))
+
+    def _minimise(self, members: list[Member], step: Step, folder: RunFolder | None, notify: Notify) -> None:
+        """Minimise losses and terms (line 10), epoch by epoch; `members` become fewer where memory is short."""
+        engine: PlainEngine | None = None
+        while members[0].epoch < self.recipe.epochs:
+            plan, start = self._plan(members, step.bank), time.perf_counter()
+            try:
+                engine = engine or make_engine(members, step, plan)
+                losses = engine.train_epoch(plan)
+                events = self._end_epoch(engine, losses, start)
+            except CannotCapture as error:
+                warnings.warn(f"trained step by step, since steps cannot be captured: {error}", stacklevel=2)
+                members[:] = self._next_group(members[0].number - 1, folder)  # what was tried may have left its marks
+                engine = PlainEngine(members, step)
+                continue
+            except torch.OutOfMemoryError:
+                engine = None
+                self._halve(members, folder)
+                continue
+            last = members[0].epoch == self.recipe.epochs
+            if folder is not None:
+                if self.schedule.together and folder.members_at_once is None:
+                    folder.members_at_once = len(members)
+                folder.save_checkpoint(lambda: {"members": [member.state() for member in members]}, last)
+            self.at_once = len(members)
+            notify(events)
+        if engine is not None:
+            engine.close()
+
+    def _plan(self, members: list[Member], bank: Bank | None) -> Plan:
+        """Return the examples, samples of p* and learning rates of an epoch.
+
+        Every member shuffles by its own seed. Samples are drawn by (seed, step), the same for all members. A last batch
+        of one example is left out, since BatchNorm cannot train on it; it is another one in every epoch.
+        """
+        train, epoch, size = self.data.train, members[0].epoch, self.recipe.batch_size
+        orders = [torch.randperm(len(train), generator=generator(SHUFFLE, m.seed, epoch)) for m in members]
+        examples = list(train[torch.stack(orders).to(train.device)].split(size, dim=1))
+        if len(examples) > 1 and examples[-1].shape[1] == 1 < size:
+            examples.pop()
+        steps = range(epoch * len(examples), (epoch + 1) * len(examples))
+        samples: list[Tensor] = []
+        if bank is not None and len(bank) + len(members) > 1:  # the first of all meets no one
+            count, among = self.recipe.weighting_batch_size or size, bank.samples
+            drawn = (generator(WEIGHTING_BATCH, self.seed, number) for number in steps)
+            samples = [torch.randint(len(among), (count,), generator=one).to(among.device) for one in drawn]
+        return Plan(examples, samples, [learning_rate_factor(self.recipe, n / len(examples)) for n in steps])
+
+    def _end_epoch(self, engine: PlainEngine, losses: list[Losses], start: float) -> list[Epoch]:
+        """Note what the epoch was like, and keep the weights of members that were never better."""
+        members = engine.members
+        for member, means in zip(members, losses, strict=True):
+            if not (member.is_finite() and all(value is None or abs(value) < float("inf") for value in means)):
+                raise NonFiniteLossError(self._explain(member, means.loss))
+        scores = self._scores(engine)
+        seconds = round((time.perf_counter() - start) / len(members), 6)
+        events = []
+        done = (members[0].number - 1) * self.recipe.epochs + members[0].epoch * len(members)
+        for position, (member, means, score) in enumerate(zip(members, losses, scores, strict=True), start=1):
+            record: dict[str, Any] = {
+                "epoch": member.epoch + 1,
+                "learning_rate": float(member.optimizer.param_groups[0]["lr"]),
+                "loss": means.loss,
+                "diversity": means.term,
+                "validation_accuracy": score,
+                "seconds": seconds,
+            }
+            member.end_epoch(record, score)
+            of_run = {"size": self.size, "epochs": self.recipe.epochs, "done": done + position}
+            events.append(Epoch(member=member.number, model=member.model, **of_run, **record))
+        return events
+
+    def _scores(self, engine: PlainEngine) -> list[float | None]:
+        """Return how many of the held-out examples each member gets right, as a share; None where none are held out."""
+        held_out = self.data.validation
+        if len(held_out) == 0:
+            return [None] * len(engine.members)
+        correct = torch.zeros(len(engine.members), dtype=torch.long, device=self.execution.device)
+        for indices in held_out.split(_ROWS):
+            inputs, labels = self.data.look_up(indices)
+            correct += (engine.predict(inputs).argmax(dim=2) == labels).sum(dim=1)
+        return [count / len(held_out) for count in correct.tolist()]
+
+    @torch.no_grad()
+    def _enter(self, model: nn.Module, bank: Bank | None) -> Tensor | None:
+        """Put a finished member's outputs on the p* set, in eval mode, into the bank (line 11), and return them."""
+        if bank is None:
+            return None
+        home = next(model.parameters()).device  # of members that came from elsewhere, it may be another one
+        model = model.to(self.execution.device).eval()
+        layout, rows = self.execution.layout(model), []
+        with self.execution.autocast():
+            for batch in bank.samples.split(_ROWS):
+                inputs = to_model(batch, self.data.normalize, dtype_of(model)).to(memory_format=layout)
+                rows.append(self.method.outputs(in_pieces(model, inputs)).float())
+        model.to(home)
+        bank.append(row := torch.cat(rows))
+        return row
+
+    def _step(self, bank: Bank | None) -> Step:
+        """Return what every engine needs to know of a step."""
+        recipe, data = self.recipe, self.data
+        return Step(
+            execution=self.execution,
+            look_up=data.look_up,
+            to_model=lambda samples: to_model(samples, data.normalize, data.dtype),
+            loss=recipe.loss or cross_entropy,
+            augment=flip_crop if recipe.augment == "flip_crop" else recipe.augment,
+            coupling=self.method.coupling,
+            bank=bank,
+            outputs=self.method.outputs,
+            statistics=recipe.weighting_statistics,
+            one_pass=self.method.one_pass,
+            make_optimizer=None if callable(recipe.optimizer) else lambda model: make_optimizer(recipe, model),
+            on_device=isinstance(data.examples, ArrayExamples),
+        )
+
+    def _halve(self, members: list[Member], folder: RunFolder | None) -> None:
+        """Leave the second half of a group for later where memory does not hold all of it, or say that it must."""
+        device, count = self.execution.device, len(members)
+        if count == 1:
+            raise ValueError(
+                f"a member and a batch of it do not fit on {device}; use a smaller batch_size or weighting_batch_size"
+            ) from None
+        decided = members[0].epoch > 0 or (folder is not None and folder.members_at_once is not None)
+        if decided or self.method.coupling.sees == "all":
+            raise ValueError(
+                f"{count} members train together in this run, and {device} has no room for them; free some, and go on "
+                "then"
+            ) from None
+        first, self.at_once = members[0].number, (count + 1) // 2
+        warnings.warn(
+            f"{count} members do not fit on {device} together; they train in groups of {self.at_once}", stacklevel=2
+        )
+        del members[:]
+        torch.cuda.empty_cache()
+        members += [self._new_member(first + position) for position in range(self.at_once)]
+
+    def _explain(self, member: Member, loss: float) -> str:
+        coupling = self.method.coupling
+        coupled = coupling.sees == "all" or (coupling.sees == "earlier" and member.number > 1)
+        remedies = ["a smaller lr", "warmup_epochs"]
+        if coupled:
+            remedies.append("a smaller strength (lambda_M)")
+        if coupled and self.method.distance == "logits":
+            remedies.append("distance='probabilities', since the distance of logits has no bound")
+        at = "" if coupling.sees == "none" else f" at lambda_M = {coupling.strength:g}"
+        return (
+            f"training left the range of numbers in member {member.number} of {self.size}, epoch {member.epoch + 1}"
+            f"{at} (mean loss {loss}). Try {', or '.join(remedies)}. What was saved before this epoch is kept in the "
+            "run folder, if there is one; the next try needs another"
+        )
+
+
+def make_engine(members: list[Member], step: Step, plan: Plan) -> PlainEngine:
+    """Return the fastest engine that can train these members; on a GPU, say in one line why it is not the fast one."""
+    if len(members) > 1 and why_not_stacked(members, step) is None:
+        return StackedEngine(members, step)
+    if step.execution.device.type != "cuda":
+        return PlainEngine(members, step)
+    if (why := why_not_captured(step)) is not None:
+        warnings.warn(f"trained step by step, since steps cannot be captured: {why}", stacklevel=2)
+        return PlainEngine(members, step)
+    return CapturedEngine(members, step, plan)

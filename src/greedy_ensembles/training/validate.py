@@ -1,0 +1,272 @@
+"""The checks before training: every argument of `ge.fit`, and the user's model on a few inputs.
+
+Each message names the argument, what was given and what would do.
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import UninitializedParameter
+
+from greedy_ensembles.checks import check_choice, check_count, check_number
+from greedy_ensembles.engines.execution import Execution, generator
+from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.inputs import as_stored, device_of, dtype_of, to_model
+from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
+from greedy_ensembles.method.weighting import Gaussian, Weighting, moments
+from greedy_ensembles.training.examples import Examples
+from greedy_ensembles.training.recipe import Recipe, flip_crop, make_optimizer
+
+#: How the distance between members sees their logits. The paper's figures belong to probabilities.
+DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "probabilities": lambda logits: logits.softmax(dim=1),
+    "logits": lambda logits: logits,
+}
+
+
+def check_arguments(
+    make_model: ModelFactory,
+    size: int,
+    method: str | Coupling,
+    strength: float | None,
+    distance: str,
+    recipe: Recipe | None,
+    seed: int,
+    earlier: Ensemble | None,
+    schedule: str,
+    callbacks: Sequence[object],
+) -> tuple[Coupling, Recipe]:
+    """Return the coupling and the recipe, after all checks that need no data."""
+    if isinstance(make_model, nn.Module) or not callable(make_model):
+        raise TypeError("make_model must be a callable without arguments that builds a new nn.Module at every call")
+    check_count("size", size, least=1)
+    check_choice("distance", distance, DISTANCES)
+    check_count("seed", seed, least=0)
+    if seed + size > 2**32:
+        raise ValueError(f"seed must be at most 2**32 - size, got {seed}")
+    if callable(callbacks) or not all(callable(callback) for callback in callbacks):
+        raise TypeError("callbacks must be a list of callables of an Epoch")
+    coupling = copy.copy(as_coupling(method))
+    if coupling.sees != "none":
+        check_number("strength (lambda_M)", strength, least=0.0)
+        coupling.strength, coupling.size = float(strength or 0), int(size)
+    recipe = recipe if recipe is not None else Recipe()
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
+    if schedule == "sequential" and (recipe.members_at_once or 1) > 1:
+        warnings.warn(
+            f"members_at_once={recipe.members_at_once} is for schedule='concurrent': members train one after another",
+            stacklevel=3,
+        )
+    if earlier is not None:
+        _check_earlier(earlier, size, recipe)
+    if coupling.sees == "all":
+        _check_all_together(coupling, schedule, size - len(earlier or ()), recipe.members_at_once)
+    return coupling, recipe
+
+
+def _check_all_together(coupling: Coupling, schedule: str, count: int, at_once: int | None) -> None:
+    """Refuse a method whose members all see each other where they do not all train together."""
+    if count == 1:
+        return
+    why = f"schedule={schedule!r} trains them one after another" if schedule == "sequential" else ""
+    if at_once is not None and at_once < count:
+        why = why or f"members_at_once={at_once} trains {count} of them in groups"
+    if why:
+        raise ValueError(
+            f"every member of {coupling.label!r} meets all others, so they must train together, and {why}; use "
+            "schedule='concurrent' with room for all"
+        )
+
+
+def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe) -> None:
+    if not isinstance(earlier, Ensemble):
+        raise TypeError(f"earlier must be a ge.Ensemble (see Ensemble.from_members), got {type(earlier).__name__}")
+    if size <= len(earlier):
+        raise ValueError(f"size counts the {len(earlier)} earlier members and must be larger, got {size}")
+    if earlier.normalize != recipe.normalize:
+        raise ValueError(
+            f"earlier was made with normalize={earlier.normalize} and recipe has normalize={recipe.normalize}; "
+            "one ensemble needs one of them"
+        )
+
+
+def check_weighting(weighting: Weighting | None, examples: Examples) -> Weighting:
+    """Return p*, the default where none is given, after drawing two samples."""
+    if weighting is None:
+        weighting = default_weighting(examples)
+    if not callable(getattr(weighting, "sample", None)):
+        raise TypeError(f"weighting must have sample(n, generator), as those of ge.weighting; got {weighting!r}")
+    samples = weighting.sample(2, generator(0))
+    if not isinstance(samples, Tensor) or samples.shape[1:] != examples.shape or len(samples) != 2:
+        found = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
+        raise ValueError(f"two samples of weighting should have shape {(2, *examples.shape)} as the data, got {found}")
+    bytes_for_floats = samples.dtype == torch.uint8 and examples.dtype != torch.uint8
+    if bytes_for_floats or samples.is_floating_point() < (examples.dtype.is_floating_point):
+        raise ValueError(
+            f"samples of weighting are {samples.dtype} while x is {examples.dtype}; use one space for both"
+        )
+    return weighting
+
+
+def default_weighting(examples: Examples) -> Gaussian:
+    """Return the paper's p*: a Gaussian at five standard deviations of the data."""
+    as_bytes = examples.dtype == torch.uint8
+    if not (as_bytes or examples.dtype.is_floating_point):
+        raise ValueError(
+            f"x holds {examples.dtype}, for which there is no default p*; pass weighting, see ge.weighting"
+        )
+    if not as_bytes and len(examples.shape) == 3:
+        warnings.warn(
+            "x looks like images of floating-point type, so p* is an unclipped Gaussian. The published image results "
+            "come from samples wrapped to 8 bits and are not reached without: pass uint8 images, or "
+            "weighting=ge.weighting.Gaussian.from_data(x, overflow='wrap', low=0, high=1) for a range of [0, 1]",
+            stacklevel=4,
+        )
+    mean, std = moments(examples.chunks())
+    return Gaussian(mean, std, overflow="wrap", low=0, high=255) if as_bytes else Gaussian(mean, std)
+
+
+class Trial(NamedTuple):
+    """What a few inputs showed of the user's model."""
+
+    model: nn.Module  #: not to be trained
+    classes: int
+    dtype: torch.dtype  #: of its parameters
+    one_pass: bool  #: whether examples and samples of p* can go through it together
+
+
+def try_model(
+    make_model: ModelFactory,
+    examples: Examples,
+    weighting: Weighting | None,
+    recipe: Recipe,
+    execution: Execution,
+    earlier: Ensemble | None,
+    count: int,
+) -> Trial:
+    """Send a few examples and samples of p* through every model that will see them, and through loss and optimizer.
+
+    Args:
+        make_model: the user's factory; it is called once.
+        examples: all of them.
+        weighting: p*, or None where none is drawn.
+        recipe: how members will be trained.
+        execution: where.
+        earlier: members that are there already.
+        count: how many examples there are to learn from.
+    """
+    if recipe.normalize is not None and len(mean := recipe.normalize[0]) not in (1, examples.shape[0]):  # type: ignore[arg-type]
+        raise ValueError(
+            f"normalize has {len(mean)} channels, but inputs of shape {tuple(examples.shape)} have {examples.shape[0]}"  # type: ignore[arg-type]
+        )
+    model = make_model()
+    check_model(model, None)
+    make_optimizer(recipe, model)
+    model = model.to(execution.device).eval()
+    few = torch.arange(min(3, len(examples.labels)), device=examples.labels.device)
+    x, labels = examples.inputs(few), examples.labels[few]
+    classes = _check_outputs(_run(model, x, "x", recipe), x, labels, int(examples.labels.max()), recipe)
+    samples = None if weighting is None else as_stored(weighting.sample(2, generator(0)), examples.dtype)
+    if samples is not None:
+        _run(model, samples, "samples of weighting", recipe)
+    if recipe.augment is not None:
+        _check_augment(x, model, recipe)
+    for number, member in enumerate(earlier or (), start=1):
+        for batch, what in ((x, "x"), (samples, "samples of weighting")):
+            if batch is not None:
+                _check_earlier_outputs(number, _run(member, batch, what, recipe, f"earlier member {number}"), classes)
+    if min(recipe.batch_size, count) == 1:  # one that is left over is left out
+        _run(model.train(), x[:1], "batches of one example (use a larger batch_size)", recipe)
+        model.eval()
+    one_pass = samples is not None and _can_share_a_pass(model, x, samples, recipe)
+    return Trial(model, classes, dtype_of(model), one_pass)
+
+
+def check_model(model: nn.Module, previous: nn.Module | None) -> None:
+    """Refuse what cannot be trained, or is not new: `previous` is what the factory returned before."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"make_model must return an nn.Module, got {type(model).__name__}")
+    if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+        raise ValueError("make_model returns a model with lazy layers; run an input through it before returning it")
+    learning = {id(p) for p in model.parameters() if p.requires_grad}
+    if not learning:
+        raise ValueError("make_model returns a model without a parameter to train (requires_grad is False for all)")
+    odd = next((name for name, value in model.state_dict().items() if not isinstance(value, Tensor)), None)
+    if odd is not None:
+        raise TypeError(f"the model's state_dict must hold tensors alone; {odd!r} is none")
+    if previous is None:
+        return
+    if learning & {id(p) for p in previous.parameters()}:
+        raise ValueError("make_model must build a new model at every call; two calls returned the same parameters")
+    if any(isinstance(layer, _BatchNorm) and layer in set(previous.modules()) for layer in model.modules()):
+        raise ValueError(
+            "two calls of make_model returned models that share BatchNorm layers, whose statistics every member would "
+            "change; give each its own with copy.deepcopy"
+        )
+
+
+def _run(model: nn.Module, batch: Tensor, what: str, recipe: Recipe, who: str = "the model") -> Any:
+    """Return what a model makes of a few inputs, or say that it cannot take them."""
+    inputs = to_model(batch.to(device_of(model)), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    try:
+        return model(inputs)
+    except Exception as error:  # of any kind: the model may be anyone's
+        said = f": {str(error).splitlines()[0]}" if str(error) else ""
+        raise ValueError(
+            f"{who} cannot take {what}: {len(batch)} inputs of shape {tuple(batch.shape[1:])} "
+            f"and type {batch.dtype} ended in {type(error).__name__}{said}"
+        ) from error
+
+
+def _check_outputs(logits: Any, x: Tensor, labels: Tensor, largest: int, recipe: Recipe) -> int:
+    """Return the number of classes, after checking the model's outputs and the loss of them."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"the model must return a tensor of logits (n, classes), got {type(logits).__name__}")
+    if logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
+        raise ValueError(
+            f"the model must return logits of shape (n, classes) with at least two classes; "
+            f"{len(x)} inputs of shape {tuple(x.shape[1:])} gave {tuple(logits.shape)}"
+        )
+    classes = logits.shape[1]
+    if largest >= classes:
+        raise ValueError(f"labels go up to {largest}, but the model has {classes} outputs (labels 0 to {classes - 1})")
+    loss = (recipe.loss or cross_entropy)(logits, labels.to(logits.device))
+    if not isinstance(loss, Tensor) or loss.ndim != 0 or not loss.requires_grad:
+        found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ValueError(f"loss must return a scalar tensor that depends on the logits, got {found}")
+    return classes
+
+
+def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] != classes:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"earlier member {number} must return (n, {classes}) logits, got {found}")
+
+
+def _check_augment(x: Tensor, model: nn.Module, recipe: Recipe) -> None:
+    augment = flip_crop if recipe.augment == "flip_crop" else recipe.augment
+    assert augment is not None
+    try:
+        augment(to_model(x.to(device_of(model)), recipe.normalize, dtype_of(model)))  # type: ignore[arg-type]
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"augment cannot take inputs of shape {tuple(x.shape[1:])}: {error}") from error
+
+
+def _can_share_a_pass(model: nn.Module, x: Tensor, samples: Tensor, recipe: Recipe) -> bool:
+    """Return whether examples and samples may go through the model in one batch; refuse a recipe that needs it."""
+    device, dtype = device_of(model), dtype_of(model)
+    first, others = (to_model(part.to(device), recipe.normalize, dtype) for part in (x, samples))  # type: ignore[arg-type]
+    shared = rows_stay_rows(model, first, others)
+    if recipe.weighting_statistics == "batch" and not shared:
+        raise ValueError(
+            "weighting_statistics='batch' needs samples of p* to share a pass with the examples, and in this model "
+            "rows of a batch do not stay apart; use 'running'"
+        )
+    return shared
