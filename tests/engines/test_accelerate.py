@@ -360,6 +360,29 @@ def test_looking_at_a_network_does_not_change_it_nor_what_is_drawn():
     assert net.count == 0
 
 
+def test_a_call_that_goes_another_way_is_refused(as_on_a_gpu):
+    """It would get what is activated already: in an operation, in a list of others, or as a result."""
+
+    class Undecided(nn.Module):
+        otherwise = None
+
+        def __init__(self):
+            super().__init__()
+            self.bn = nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            y = self.bn(x)
+            return torch.relu(y) if self.otherwise is None else self.otherwise(y)
+
+    net, x = Undecided(), images(4, 5)
+    with accelerate(net):
+        net(x)
+        for otherwise in (lambda y: y + 1, lambda y: torch.cat([x, y]), lambda y: y):
+            net.otherwise = otherwise
+            with pytest.raises(RuntimeError, match="cannot be accelerated"):
+                net(x).sum()
+
+
 def test_a_norm_that_is_used_twice_counts_twice(as_on_a_gpu):
     norm = nn.BatchNorm2d(3)
     net = nn.Sequential(norm, nn.ReLU(), norm, nn.ReLU())

@@ -11,8 +11,8 @@ Parameters, buffers and their names stay what they are, so optimizers and checkp
 kernels of our own where these can run, on a GPU and on images that lie channels last; elsewhere they do what they did.
 
 What follows what is read off a symbolic trace of the network's forward pass. A network that cannot be traced is left
-as it is. So is what depends on Python's control flow in ways that change from call to call: a trace, like a CUDA graph,
-sees one way through the network.
+as it is. A trace, like a CUDA graph, sees one way through the network: where a call goes another way, and what is
+activated already reaches something else than its ReLU, it is refused with a RuntimeError.
 """
 
 import copy
@@ -96,14 +96,17 @@ class ConvolutionBeforeNorm(nn.Conv2d):
 
 
 class _SkippedReLU(TorchFunctionMode):
-    """Returns what is activated already as it is, from whichever of PyTorch's ways to call ReLU."""
+    """Returns what is activated already as it is, whichever way ReLU is called; nobody else gets it."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _RELU_FUNCTIONS and args and type(args[0]) is Tensor and getattr(args[0], "is_activated", False):
-            del args[0].is_activated  # what is done to it in place later may need another ReLU
-            return args[0]
+        for value in tree_leaves((args, kwargs)):
+            if type(value) is Tensor and getattr(value, "is_activated", False):
+                if func not in _RELU_FUNCTIONS:
+                    raise RuntimeError("this network cannot be accelerated: not every call activates the same layers")
+                del value.is_activated  # type: ignore[attr-defined]  # changed in place, it may need another ReLU
+                return value
         return func(*args, **(kwargs or {}))
 
 
