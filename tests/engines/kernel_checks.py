@@ -14,7 +14,6 @@ from greedy_ensembles.engines.norm import Given, TorchPasses
 from greedy_ensembles.engines.norm_passes import TritonPasses
 from greedy_ensembles.method import split_batchnorm
 from greedy_ensembles.models import PreResNet
-from greedy_ensembles.training.sgd_kernel import launch
 
 
 def check_norm(device, channels, rows, count, frozen, shifted, dtype):
@@ -84,30 +83,6 @@ def check_norm_prediction(device, channels, rows, dtype, parameters=torch.float3
     torch.testing.assert_close(found, expected, equal_nan=True, rtol=2 * rounding + 1e-5, atol=1e-5)
 
 
-def check_sgd(device, elements, nesterov, dtype):
-    """Hold three steps of SGD against PyTorch's, on a gradient and a copy of a type; and nothing beyond is touched."""
-    draw = torch.Generator().manual_seed(0)
-    start = torch.randn(elements + 7, generator=draw).to(device)
-    weight, momentum = start.clone(), torch.zeros_like(start)
-    copy = torch.zeros_like(start, dtype=dtype)
-    theirs = torch.nn.Parameter(start[:elements].clone())
-    options = {"momentum": 0.9, "weight_decay": 0.1, "nesterov": nesterov}
-    optimizer = torch.optim.SGD([theirs], lr=0.3, **options)
-    for _ in range(3):
-        gradient = torch.randn(elements, generator=draw).to(device, dtype)
-        given = weight[:elements], momentum[:elements], gradient, copy[:elements]
-        launch(*given, torch.tensor(0.3, device=device), 0.9, 0.1, nesterov)
-        theirs.grad = gradient.float()
-        optimizer.step()
-    expected = optimizer.state[theirs]["momentum_buffer"]
-    torch.testing.assert_close(weight[:elements], theirs.detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(momentum[:elements], expected, rtol=1e-5, atol=1e-6)
-    assert torch.equal(copy[:elements], weight[:elements].to(dtype))
-    assert torch.equal(weight[elements:], start[elements:])
-    assert not momentum[elements:].any()
-    assert not copy[elements:].any()
-
-
 def check_network_interpreted():
     """Hold a whole network, as a GPU runs it in training and in predictions, against PyTorch's layers."""
     torch.manual_seed(0)
@@ -135,8 +110,6 @@ def check_network_interpreted():
 
 
 if __name__ == "__main__":
-    for nesterov in (False, True):
-        check_sgd("cpu", 5000, nesterov, torch.float16)
     for frozen in (True, False):
         check_norm("cpu", 16, 96, 64, frozen, True, torch.float32)
         check_norm("cpu", 64, 192, 128, frozen, True, torch.bfloat16)

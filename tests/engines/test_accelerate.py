@@ -383,6 +383,27 @@ def test_a_call_that_goes_another_way_is_refused(as_on_a_gpu):
                 net(x).sum()
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_what_is_activated_in_one_mode_alone_is_left_alone(training, as_on_a_gpu):
+    def activate(net, y):
+        return torch.relu(y) if net.training else y
+
+    assert swaps(Called(activate).train(training)) == []
+
+
+def test_a_part_that_only_one_mode_has_is_swapped(as_on_a_gpu):
+    class Auxiliary(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.aux = Called(FUSED["method"]), Called(FUSED["method"])
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.aux(x) if self.training else x
+
+    assert len(swaps(Auxiliary())) == len(swaps(Auxiliary().eval())) == 2
+
+
 def test_a_norm_that_is_used_twice_counts_twice(as_on_a_gpu):
     norm = nn.BatchNorm2d(3)
     net = nn.Sequential(norm, nn.ReLU(), norm, nn.ReLU())

@@ -63,8 +63,3 @@ class TestOnAGpu:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_norm_prediction(self, channels, rows, dtype):
         load_checks().check_norm_prediction("cuda", channels, rows, dtype)
-
-    @pytest.mark.parametrize("elements", [7, 5000, 1_000_000])
-    @pytest.mark.parametrize("nesterov", [False, True])
-    def test_sgd(self, elements, nesterov):
-        load_checks().check_sgd("cuda", elements, nesterov, torch.bfloat16)

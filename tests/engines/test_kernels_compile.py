@@ -8,15 +8,14 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from greedy_ensembles.engines import norm_kernels, norm_passes  # noqa: E402
-from greedy_ensembles.training import sgd_kernel  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 HOPPER = GPUTarget("cuda", 90, 32)
 MOST_SHARED = 227 * 1024  # bytes of a program's own memory
-HALF = dict.fromkeys(("x", "y", "dy", "dx", "gradient", "weight", "copy"), "*bf16")
-SINGLE = dict.fromkeys(("by", "bias", "sums", "partial", "out", "mean", "variance", "shift", "buffer", "rate"), "*fp32")
+HALF = dict.fromkeys(("x", "y", "dy", "dx", "gradient", "weight"), "*bf16")
+SINGLE = dict.fromkeys(("by", "bias", "sums", "partial", "out", "mean", "variance", "shift"), "*fp32")
 STATISTICS = {"running_mean": "*fp32", "running_var": "*fp32", "tracked": "*i64", "weight": "*fp32"}
-NUMBERS = dict.fromkeys(("eps", "momentum", "decay"), "fp32")
+NUMBERS = dict.fromkeys(("eps", "momentum"), "fp32")
 
 
 def compile_kernel(kernel, constants, types=None, warps=4, stages=3):
@@ -49,9 +48,3 @@ def test_norms(channels):
     partial = {"C": channels, "P": 512, "BC": 8}
     compile_kernel(norm_kernels.norm_finish_moments, partial | {"FROZEN": True, "HAS_SHIFT": True}, STATISTICS)
     compile_kernel(norm_kernels.norm_finish_sums, partial)
-
-
-def test_sgd():
-    for nesterov in (True, False):
-        ptx = compile_kernel(sgd_kernel._sgd, {"NESTEROV": nesterov, "BLOCK": 2048}, {"weight": "*fp32"})
-        assert "ld.global.b16" not in ptx

@@ -10,9 +10,9 @@ not be added in a pass of its own. `accelerate` finds where a network has these 
 Parameters, buffers and their names stay what they are, so optimizers and checkpoints notice nothing. The layers run
 kernels of our own where these can run, on a GPU and on images that lie channels last; elsewhere they do what they did.
 
-What follows what is read off a symbolic trace of the network's forward pass. A network that cannot be traced is left
-as it is. A trace, like a CUDA graph, sees one way through the network: where a call goes another way, and what is
-activated already reaches something else than its ReLU, it is refused with a RuntimeError.
+What follows what is read off symbolic traces of the network's forward pass, in training and in eval mode. A network
+that cannot be traced is left as it is. A trace, like a CUDA graph, sees one way through the network: where a call goes
+another way, and what is activated already reaches something else than its ReLU, it is refused with a RuntimeError.
 """
 
 import copy
@@ -21,7 +21,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -115,15 +115,14 @@ def swaps(model: nn.Module) -> list[tuple[nn.Module, type[nn.Module]]]:
     if _has_any_global_hook() or not any(type(layer) is nn.BatchNorm2d for layer in model.modules()):
         return []
     try:
-        graph, traced = _trace(model)
+        traces = [_trace(model, training) for training in (True, False)]
     except Exception:  # of any kind: networks may be anyone's
         return []
-    norms = _called(traced, graph, nn.BatchNorm2d, lambda user: _is_relu(user, traced))
-    names = {name for name, _ in norms}
-    convolutions = _called(traced, graph, nn.Conv2d, lambda user: user.op == "call_module" and user.target in names)
-    found: list[tuple[str, type[nn.Module]]] = [(name, BatchNormReLU) for name, _ in norms]
-    found += [(name, ConvolutionBeforeNorm) for name, layer in convolutions if layer.bias is not None]
-    return [(model.get_submodule(name), kind) for name, kind in found]
+    norms = _always(traces, nn.BatchNorm2d, _is_relu)
+    convolutions = _always(traces, nn.Conv2d, lambda user, _: user.op == "call_module" and user.target in norms)
+    found: list[tuple[nn.Module, type[nn.Module]]] = [(model.get_submodule(name), BatchNormReLU) for name in norms]
+    found += [(model.get_submodule(name), ConvolutionBeforeNorm) for name in convolutions]
+    return [(layer, kind) for layer, kind in found if layer.bias is not None or kind is BatchNormReLU]
 
 
 def has_hooks(layer: nn.Module) -> bool:
@@ -142,41 +141,47 @@ class _Tracer(fx.Tracer):
         return has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
 
 
-def _trace(model: nn.Module) -> tuple[fx.Graph, nn.Module]:
-    """Return the graph of a network's forward pass, and the copy of the network that it is of.
+class _Trace(NamedTuple):
+    model: nn.Module  #: a copy
+    calls: dict[str, list[fx.Node]]  #: of its layers, by name
+    remembered: set[fx.Node]  #: what modules keep for anyone to read
+
+
+def _trace(model: nn.Module, training: bool) -> _Trace:
+    """Return what a network's forward pass does, in training or not.
 
     Of a copy, which shares the parameters, since a forward pass may change a module; and with random numbers put back.
     """
-    traced = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    traced = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()}).train(training)
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers()) if tensor.is_cuda}
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(sorted(device.index for device in devices)), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _Tracer().trace(traced), traced
+            graph = _Tracer().trace(traced)
     finally:
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002
-
-
-def _called(
-    model: nn.Module, graph: fx.Graph, kind: type[nn.Module], follows: Callable[[fx.Node], bool]
-) -> list[tuple[str, Any]]:
-    """Return plain layers of a kind, by name, whose result goes to one user at every call, and to one that follows."""
     calls: dict[str, list[fx.Node]] = defaultdict(list)
     for node in graph.nodes:
         if node.op == "call_module":
             calls[node.target].append(node)
-    leaves = {name: model.get_submodule(name) for name in calls}
-    # What a leaf of the trace has inside may be called there, and what a module remembers may be read by anyone.
-    unseen = {id(part) for leaf in leaves.values() for part in leaf.modules() if part is not leaf}
-    remembered = {value.node for value in tree_leaves([vars(m) for m in model.modules()]) if type(value) is fx.Proxy}
-    found = []
-    for name, layer in leaves.items():
-        proper = is_plain(layer, kind) and id(layer) not in unseen and remembered.isdisjoint(calls[name])
-        if proper and all(len(node.users) == 1 and follows(next(iter(node.users))) for node in calls[name]):
-            found.append((name, layer))
-    return found
+    kept = tree_leaves([vars(module) for module in traced.modules()])
+    return _Trace(traced, calls, {value.node for value in kept if type(value) is fx.Proxy})
+
+
+def _always(traces: list[_Trace], kind: type[nn.Module], follows: Callable[[fx.Node, nn.Module], bool]) -> list[str]:
+    """Return the plain layers of a kind, by name, whose results all go to one user that follows, and nowhere else."""
+    verdicts: dict[str, bool] = {}
+    for model, calls, remembered in traces:
+        leaves = {name: model.get_submodule(name) for name in calls}
+        # What a leaf of the trace has inside may be called there, unseen.
+        inside = {id(part) for leaf in leaves.values() for part in leaf.modules() if part is not leaf}
+        for name, layer in leaves.items():
+            single = all(len(node.users) == 1 and follows(next(iter(node.users)), model) for node in calls[name])
+            proper = is_plain(layer, kind) and id(layer) not in inside and remembered.isdisjoint(calls[name])
+            verdicts[name] = verdicts.get(name, True) and proper and single
+    return [name for name, verdict in verdicts.items() if verdict]
 
 
 def _is_relu(node: fx.Node, model: nn.Module) -> bool:
