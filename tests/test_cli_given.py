@@ -9,7 +9,6 @@ from PIL import Image
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.selection import held_out
 from greedy_ensembles.cli.given import Inputs, ShapeUnknownError, form_of, open_saved, parse_shape, read_inputs
 from greedy_ensembles.cli.predict import calibrate_folder
@@ -200,15 +199,18 @@ def test_the_threshold_is_that_of_the_images_that_the_run_held_out(train, tmp_pa
     assert found.form == ImageForm((1, 28, 28), tuple("0123456789"))
 
 
-def test_the_form_comes_from_the_run_or_else_from_the_data_set_if_that_is_there(train, tmp_path, monkeypatch):
+def test_the_form_comes_from_the_run_or_else_from_the_data_set_if_that_is_there(train, tmp_path):
     saved = train()
     assert form_of(saved, tmp_path / "data") == ImageForm((1, 28, 28), tuple("0123456789"))
     assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 28, 28))  # as run.json has it
-    saved.ensemble.inputs = None  # as in runs of older versions
-    assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 28, 28))
-    monkeypatch.setattr(RunFacts, "image_shape", None)  # of still older ones
-    assert form_of(saved, tmp_path / "data").shape == (1, 28, 28)
-    assert form_of(saved, tmp_path / "elsewhere") == ImageForm()
+    written = ge.storage.read_json(tmp_path / "run" / "run.json")
+    del written["inputs"]  # as in runs of older versions
+    ge.storage.write_json(tmp_path / "run" / "run.json", written)
+    assert form_of(open_saved(tmp_path / "run", linear), tmp_path / "elsewhere") == ImageForm((1, 28, 28))
+    del written["data"]["shape"]  # of still older ones
+    ge.storage.write_json(tmp_path / "run" / "run.json", written)
+    assert form_of(open_saved(tmp_path / "run", linear), tmp_path / "data").shape == (1, 28, 28)
+    assert form_of(open_saved(tmp_path / "run", linear), tmp_path / "elsewhere") == ImageForm()
 
 
 def test_the_form_is_that_of_the_run_where_images_were_resized(train, quick, tmp_path):

@@ -8,8 +8,6 @@ import pytest
 from PIL import Image
 
 import greedy_ensembles as ge
-from greedy_ensembles.benchmark import RunFacts
-from greedy_ensembles.runs import Run
 
 MODEL = """
 from torch import nn
@@ -56,11 +54,13 @@ def rows(text):
 def test_calibrate_and_then_predict(invoke, home):
     done = invoke("calibrate", "known", "--fpr", 0.1, "--root", "data")
     assert done.exit_code == 0, done.output
-    assert "at most 10 % of new in-domain inputs, as found from 45 (mnist, held out)" in done.output
+    written = ge.storage.read_json(home / "known" / "calibration.json")
+    assert (written["fpr"], written["inputs"], written["source"]) == (0.1, 45, "mnist, held out")
+    assert f"{written['threshold']:.4g}" in done.output
     # From here on without the data: what is needed of them was kept.
     done = invoke("predict", "known", "pictures", "digits.npy", "--out", "new/scores.csv", "--root", "nowhere")
     assert done.exit_code == 0, done.output
-    assert "1 image was turned to grey" in done.stderr
+    assert "grey" in done.stderr
     table = rows((home / "new" / "scores.csv").read_text())
     assert [row["input"] for row in table[:3]] == ["pictures/one.png", "pictures/photo.png", "digits.npy[0]"]
     assert len(table) == 22
@@ -151,10 +151,10 @@ def test_mistakes_are_one_line(invoke, home, arguments, message):
     assert "Traceback" not in done.output
 
 
-def test_a_run_that_does_not_know_its_images_asks_for_its_data(invoke, home, monkeypatch):
-    monkeypatch.setattr(RunFacts, "image_shape", None)  # as in runs of older versions
-    unknown = ge.Ensemble.from_members(ge.load_run("known").ensemble)
-    monkeypatch.setattr(Run, "ensemble", unknown)
+def test_a_run_that_does_not_know_its_images_asks_for_its_data(invoke, home):
+    written = ge.storage.read_json(home / "known" / "run.json")
+    del written["inputs"], written["data"]["shape"]  # as in runs of older versions
+    ge.storage.write_json(home / "known" / "run.json", written)
     done = invoke("predict", "known", "pictures", "--root", "nowhere")
     assert done.exit_code == 1
     assert "mnist is not in the data folder (--root)" in done.output

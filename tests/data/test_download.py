@@ -76,7 +76,7 @@ def fetch(server, tmp_path):
 
     def run(*paths, digest=MD5, **options):
         said = []
-        options = {"timeout": 5.0, "pause": 0.0, "say": said.append} | options
+        options = {"timeout": 60.0, "pause": 0.0, "say": said.append} | options
         urls = tuple(server.url + path for path in paths)
         downloads.fetch(urls, tmp_path / "data" / "file", digest, **options)
         return said
