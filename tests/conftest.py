@@ -71,3 +71,35 @@ def invoke():
     from greedy_ensembles.cli import application
 
     return lambda *arguments: CliRunner().invoke(application(), [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="session")
+def train_run(invoke):
+    """Train a run on the tiny MNIST of a folder, in a moment."""
+
+    def train(home, name, *options, model):
+        fixed = ["--size", 2, "--root", home / "data", "--out", home / name, "--device", "cpu", "--quiet"]
+        short = ["--set", "epochs=1", "--validation", 0.2]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(home)  # where a module of one's own is found
+            done = invoke("train", "mnist", "--model", model, *fixed, *short, *options)
+        assert done.exit_code == 0, done.output
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def make_home(tmp_path_factory, write_mnist, train_run):
+    """Make a folder with a tiny MNIST, noise, a module whose `make` returns a model, and runs of it by name."""
+
+    def make(module, content, runs, examples=60):
+        home = tmp_path_factory.mktemp("home")
+        write_mnist(home / "data" / "mnist", "train", examples, 0)
+        write_mnist(home / "data" / "mnist", "t10k", 40, 1)
+        np.save(home / "noise.npy", np.random.default_rng(2).integers(0, 256, (30, 28, 28)).astype(np.uint8))
+        (home / f"{module}.py").write_text(content)
+        for name, options in runs.items():
+            train_run(home, name, *options, model=f"{module}:make")
+        return home
+
+    return make

@@ -7,10 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import application
 
 MODEL = """
 from torch import nn
@@ -31,39 +29,22 @@ def make():
 """
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(application(), [str(argument) for argument in arguments])
+RUNS = {
+    "deep-0": [],
+    "deep-2": ["--seed", 2],
+    "greedy-0": ["--strength", 1],
+    "near": ["--seed", 1],
+    "long": ["--set", "epochs=2"],
+}
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, write_mnist):
-    """A folder with data, a module `tiny` with a model, and runs of two methods."""
-    home = tmp_path_factory.mktemp("home")
-    write_mnist(home / "data" / "mnist", "train", 60, 0)
-    write_mnist(home / "data" / "mnist", "t10k", 40, 1)
-    np.save(home / "noise.npy", np.random.default_rng(2).integers(0, 256, (30, 28, 28)).astype(np.uint8))
-    (home / "tiny_model.py").write_text(MODEL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        for name, options in {
-            "deep-0": [],
-            "deep-2": ["--seed", 2],
-            "greedy-0": ["--strength", 1],
-            "near": ["--seed", 1],
-            "long": ["--set", "epochs=2"],
-        }.items():
-            train(home, name, *options)
-    return home
-
-
-def train(home, name, *options, model="tiny_model:make"):
-    fixed = ["--size", 2, "--root", home / "data", "--out", home / name, "--device", "cpu", "--quiet"]
-    done = invoke("train", "mnist", "--model", model, *fixed, "--set", "epochs=1", "--validation", 0.2, *options)
-    assert done.exit_code == 0, done.output
+def home(make_home):
+    return make_home("tiny_model", MODEL, RUNS)
 
 
 @pytest.fixture
-def evaluate(home, monkeypatch):
+def evaluate(invoke, home, monkeypatch):
     monkeypatch.chdir(home)
 
     def run(*arguments, ood="noise.npy", model="tiny_model:make"):
@@ -126,7 +107,7 @@ def test_several_sets_with_and_without_commas(evaluate):
     assert "mean of 4 sets" in done.output
 
 
-def test_packed_predictions_give_the_same_table_without_weights_or_data(evaluate, tmp_path):
+def test_packed_predictions_give_the_same_table_without_weights_or_data(invoke, evaluate, tmp_path):
     file = tmp_path / "packed.npz"
     first = evaluate("deep-0", "--save-predictions", file)
     assert first.exit_code == 0, first.output
@@ -150,8 +131,8 @@ def test_packed_predictions_give_the_same_table_without_weights_or_data(evaluate
     assert "'noise.npy'" in chosen.output
 
 
-def test_a_model_of_ours_need_not_be_named(evaluate, home):
-    train(home, "preresnet", model="PreResNet8")
+def test_a_model_of_ours_need_not_be_named(train_run, evaluate, home):
+    train_run(home, "preresnet", model="PreResNet8")
     done = evaluate("preresnet", model=None)
     assert done.exit_code == 0, done.output
 
@@ -198,8 +179,8 @@ def test_packed_predictions_on_other_images_are_refused(evaluate, home, tmp_path
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
-def test_one_member_gets_a_warning_and_a_note(evaluate, home, tmp_path):
-    train(home, "alone", "--size", 1)
+def test_one_member_gets_a_warning_and_a_note(train_run, evaluate, home, tmp_path):
+    train_run(home, "alone", "--size", 1, model="tiny_model:make")
     done = evaluate("alone", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert done.stderr.startswith("warning: mutual information of one member is 0")

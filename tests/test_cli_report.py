@@ -3,48 +3,30 @@
 import re
 import shutil
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import application
 from greedy_ensembles.paper import two_moons
 
 MODEL = """
 from torch import nn
 
-def make_reported():
+def make():
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 """
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(application(), [str(argument) for argument in arguments])
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, write_mnist):
-    home = tmp_path_factory.mktemp("home")
-    write_mnist(home / "data" / "mnist", "train", 60, 0)
-    write_mnist(home / "data" / "mnist", "t10k", 40, 1)
-    np.save(home / "noise.npy", np.random.default_rng(2).integers(0, 256, (30, 28, 28)).astype(np.uint8))
-    (home / "reported_model.py").write_text(MODEL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        for name, options in {"deep": [], "greedy": ["--strength", 1]}.items():
-            fixed = ["--size", 2, "--root", "data", "--out", name, "--device", "cpu", "--quiet", "--set", "epochs=2"]
-            own = ["--model", "reported_model:make_reported", "--validation", 0.2]
-            done = invoke("train", "mnist", *own, *fixed, *options)
-            assert done.exit_code == 0, done.output
-    return home
+def home(make_home):
+    two = ["--set", "epochs=2"]
+    return make_home("reported_model", MODEL, {"deep": two, "greedy": ["--strength", 1, *two]})
 
 
 @pytest.fixture
-def report(home, tmp_path, monkeypatch):
+def report(invoke, home, tmp_path, monkeypatch):
     monkeypatch.chdir(home)
 
-    def run(*arguments, model="reported_model:make_reported", out=tmp_path / "page.html"):
+    def run(*arguments, model="reported_model:make", out=tmp_path / "page.html"):
         done = invoke("report", *arguments, "--out", out, "--root", "data", "--device", "cpu", "--model", model)
         return done, out.read_text() if out.is_file() else ""
 
@@ -88,7 +70,7 @@ def test_what_keeps_runs_from_being_evaluated_is_said_on_the_page(report, home, 
     assert "Not evaluated: mnist (test) is not in data" in page
 
 
-def test_two_moons_have_a_map_with_their_points_and_need_no_data(tmp_path):
+def test_two_moons_have_a_map_with_their_points_and_need_no_data(invoke, tmp_path):
     x, y = two_moons._moons(5)
     for strength in (None, 10.0):
         ge.fit(
@@ -118,14 +100,12 @@ def test_other_points_are_not_claimed_to_be_two_moons(blobs, make_model, quick, 
     assert two_moons.known_points(ge.load_run(tmp_path / "run")) is None
 
 
-def test_runs_of_our_models_beside_those_of_your_own(report, home):
-    fixed = ["--size", 2, "--root", "data", "--out", "ours", "--device", "cpu", "--quiet", "--set", "epochs=1"]
-    done = invoke("train", "mnist", "--model", "PreResNet8", "--validation", 0.2, *fixed)
-    assert done.exit_code == 0, done.output
+def test_runs_of_our_models_beside_those_of_your_own(train_run, report, home):
+    train_run(home, "ours", model="PreResNet8")
     done, page = report("deep", "ours", "--ood", "noise.npy")
     assert done.exit_code == 0, done.output
     assert "PreResNet" in page
-    assert "make_reported" in page
+    assert "reported_model.make" in page
 
 
 def test_a_data_set_of_your_own_has_no_test_set_to_be_found(report, home, tmp_path):
@@ -133,7 +113,7 @@ def test_a_data_set_of_your_own_has_no_test_set_to_be_found(report, home, tmp_pa
 
     images = ge.data.load("mnist", "train", home / "data").replace(name="mine")
     options = {"recipe": ge.Recipe(epochs=1), "progress": False, "device": "cpu", "validation": 0}
-    ge.fit(reported_model.make_reported, images, size=1, method="deep", run_dir=tmp_path / "mine", **options)
+    ge.fit(reported_model.make, images, size=1, method="deep", run_dir=tmp_path / "mine", **options)
     done, page = report(tmp_path / "mine")
     assert done.exit_code == 0, done.output
     assert "Not evaluated: mine is none of the data sets" in page

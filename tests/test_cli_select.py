@@ -24,20 +24,9 @@ SIX = list(RUNS)[:6]
 
 
 @pytest.fixture(scope="module")
-def home(invoke, tmp_path_factory, write_mnist):
-    """A folder with data, a module `linear` with a model, and runs of several strengths on the first 60 images."""
-    home = tmp_path_factory.mktemp("home")
-    write_mnist(home / "data" / "mnist", "train", 80, 0)
-    write_mnist(home / "data" / "mnist", "t10k", 40, 1)
-    (home / "linear_model.py").write_text(MODEL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        for name, options in RUNS.items():
-            fixed = ["--size", 2, "--root", home / "data", "--out", home / name, "--device", "cpu", "--quiet"]
-            short = ["--images", 60, "--set", "epochs=1", "--validation", 0.2]
-            done = invoke("train", "mnist", "--model", "linear_model:make", *fixed, *short, *options)
-            assert done.exit_code == 0, done.output
-    return home
+def home(make_home):
+    """Runs of several strengths on the first 60 images."""
+    return make_home("linear_model", MODEL, {name: ["--images", 60, *more] for name, more in RUNS.items()}, 80)
 
 
 @pytest.fixture
