@@ -60,7 +60,10 @@ def goes_on(interruption: KeyboardInterrupt) -> None:
 
 
 def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Let a command end in one line, instead of a traceback, where a user can mend what went wrong; so do warnings."""
+    """Make a command end in one line, not in a traceback, where its user can mend what went wrong.
+
+    Warnings are one line as well.
+    """
 
     @functools.wraps(command)
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
@@ -79,7 +82,7 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
 
 
 def check_there(paths: Iterable[Path]) -> None:
-    """Refuse paths that lead nowhere: "it holds no run" would be true of them, and no help."""
+    """Refuse paths that do not exist."""
     for path in paths:
         if not path.expanduser().exists():
             raise FileNotFoundError(f"{path} does not exist")

@@ -29,7 +29,7 @@ def select(
     ],
     by: Annotated[str, typer.Option(help="What must not be harmed: accuracy, nll or ace.")] = "accuracy",
     on: Annotated[
-        str, typer.Option(help="validation: what each run held out; test: as in the paper, which is no test then.")
+        str, typer.Option(help="validation: what each run held out; test: the test set, as the paper did.")
     ] = "validation",
     out: Annotated[Path | None, typer.Option(help="Folder for the curve as CSV and JSON, and as a picture.")] = None,
     model: OwnModel = None,
