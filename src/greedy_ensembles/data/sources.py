@@ -28,6 +28,12 @@ def _idx(folder: str, mirrors: tuple[str, ...], files: dict[str, tuple[str, floa
     )
 
 
+def _cifar(name: str, md5: str, size: float, makes: str) -> tuple[Source, ...]:
+    hosts = ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/")
+    file = f"{name}.tar.gz"
+    return (Source(file, tuple(f"{host}{file}" for host in hosts), f"md5:{md5}", size, unpack="", makes=makes),)
+
+
 SOURCES: dict[str, tuple[Source, ...]] = {
     "mnist": _idx(
         "mnist",
@@ -56,32 +62,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
             "t10k-labels-idx1-ubyte": ("bb300cfdad3c16e7a12a480ee83cd310", 0.01),
         },
     ),
-    "cifar10": (
-        Source(
-            "cifar-10-binary.tar.gz",
-            (
-                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-                "https://cave.cs.toronto.edu/kriz/cifar-10-binary.tar.gz",
-            ),
-            "md5:c32a1d4ab5d03f1284b67883e8d87530",
-            170,
-            unpack="",
-            makes="cifar-10-batches-bin",
-        ),
-    ),
-    "cifar100": (
-        Source(
-            "cifar-100-binary.tar.gz",
-            (
-                "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-                "https://cave.cs.toronto.edu/kriz/cifar-100-binary.tar.gz",
-            ),
-            "md5:03b5dce01913d631647c71ecec9e9cb8",
-            169,
-            unpack="",
-            makes="cifar-100-binary",
-        ),
-    ),
+    "cifar10": _cifar("cifar-10-binary", "c32a1d4ab5d03f1284b67883e8d87530", 170, makes="cifar-10-batches-bin"),
+    "cifar100": _cifar("cifar-100-binary", "03b5dce01913d631647c71ecec9e9cb8", 169, makes="cifar-100-binary"),
     "svhn": tuple(
         Source(
             f"svhn/{split}_32x32.mat",
