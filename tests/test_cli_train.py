@@ -49,7 +49,7 @@ def test_a_run_knows_its_recipe_data_and_model(train, tmp_path):
     assert "partial" in run.information["data"]["note"]
     recipe = run.configuration["recipe"]
     assert (recipe["lr"], recipe["batch_size"], recipe["weight_decay"], recipe["epochs"]) == (0.05, 256, 1e-5, 1)
-    assert (run.configuration["strength"], run.configuration["seed"]) == (0.1, 3)
+    assert (run.configuration["method"]["strength"], run.configuration["seed"]) == (0.1, 3)
     assert run.configuration["weighting"]["overflow"] == "wrap"
     assert type(run.ensemble[0]).__name__ == "PreResNet"  # without being told the model again
 
@@ -75,7 +75,7 @@ def test_without_strength_it_is_deep_ensembles_and_a_run_can_be_extended(train, 
     assert train().exit_code == 0
     assert train("--size", "3").exit_code == 0
     run = ge.load_run(tmp_path / "run")
-    assert run.configuration["method"] == "deep"
+    assert run.configuration["method"]["label"] == "Deep Ensembles"
     assert len(run.ensemble) == 3
 
 

@@ -77,11 +77,11 @@ def information():
     """What run.json says of a run, as far as the benchmark reads it."""
 
     def make(seed=0, strength=None, size=5, depth=8, dataset="mnist", note="", recipe=None, **changes):
-        method = "deep" if strength is None else "greedy"
+        deep = {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles"}
+        greedy = {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy", "strength": strength}
         weighting = None if strength is None else {"class": "Gaussian", "scale": 5.0, "overflow": "wrap"}
         configuration = {
-            "method": method,
-            "strength": strength,
+            "method": deep if strength is None else greedy,
             "weighting": weighting,
             "distance": "probabilities",
             "recipe": {"class": "Recipe", "epochs": 20, **(recipe or {})},

@@ -18,7 +18,7 @@ class Tables:
     """Published figures of ensembles of five: an accuracy, and areas on two sets."""
 
     def setting_of(self, facts):
-        named = facts.architecture, facts.dataset, facts.size, facts.configuration["method"], facts.strength
+        named = facts.architecture, facts.dataset, facts.size, facts.configuration["method"]["label"], facts.strength
         return Setting(*named) if facts.size == 5 else None
 
     def cell(self, setting, metric, ood=""):

@@ -22,6 +22,24 @@ def test_runs_that_differ_in_their_seed_alone_are_repetitions(run):
     assert [[member.seed for member in repetitions] for repetitions in groups.values()] == [[0, 5], [0, 5], [0]]
 
 
+def test_a_method_is_called_by_its_label(run):
+    mine = {"class": "mine.Mine", "label": "mine", "strength": 2.0, "width": 0.5}
+    groups = group([run(), run(method=mine), run(method={**mine, "width": 1.0})])
+    assert list(groups) == [
+        "Deep Ensembles",
+        "mine, lambda_M = 2, method.width 0.5",
+        "mine, lambda_M = 2, method.width 1.0",
+    ]
+    assert [repetitions[0].is_baseline for repetitions in groups.values()] == [True, False, False]
+
+
+def test_runs_of_version_0_1_have_the_same_names(run):
+    old = [run(method="deep", strength=None), run(strength=0.1, seed=5)]
+    old[1].information["configuration"].update(method="greedy", strength=0.1)
+    assert [facts.method for facts in old] == ["Deep Ensembles", "greedy, lambda_M = 0.1"]
+    assert [facts.is_baseline for facts in old] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "labels"),
     [
