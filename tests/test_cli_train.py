@@ -11,7 +11,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.method import METHODS
 
 #: Options of methods whose members meet; some need all of them to train together.
-MEETING = ["--strength", "1", "--weighting", "clip", "--schedule", "concurrent"]
+MEETING = ["--weighting", "clip", "--schedule", "concurrent"]
 
 
 @pytest.fixture
@@ -81,11 +81,13 @@ def test_without_strength_it_is_deep_ensembles_and_a_run_can_be_extended(train, 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_name_here(train, tmp_path, method):
-    """With p* and a strength where its members meet, which those of one method do not."""
+    """With p* and, where none is named, the strength of `ge.fit` where its members meet; one method's do not."""
     done = train("--method", method, *([] if method == "deep" else MEETING))
     assert done.exit_code == 0, done.output
-    described = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]["weighting"]
-    assert (described is None) == (method == "deep")
+    configuration = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]
+    assert configuration["method"]["label"] == METHODS[method].label
+    assert (configuration["weighting"] is None) == (method == "deep")
+    assert configuration["method"].get("strength") == (None if method == "deep" else 1.0)
 
 
 def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
