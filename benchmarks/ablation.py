@@ -23,21 +23,21 @@ from typing import Any
 import engine
 import torch
 from ablation_page import page
-from pieces import PREDICTIONS, VARIANTS, Cell, Prediction, Variant, replaced
-from speed_page import MODELS, PREDICTING
-
-import greedy_ensembles as ge
-from greedy_ensembles.models import named
-from greedy_ensembles.training import captured
 from greedy_ensembles.training.captured import CapturedEngine
 from greedy_ensembles.training.compilation import worth_compiling
-from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.eager import EagerEngine
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.memory import members_at_once
 from greedy_ensembles.training.numerics import numerics
 from greedy_ensembles.training.problem import Problem
 from greedy_ensembles.training.weighting_set import WeightingSet
+from pieces import PREDICTIONS, VARIANTS, Cell, Prediction, Variant, replaced
+from speed_page import MODELS, PREDICTING
+
+import greedy_ensembles as ge
+from greedy_ensembles.models import named
+from greedy_ensembles.runs.configuration import git_commit
+from greedy_ensembles.training import captured
 
 PARTS = (*MODELS, *PREDICTING)
 #: Members that train together: of VGG16BN all, of others as many as fill the lanes, or nearly.

@@ -99,11 +99,12 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     return figure
 
 
-def page(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
-    """Return how low members were on their way, and where they ended."""
+def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -> str:
+    """Return what someone has to say, how low members were on their way, and where they ended."""
     lines = [
         "# What BatchNorm normalises samples of p* by",
         "",
+        *([reading.strip(), ""] if reading else []),
         f"`{facts['command']}`, {facts['date']}, {facts['machine']}, torch {facts['torch']}. scikit-learn's digits "
         f"({facts['epochs']} epochs, learning rate 0.1, a fifth held out), PreResNet8, M = {SIZE}, lambda_M = "
         f"{STRENGTH}, p* wrapped, seeds {', '.join(map(str, SEEDS))}. Accuracy (%) on held-out digits in eval mode, of "
@@ -126,7 +127,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
     listed = ", ".join(f"{means[kind]:.1f} ({title})" for kind, title in KINDS.items())
     lines += [
         "",
-        f"In the mean over these members and all epochs: {listed}.",
+        f"- mean over these members and all epochs: {listed}",
         "",
         "![](statistics.png)",
         "",
@@ -161,11 +162,13 @@ def main() -> None:
         "torch": torch.__version__,
         "epochs": arguments.epochs,
     }
-    print(page(rows, facts))
+    own = None if arguments.out is None else arguments.out / "reading.md"  # written by hand, and kept
+    text = page(rows, facts, own.read_text() if own is not None and own.exists() else "")
+    print(text)
     if arguments.out is not None:
         arguments.out.mkdir(parents=True, exist_ok=True)
         write_figure(draw(rows), arguments.out / "statistics.png")
-        (arguments.out / "statistics.md").write_text(page(rows, facts))
+        (arguments.out / "statistics.md").write_text(text)
         (arguments.out / "statistics.json").write_text(json.dumps({**facts, "runs": rows}, indent=2) + "\n")
 
 

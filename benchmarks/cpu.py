@@ -16,14 +16,14 @@ from typing import Any
 import stacked
 import torch
 from engine import BATCH, SIZE, in_turn, inference, problem
+from greedy_ensembles.training.eager import EagerEngine
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.weighting_set import WeightingSet
 from torch import Tensor
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
 from greedy_ensembles.runs.configuration import git_commit
-from greedy_ensembles.training.eager import EagerEngine
-from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.weighting_set import WeightingSet
 
 STEPS, SAMPLES = 4, BATCH // 8
 MEMBERS = (5, 10, 20, 50)
@@ -79,11 +79,12 @@ def measure() -> dict[str, Any]:
 
 
 def page(content: dict[str, Any], reading: str = "") -> str:
-    """Return the ratios as Markdown, beside what they must reach, and what someone has to say of them behind."""
+    """Return the ratios as Markdown, beside what they must reach, and what someone has to say of them first."""
     linear = content["coupling, over that against the fewest"]
     lines = [
         "# What it costs on a CPU",
         "",
+        *([reading.strip(), ""] if reading else []),
         f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}, commit "
         f"{content['commit']}. Ratios of times that took turns in one run; of the first table, the fastest of 15.",
         "",
@@ -119,7 +120,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
                 f"| {threads} | {row['what']} | {row['over']} | {row['median']:.2f} | {row['first decile']:.2f} | "
                 f"{verdict} |"
             )
-    return "\n".join(lines) + "\n" + (f"\n{reading}" if reading else "")
+    return "\n".join(lines) + "\n"
 
 
 def _row(name: str, value: float, most: float) -> str:

@@ -21,19 +21,19 @@ from typing import Any
 
 import torch
 from floor import floor, rates
+from greedy_ensembles.training.captured import CapturedEngine
+from greedy_ensembles.training.member import Member
+from greedy_ensembles.training.memory import members_at_once
+from greedy_ensembles.training.numerics import numerics
+from greedy_ensembles.training.problem import Problem, pose
+from greedy_ensembles.training.weighting_set import WeightingSet
 from speed_page import MODELS, PREDICTING, page, verdict
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
 from greedy_ensembles.models import named
-from greedy_ensembles.training.captured import CapturedEngine
 from greedy_ensembles.runs.configuration import git_commit
-from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.memory import members_at_once
-from greedy_ensembles.training.numerics import numerics
-from greedy_ensembles.training.problem import Problem, pose
-from greedy_ensembles.training.weighting_set import WeightingSet
 
 DEVICE = "cuda"
 BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0

@@ -65,11 +65,12 @@ def judged(images: ge.data.ImageSet, test: ge.data.ImageSet, epochs: int, device
     return found
 
 
-def page(content: dict[str, Any]) -> str:
-    """Return the table as Markdown."""
+def page(content: dict[str, Any], reading: str = "") -> str:
+    """Return the table as Markdown, with what someone has to say of it first."""
     lines = [
         "# How Gaussian noise is drawn",
         "",
+        *([reading.strip(), ""] if reading else []),
         f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}. MNIST "
         f"({content['examples']:,} training images), {MODEL}, M = {SIZE}, {content['epochs']} epochs, seed 0; greedy "
         f"with lambda_M = {STRENGTH}. AUC of mutual information, {COUNT:,} images of noise against {content['test']:,} "
@@ -78,24 +79,8 @@ def page(content: dict[str, Any]) -> str:
         "| drawn with | Deep Ensembles | greedy |",
         "|---|---|---|",
         *(f"| {way} | {row['Deep Ensembles']:.3f} | {row['greedy']:.3f} |" for way, row in content["auc"].items()),
-        "",
-        *(f"- {sentence}" for sentence in reading(content["auc"])),
     ]
     return "\n".join(lines) + "\n"
-
-
-def reading(areas: dict[str, dict[str, float]]) -> list[str]:
-    """Return how much it matters to each method how noise is drawn."""
-    sentences = []
-    for method in ("Deep Ensembles", "greedy"):
-        found = {way: row[method] for way, row in areas.items()}
-        worst = min(found, key=lambda way: found[way])
-        rest = min(area for way, area in found.items() if way != worst)
-        sentences.append(
-            f"{method}: from {found[worst]:.3f} ({worst}) to {max(found.values()):.3f}; all but that at least "
-            f"{rest:.3f}."
-        )
-    return sentences
 
 
 def main() -> None:
@@ -110,7 +95,8 @@ def main() -> None:
         "test": len(test),
         "auc": judged(train, test, arguments.epochs, arguments.device),
     }
-    text = page(content)
+    own = None if arguments.out is None else arguments.out / "reading.md"  # written by hand, and kept
+    text = page(content, own.read_text() if own is not None and own.exists() else "")
     print(text)
     if arguments.out is not None:
         arguments.out.mkdir(parents=True, exist_ok=True)

@@ -76,22 +76,11 @@ def table(name: str, records: Sequence[dict[str, Any]]) -> list[str]:
         *(f"| {row} | {' | '.join(cells)} |" for row, cells in rows.items()),
         "",
         *(line for text in gone for line in (text, "")),
-        *(line for text in apart(sets) for line in (text, "")),
     ]
 
 
-def apart(sets: dict[str, tuple[str, list[float]]]) -> list[str]:
-    """Return by how much tries differ at the most, as a sentence, where there are two to compare."""
-    widest = {name: max(values) - min(values) for name, (_, values) in sets.items()}
-    if not any(len(values) > 1 for _, values in sets.values()):
-        return []
-    first, *others = sorted(widest, key=lambda name: -widest[name])
-    rest = f"; {others[0]} by {widest[others[0]]:.3f}, the others by less" if others else ""
-    return [f"AUC differs most on {first}, by {widest[first]:.3f}{rest}."]
-
-
 def page(found: dict[str, list[dict[str, Any]]], reading: str = "") -> str:
-    """Return all of it as Markdown, with what someone has to say of it behind."""
+    """Return all of it as Markdown, with what someone has to say of it first."""
     machines = dict.fromkeys(
         f"{record['machine']['device']}, torch {record['machine']['versions']['torch']}"
         for records in found.values()
@@ -100,13 +89,14 @@ def page(found: dict[str, list[dict[str, Any]]], reading: str = "") -> str:
     lines = [
         "# The same run again",
         "",
+        *([reading.strip(), ""] if reading else []),
         "Runs that were made more than once, with the same seed and settings, by `python benchmarks/repeats.py --out "
         "results/repeats` from the records of all pages and of [the tries that no page shows](records): "
         f"{'; '.join(machines)}. Of OOD sets, those whose images were the same in all tries.",
         "",
         *(line for name, records in found.items() for line in table(name, records)),
     ]
-    return "\n".join(lines).rstrip() + "\n" + (f"\n{reading}" if reading else "")
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main() -> None:

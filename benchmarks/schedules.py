@@ -5,7 +5,7 @@
 Sequential with the paper's p* batch, concurrent with the same, and concurrent with a p* batch of 8, each evaluated on
 MNIST's test images and five OOD sets. They may differ by 0.1 points of accuracy and .01 of AUC. All of that for samples
 of p* normalised by the statistics of the step's examples, and by running ones as in the paper. Runs that FOLDER has
-already are not done again, and its `schedules-reading.md`, written by hand, ends the page. Needs the data
+already are not done again, and its `schedules-reading.md`, written by hand, begins the page. Needs the data
 (GREEDY_ENSEMBLES_DATA); without, it says so and ends.
 """
 
@@ -72,6 +72,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -
     lines = [
         "# Whether the fast ways give the same answer",
         "",
+        *([reading.strip(), ""] if reading else []),
         f"`{facts['command']}`, {dates}, {facts['machine']}, torch {facts['torch']}. MNIST "
         f"({facts['examples']:,} training images), PreResNet8, M = {SIZE}, lambda_M = {STRENGTH}, p* wrapped, "
         f"{facts['epochs']} epochs, bf16; mean ± standard error over seeds. Accuracy on {images['mnist']:,} test "
@@ -84,12 +85,11 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -
         lines += ["", f"## {title}", "", *(section(own) if own else ["Not measured yet."])]
     notes = {name: note for row in rows for name, note in row["notes"].items()}
     lines += ["", *(f"{name}: {note}." for name, note in notes.items())] if notes else []
-    lines += ["", reading.rstrip()] if reading else []
     return "\n".join(lines) + "\n"
 
 
 def section(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the table of one kind of statistics, and what it says."""
+    """Return the table of one kind of statistics, and by how much its rows differ from the first."""
     names = ("accuracy", "worst member", *OOD)
     lines = [f"| schedule, p* batch | seeds | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
     by_setting = {
@@ -100,7 +100,11 @@ def section(rows: list[dict[str, Any]]) -> list[str]:
         if group:
             cells = [spelled([row[name] for row in group.values()], 4 if name in OOD else 2) for name in names]
             lines.append(f"| {setting[0]}, {setting[1]} | {', '.join(map(str, group))} | {' | '.join(cells)} |")
-    lines.append("")
+    lines += [
+        "",
+        "| less sequential | seeds | accuracy, points | within 0.1 | largest difference of AUC | on | within .01 |",
+        f"|{'---|' * 7}",
+    ]
     base = by_setting[SETTINGS[0]]
     for setting in SETTINGS[1:]:
         seeds = [seed for seed in by_setting[setting] if seed in base]
@@ -111,11 +115,10 @@ def section(rows: list[dict[str, Any]]) -> list[str]:
             for name in ("accuracy", *OOD)
         }
         name = max(OOD, key=lambda n: abs(changes[n]))
+        within = ["yes" if abs(changes[what]) <= most else "no" for what, most in (("accuracy", 0.1), (name, 0.01))]
         lines.append(
-            f"- {setting[0]}, p* batch {setting[1]}, less sequential, seeds {', '.join(map(str, seeds))}: accuracy "
-            f"{changes['accuracy']:+.2f} points (within 0.1: {'yes' if abs(changes['accuracy']) <= 0.1 else 'no'}); "
-            f"largest difference of AUC {changes[name]:+.4f}, on {name} (within .01: "
-            f"{'yes' if abs(changes[name]) <= 0.01 else 'no'})."
+            f"| {setting[0]}, {setting[1]} | {', '.join(map(str, seeds))} | {changes['accuracy']:+.2f} | {within[0]} | "
+            f"{changes[name]:+.4f} | {name} | {within[1]} |"
         )
     return lines
 

@@ -32,7 +32,7 @@ def verdict(name: str, model: str, value: float) -> str:
 
 
 def page(content: dict[str, Any], reading: str = "") -> str:
-    """Return the measurements as Markdown, and what someone has to say of them behind."""
+    """Return the measurements as Markdown, and what someone has to say of them first."""
     models = {model: content["parts"][model] for model in MODELS if model in content["parts"]}
     made = dict.fromkeys(f"{part['machine']}, torch {part['torch']}" for part in content["parts"].values())
     dates = ", ".join(
@@ -42,6 +42,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
     lines = [
         "# What a step costs",
         "",
+        *([reading.strip(), ""] if reading else []),
         f"`{content['command']}`, {'; '.join(made)}; every part in a run of its own, and every ratio of one run: "
         f"{dates}. Batch {content['batch']}, CIFAR-10 shapes, M = {content['size']}; medians over epochs of "
         f"{content['steps']} steps, in milliseconds per member and step, all of a step included. Ours in "
@@ -55,7 +56,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         *(_steps(models) if models else ()),
         *(line for part in PREDICTING if part in content["parts"] for line in _predicting(content, part)),
     ]
-    return "\n".join(lines).strip() + "\n" + (f"\n{reading}" if reading else "")
+    return "\n".join(lines).strip() + "\n"
 
 
 def _steps(models: dict[str, Any]) -> list[str]:

@@ -103,3 +103,28 @@ def make_home(tmp_path_factory, write_mnist, train_run):
         return home
 
     return make
+
+
+@pytest.fixture
+def information():
+    """What run.json says of a run, as far as the benchmark reads it."""
+
+    def make(seed=0, strength=None, size=5, depth=8, dataset="mnist", note="", recipe=None, **changes):
+        deep = {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles"}
+        greedy = {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy", "strength": strength}
+        weighting = None if strength is None else {"class": "Gaussian", "scale": 5.0, "overflow": "wrap"}
+        configuration = {
+            "method": deep if strength is None else greedy,
+            "weighting": weighting,
+            "distance": "probabilities",
+            "recipe": {"class": "Recipe", "epochs": 20, **(recipe or {})},
+            "seed": seed,
+            "validation": 0.1,
+            "data": "0" * 64,
+            **changes,
+        }
+        model = {"partial": "greedy_ensembles.models.preresnet.PreResNet", "args": [depth], "keywords": {}}
+        data = {"name": dataset, "images": 60_000, "source": "", "note": note}
+        return {"size": size, "configuration": configuration, "model": model, "data": data}
+
+    return make

@@ -20,7 +20,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.cli import application
 from greedy_ensembles.data import download, noise
 from greedy_ensembles.paper import images as sets
-from greedy_ensembles.paper import two_moons
+from greedy_ensembles.paper.studies import two_moons
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -88,10 +88,10 @@ def test_the_readme_and_the_page_on_reports(a_readers_folder, monkeypatch):
     for path in ("evaluation", "scores.csv", "page.html"):
         assert (a_readers_folder / path).exists(), path
     # What docs/report.md does with these runs, and with those of `make demo`, whose training is cut short here.
-    monkeypatch.setattr(two_moons, "RECIPE", dataclasses.replace(two_moons.RECIPE, epochs=2))
+    short = dataclasses.replace(two_moons.RECIPE, epochs=2)
     for strength in two_moons.STRENGTHS:
         folder = Path("demo", "runs", two_moons._name(strength))
-        two_moons._Training(strength, *two_moons._moons(0), folder, 0)(lambda _: None)
+        two_moons._Training(strength, *two_moons._moons(0), folder, 0, 11, short)(lambda _: None)
     for line in lines(ROOT / "docs" / "report.md"):
         run(line)
     assert (a_readers_folder / "moons.html").exists()

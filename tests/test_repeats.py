@@ -60,5 +60,4 @@ def test_the_page_has_every_try_and_what_was_written_by_hand(results):
     assert "| mean AUC, 1 synthetic | 0.750 | 0.500 |" in page
     assert "natural" not in page  # no set of that kind was the same in both
     assert "The try of 2026-01-02T10:00 did not end: it left the range of numbers in member 2." in page
-    assert "AUC differs most on b, by 0.250." in page
-    assert page.endswith("Written by hand.")
+    assert page.startswith("# The same run again\n\nWritten by hand.\n\n")

@@ -5,8 +5,8 @@ from scipy.io import savemat
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import PRESETS, load_preset
-from greedy_ensembles.benchmark.paper import table
 from greedy_ensembles.benchmark.presets import kind_of, load_named
+from greedy_ensembles.paper.published import table
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import PRESETS, evaluate
-from greedy_ensembles.benchmark.paper import image_count
 from greedy_ensembles.data.registry import data_root, find
+from greedy_ensembles.paper.published import image_count
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("GREEDY_ENSEMBLES_DATA"), reason="GREEDY_ENSEMBLES_DATA names no folder of real data"

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from greedy_ensembles.benchmark import Evaluation, InDomain, OutOfDistribution
-from greedy_ensembles.paper import images as sets
-from greedy_ensembles.paper.records import DIVERGED, Record, Shelf, plain
-from greedy_ensembles.paper.runner import Workshop
+from greedy_ensembles.paper import images
+from greedy_ensembles.paper.records import DIVERGED, Record, Records, plain
+from greedy_ensembles.paper.runner import Runner
 from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
 
 QUICK = Protocol(quick=True)
@@ -17,7 +17,7 @@ QUICK = Protocol(quick=True)
 def few_images(monkeypatch):
     """Quick sets that are smaller still."""
     for name, count in {"TRAIN": 40, "TEST": 20, "OOD": 10}.items():
-        monkeypatch.setattr(sets, name, count)
+        monkeypatch.setattr(images, name, count)
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def tiny():
 
 
 @pytest.fixture
-def workshop(few_images, tmp_path):
-    return Workshop(tmp_path / "out", sets.Sets(QUICK, tmp_path / "no data"), torch.device("cpu"), progress=False)
+def runner(few_images, tmp_path):
+    return Runner(tmp_path / "out", images.Sets(QUICK, tmp_path / "no data"), torch.device("cpu"), progress=False)
 
 
 @pytest.fixture
@@ -87,14 +87,14 @@ def record_of():
 
 
 @pytest.fixture
-def shelf_with(tmp_path, record_of):
-    """Fill a shelf with records of all runs of a study but some, with figures by method."""
+def records_with(tmp_path, record_of):
+    """Fill a folder with records of all runs of a study but some, with figures by method."""
 
     def fill(study, protocol=QUICK, but=(), figures=lambda job: {}):
-        shelf = Shelf(tmp_path / "shelf")
+        records = Records(tmp_path / "records")
         for number, job in enumerate(jobs(study, protocol)):
             if number not in but:
-                shelf.write(record_of(job, **figures(job)))
-        return shelf
+                records.write(record_of(job, **figures(job)))
+        return records
 
     return fill

@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import pytest
 
+import greedy_ensembles as ge
 from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Job, Protocol, Section, jobs, members_to_train
 
@@ -82,3 +83,17 @@ def test_the_protocol_says_when_it_is_the_papers():
         Protocol(quick=True),
     ):
         assert "as in the paper" not in other.description
+
+
+def test_recipes_are_the_papers():
+    vgg = Case("cifar10", "VGG16BN", 11, 5.0)
+    assert Job(vgg, 0, Protocol()).recipe == ge.Recipe.paper("cifar10", "VGG16BN")
+    fast = Job(vgg, 0, Protocol("concurrent", "bf16", 32)).recipe
+    assert fast == ge.Recipe.paper("cifar10", "VGG16BN", precision="bf16", weighting_batch_size=32)
+    assert Case("mnist", "PreResNet8", 5).recipe() == ge.Recipe.paper("mnist", "PreResNet8")
+    assert dataclasses.replace(vgg, epochs=3).published_epochs == 100
+
+
+@pytest.mark.parametrize(("epochs", "warmup"), [(1, 0), (8, 2), (30, 5), (100, 5)])
+def test_a_short_training_warms_up_for_a_quarter_at_the_most(epochs, warmup):
+    assert Case("cifar10", "VGG16BN", 5, epochs=epochs).recipe().warmup_epochs == warmup

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution, paper
+from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
 from greedy_ensembles.benchmark.comparison import Setting
+from greedy_ensembles.paper import published
 
 
 @pytest.fixture
@@ -26,4 +27,4 @@ def comparison():
         "PreResNet8",
     )
     mine = Method("mine", (evaluation(0.1),), (0,), architecture="PreResNet8")
-    return Comparison((deep, mine), ("trained on a part",), published=paper)
+    return Comparison((deep, mine), ("trained on a part",), published=published)

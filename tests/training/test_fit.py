@@ -6,12 +6,12 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
 from sklearn.model_selection import train_test_split
 from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.training.examples import split
-from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
 
 
 def weights(ensemble):

@@ -3,8 +3,7 @@ import io
 from rich.console import Console
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.events import Epoch
-from greedy_ensembles.training.events import ProgressBars
+from greedy_ensembles.training.events import Epoch, ProgressBars
 
 
 def event(member, epoch):

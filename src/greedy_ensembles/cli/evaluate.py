@@ -57,10 +57,11 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Evaluate runs in their domain and on OOD sets; runs that differ in their seed alone are averaged."""
-    from greedy_ensembles.benchmark import SCORES, compare, paper
+    from greedy_ensembles.benchmark import SCORES, compare
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs, pack_run
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.engines.execution import as_device
+    from greedy_ensembles.paper import published
     from greedy_ensembles.report.comparison_pictures import write_pictures
     from greedy_ensembles.report.results import plural, show, write_tables
 
@@ -78,7 +79,7 @@ def evaluate(
             device=as_device(device),
             root=root,
         )
-        comparison = compare([(run.facts, evaluate_run(run, score)) for run in stored], paper)
+        comparison = compare([(run.facts, evaluate_run(run, score)) for run in stored], published)
         packed = [] if save_predictions is None else pack_run(stored[0], save_predictions)
     written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
     if out is not None:

@@ -47,7 +47,7 @@ def report(
 ) -> None:
     """Write a page about runs: what was trained, curves, tables, pictures. It is one file, and needs no network."""
     from greedy_ensembles.engines.execution import as_device
-    from greedy_ensembles.paper.two_moons import known_points
+    from greedy_ensembles.paper.studies.two_moons import known_points
     from greedy_ensembles.report.page import Findings, build_page, dataset_of, write_page
     from greedy_ensembles.runs import load_run
 
@@ -86,9 +86,10 @@ def _evaluate(
     root: Path | None,
 ) -> "Findings":
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
-    from greedy_ensembles.benchmark import PRESETS, compare, paper
+    from greedy_ensembles.benchmark import PRESETS, compare
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs
     from greedy_ensembles.data import SETS
+    from greedy_ensembles.paper import published
     from greedy_ensembles.report.page import Findings
 
     finished = [run for run in runs if run.finished]
@@ -107,7 +108,7 @@ def _evaluate(
         )
     except FileNotFoundError as error:
         return Findings(notes=[*notes, f"Not evaluated: {error}."])
-    comparison = compare([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], paper)
+    comparison = compare([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], published)
     images = ood_images(stored)
     for bench in (run.bench for run in stored if run.bench is not None):
         images[bench.in_domain.name] = bench.in_domain.images

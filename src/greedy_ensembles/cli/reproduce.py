@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from greedy_ensembles.data.image_set import Bytes
-    from greedy_ensembles.paper.records import Shelf
+    from greedy_ensembles.paper.records import Records
     from greedy_ensembles.paper.study import Job, Protocol, Study
 
 BUDGETS = ("paper", "quick")
@@ -73,10 +73,9 @@ def reproduce(
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.engines.execution import as_device
-    from greedy_ensembles.paper.cost import device_found
+    from greedy_ensembles.paper.cost import device_found, show_jobs, show_studies
     from greedy_ensembles.paper.filter import filter_study, only, quick
-    from greedy_ensembles.paper.overview import show_jobs, show_studies
-    from greedy_ensembles.paper.records import Shelf
+    from greedy_ensembles.paper.records import Records
     from greedy_ensembles.paper.studies import STUDIES
     from greedy_ensembles.paper.study import jobs
 
@@ -116,7 +115,7 @@ def reproduce(
     if part is not None and not (wanted := only(wanted, part)):
         raise ValueError(f"--only {part} is empty: {study} has fewer runs than parts")
     if listed:
-        show_jobs(asked, wanted, Shelf(out, page), device_found(place), root)
+        show_jobs(asked, wanted, Records(out, page), device_found(place), root)
         return
     if not page_only:
         _work(asked, wanted, out, page, protocol, place, root, pack, not quiet)
@@ -179,11 +178,10 @@ def _work(
     from greedy_ensembles.paper.images import CORRUPTED, Sets, missing
     from greedy_ensembles.paper.processes import one_thread
     from greedy_ensembles.paper.records import is_complete
-    from greedy_ensembles.paper.runner import Workshop
-    from greedy_ensembles.paper.work import work
+    from greedy_ensembles.paper.runner import Runner
 
-    workshop = Workshop(out, Sets(protocol, root), device, progress, pack, page)
-    jobs = [job for job in jobs if not is_complete(workshop.shelf.read(job), study)]
+    runner = Runner(out, Sets(protocol, root), device, progress, pack, page)
+    jobs = [job for job in jobs if not is_complete(runner.records.read(job), study)]
     if not protocol.quick and jobs:
         absent = {job: missing(job.case, study, root) for job in jobs}
         names = ", ".join(dict.fromkeys(name for names in absent.values() for name in names))
@@ -197,16 +195,16 @@ def _work(
             _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
         jobs = possible
         if study.evaluated:
-            _say_what_is_not_judged(study, jobs, workshop.shelf, root)
+            _say_what_is_not_judged(study, jobs, runner.records, root)
     try:
         with one_thread() if protocol.quick and device.type == "cpu" else nullcontext():
-            work(study, jobs, workshop, _say)
+            runner.work(study, jobs, _say)
     except KeyboardInterrupt as interruption:
         goes_on(interruption)
         raise
 
 
-def _say_what_is_not_judged(study: "Study", to_do: list["Job"], shelf: "Shelf", root: Path | None) -> None:
+def _say_what_is_not_judged(study: "Study", to_do: list["Job"], records: "Records", root: Path | None) -> None:
     """Say before training, which may take days, which OOD sets it cannot be judged on, and which tables leave out."""
     from greedy_ensembles.benchmark.presets import PRESETS, is_there
     from greedy_ensembles.data import data_root
@@ -218,7 +216,7 @@ def _say_what_is_not_judged(study: "Study", to_do: list["Job"], shelf: "Shelf", 
         if absent := [name for name in PRESETS[dataset] if name not in there]:
             _say(f"not in {data_root(root)}, so no run on {dataset} is judged on: {', '.join(absent)}")
         every = [job for job in jobs(study, to_do[0].protocol) if job.case.dataset == dataset]
-        done = [record for job in every if (record := shelf.read(job)) and is_complete(record, study)]
+        done = [record for job in every if (record := records.read(job)) and is_complete(record, study)]
         judged = [{result["name"] for result in record.evaluation["ood"]} for record in done if record.evaluation]
         sets = [set(there), *judged]
         if uneven := [name for name in PRESETS[dataset] if len({name in one for one in sets}) == 2]:
@@ -233,22 +231,21 @@ def _write(
     study: "Study", out: Path, folder: Path, protocol: "Protocol", device: "torch.device", root: Path | None
 ) -> None:
     from greedy_ensembles.paper.cost import device_found
-    from greedy_ensembles.paper.gather import gather
-    from greedy_ensembles.paper.records import Shelf
-    from greedy_ensembles.paper.study_page import Circumstances, plural, write_page
+    from greedy_ensembles.paper.pages import Circumstances, write_page
+    from greedy_ensembles.paper.records import Records, gather
 
-    shelf = Shelf(out, folder)
-    sections = gather(study, protocol, shelf)
+    records = Records(out, folder)
+    sections = gather(study, protocol, records)
     if not any(gathered.done or gathered.diverged for gathered in sections):
-        others = f"; it has {', '.join(shelf.names()[:3])}, ..." if shelf.names() else ""
+        others = f"; it has {', '.join(records.names()[:3])}, ..." if records.names() else ""
         raise ValueError(
-            f"{shelf.folder} has no record of a run of this study under these options{others}. Give the options that "
+            f"{records.folder} has no record of a run of this study under these options{others}. Give the options that "
             "the runs were made with, or leave --page-only out"
         )
     circumstances = Circumstances(["greedy-ensembles", *sys.argv[1:]], protocol, device_found(device))
     path = write_page(study, sections, folder, circumstances, _examples(study, protocol, root))
     missing = len({job for gathered in sections for job in gathered.missing})  # sections may share some
-    print(f"Wrote {path}" + (f"; still missing: {plural(missing)}" if missing else ""))
+    print(f"Wrote {path}" + (f"; still missing: {missing} runs" if missing else ""))
 
 
 def _examples(study: "Study", protocol: "Protocol", root: Path | None) -> dict[str, dict[str, "Bytes"]]:

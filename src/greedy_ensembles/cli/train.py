@@ -49,9 +49,9 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train an ensemble on a data set."""
-    from greedy_ensembles.benchmark.paper import PUBLISHED
     from greedy_ensembles.data import load
-    from greedy_ensembles.paper.weightings import named_weighting
+    from greedy_ensembles.paper.images import named_weighting
+    from greedy_ensembles.paper.published import PUBLISHED
     from greedy_ensembles.training import fit
 
     check_folder(out)

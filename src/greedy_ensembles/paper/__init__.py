@@ -1,1 +1,14 @@
-"""The paper's studies, one file each; they only put the other rooms together."""
+"""This one paper: its published tables, its studies, and the runner that reproduces them. Only `cli` imports it.
+
+study     what a study is: cases, sections, targets; a protocol; jobs with readable names
+studies   one file each
+filter    a part of a study, or its tiny version
+images    the image sets that a job needs, stand-ins and corruptions among them
+runner    all jobs of a study: train, predict, judge, pack, write the record
+records   what is kept of a run, and what the records of a study come to
+cost      studies and runs, with what they need and would take
+tables    the tables of a page
+pages     the page: what a person wrote, then tables and pictures
+
+`illustrate` (Figure 1) and `guarantee` (how good is greedy?) need no images, and have commands of their own.
+"""

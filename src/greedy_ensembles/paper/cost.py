@@ -1,22 +1,27 @@
-"""How long a run would take: from runs of the same kind that have a record, or else from a small table.
+"""What studies there are, what they consist of, and how long their runs would take.
 
-The table holds milliseconds of a member's step on 128 examples (the p* pass of the greedy method, on as many samples,
-costs the same again). They are there to plan by. A record of the same network, method and protocol on the same kind of
-device replaces them.
+Seconds come from runs of the same kind that have a record, or else from a small table. The table holds milliseconds of
+a member's step on 128 examples (the p* pass of the greedy method, on as many samples, costs the same again). They are
+there to plan by. A record of the same network, method and protocol on the same kind of device replaces them.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from greedy_ensembles import machine
-from greedy_ensembles.data import SETS
-from greedy_ensembles.paper.images import TRAIN
-from greedy_ensembles.paper.records import Record
-from greedy_ensembles.paper.runner import VALIDATION, recipe_of
-from greedy_ensembles.paper.study import Job
+from greedy_ensembles.benchmark import PRESETS
+from greedy_ensembles.benchmark.presets import is_there
+from greedy_ensembles.data import SETS, data_root
+from greedy_ensembles.paper.images import TRAIN, missing, needs
+from greedy_ensembles.paper.records import Record, Records, is_complete
+from greedy_ensembles.paper.study import VALIDATION, Job, Protocol, Study, jobs
 
 #: By kind of device and network: a step in single precision, in half precision, and in half precision in the
 #: concurrent schedule. The GPU is an H200, the processor one core; PreResNet164 has 27 blocks a stage.
@@ -81,7 +86,7 @@ def device_of(record: Record) -> Device:
 def price(job: Job, device: Device, records: Iterable[tuple[Job, Record]] = ()) -> Price:
     """Return what a run would take on a device; records say how long others took, and on how many images."""
     records = list(records)
-    members = job.case.size * recipe_of(job.case, job.protocol).epochs
+    members = job.case.size * job.recipe.epochs
     timed = [record.epoch_seconds for other, record in records if _alike(job, other) and device_of(record) == device]
     if timed:
         return Price(members * sum(timed) / len(timed), True)
@@ -99,7 +104,7 @@ def total(prices: Mapping[Job, Price]) -> float:
 
 def _epoch(job: Job, device: Device, images: int) -> float:
     """Return the seconds of a member's epoch by the table, of so many images a part is held out of."""
-    recipe, protocol = recipe_of(job.case, job.protocol), job.protocol
+    recipe, protocol = job.recipe, job.protocol
     examples = TRAIN if protocol.quick else (1 - VALIDATION) * images
     steps = math.ceil(examples / recipe.batch_size)
     half = protocol.precision == "bf16"
@@ -134,3 +139,56 @@ def spelled(seconds: float) -> str:
             value = seconds / unit
             return f"{value:.1f} {name}" if unit > 1 and value < 10 else f"{value:,.0f} {name}"
     raise ValueError(f"seconds must be a number, got {seconds}")
+
+
+def show_studies(
+    studies: Sequence[Study], protocol: Protocol, device: Device, root: Path | None, console: Console | None = None
+) -> None:
+    """Print a table of studies: what each reproduces, the data it needs and lacks, and an estimate of its time."""
+    table = Table("study", "reproduces", "runs", "needs", "not there", "estimate", box=box.SIMPLE_HEAD)
+    for study in studies:
+        if study.special is not None:
+            table.add_row(study.name, study.paper, "", "no data set", "", "a minute on a CPU")
+            continue
+        wanted = jobs(study, protocol)
+        required = dict.fromkeys(name for case in study.cases for name, _ in needs(case, study))
+        absent = dict.fromkeys(name for case in study.cases for name in missing(case, study, root))
+        sets = dict.fromkeys(name for dataset in study.datasets for name in PRESETS[dataset] if study.evaluated)
+        holes = [name for name in sets if name not in absent and not is_there(name, root)]
+        without = ", ".join([*absent, *(f"{name} (OOD)" for name in holes)])
+        seconds = total({job: price(job, device) for job in wanted})
+        table.add_row(study.name, study.paper, str(len(wanted)), ", ".join(required), without, spelled(seconds))
+    console = console or _console()
+    console.print(table)
+    words = f"Estimates are for {protocol.description}, {device.basis}. Data folder: {data_root(root)}."
+    console.print(words, highlight=False, markup=False)
+
+
+def show_jobs(
+    study: Study,
+    wanted: Sequence[Job],
+    records: Records,
+    device: Device,
+    root: Path | None,
+    console: Console | None = None,
+) -> None:
+    """Print the runs of a study: what is done, and what the others would take."""
+    table = Table("run", "state", "time", box=box.SIMPLE_HEAD)
+    known = {job: record for job in wanted if (record := records.read(job)) is not None}
+    left: dict[Job, Price] = {}
+    for job in wanted:
+        record, absent = known.get(job), missing(job.case, study, root)
+        if record is not None and is_complete(record, study):
+            table.add_row(job.name, record.status, spelled(record.seconds))
+            continue
+        left[job] = price(job, device, known.items())
+        state = "to do" if not absent or job.protocol.quick else f"needs {', '.join(absent)}"
+        table.add_row(job.name, state, f"about {spelled(left[job].seconds)}")
+    console = console or _console()
+    console.print(table)
+    console.print(f"To do: about {spelled(total(left))} {device.basis}.", highlight=False, markup=False)
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=160)

@@ -1,215 +1,263 @@
-"""The page of the guarantee study: every number on it is computed from the cells."""
+"""The guarantee study on paper: ratios over instances as CSV and Markdown, and a figure."""
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from textwrap import fill
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from greedy_ensembles.paper.guarantee_summary import Summary, markdown_table
+from greedy_ensembles.paper.pages import write_markdown
+from greedy_ensembles.report.table import markdown_table as table
 from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
-_SURROGATES = {
-    "expected": "expectation",
-    "power": "expectation, f as a power",
-    "point": "point estimate",
+ALGORITHMS = ("greedy", "random_greedy", "random_selection", "surrogate_greedy")
+AVERAGED = ("random_greedy", "random_selection")  # over sets, so that none of them can be said to be the optimum
+_EXACT = 1e-9  # a divergence this close to the least one is it, but for rounding
+_SURROGATES = {"expected": "expectation", "power": "expectation, f as a power", "point": "point estimate"}
+_SERIES = {
+    "greedy": ("greedy", "#1f5fbf"),
+    "random_greedy": ("random greedy (mean of draws)", "#e08214"),
+    "surrogate_greedy": ("by Proposition 1's expectation", "#7b3294"),
+    "random_selection": ("random selection (mean of all sets)", "#7f7f7f"),
+}
+_RANKINGS = {
+    "expected_rank_correlation": ("by Proposition 1's expectation", "#7b3294"),
+    "point_rank_correlation": ("by Algorithm 2's point estimate", "#1b7837"),
 }
 
-Pools = Mapping[str, Mapping[str, np.ndarray]]
+Data = dict[str, np.ndarray]  # by measurement, one number an instance
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """How the study was made."""
+class CellResult:
+    """The measurements of a cell, one number an instance."""
 
-    command: str
-    machine: str
-    date: str
-    version: str
-    seed: int
+    generator: str
+    candidates: int
+    size: int
+    measurements: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One algorithm over the instances of one or more cells."""
+
+    generator: str
+    candidates: str
+    size: str
+    algorithm: str
     instances: int
-    draws: int
-    core_minutes: float
+    value_ratio_mean: float  #: F(found) / F(optimum), with F = C - D
+    value_ratio_5_percent: float  #: the quantile
+    value_ratio_min: float
+    below_factor: float  #: the share of instances below 1/e
+    below_hardness: float  #: the share of instances below 0.491
+    divergence_ratio_median: float  #: D(found) / min D
+    divergence_ratio_95_percent: float
+    divergence_ratio_max: float
+    optimum_found: float  #: the share of instances; NaN for what is averaged over sets
+    slack_min: float  #: of min D / e + (1 - 1/e) max D - D(found)
+    slack_median: float
+    used_median: float  #: D(found) as a share of that bound
 
 
-def page(cells: Sequence[Summary], summaries: Sequence[Summary], pools: Pools, made: Provenance) -> str:
-    """Return the page in Markdown."""
-    sections = (
-        _introduction(cells, made),
-        "## What was learnt",
-        _greedy(cells, summaries),
-        _random(summaries),
-        _bound(summaries, pools),
-        _dummies(pools),
-        _proposition(summaries, pools),
+def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], out: Path) -> None:
+    """Write ``guarantee.csv`` (every cell), ``guarantee.png`` and the page ``guarantee.md`` (by generator)."""
+    generators = list(dict.fromkeys(result.generator for result in results))
+    cells = sorted(results, key=lambda cell: (generators.index(cell.generator), cell.candidates, cell.size))
+    rows = []
+    for cell in cells:
+        data = {name: np.asarray(values) for name, values in cell.measurements.items()}
+        rows += [summarise(data, cell.generator, str(cell.candidates), str(cell.size), a) for a in ALGORITHMS]
+    _write_csv(rows, out / "guarantee.csv")
+    pools = {f: _pooled([cell for cell in cells if cell.generator == f]) for f in generators}
+    draw_guarantee({f: _figures(data) for f, data in pools.items()}, out / "guarantee.png")
+    together = {"all": _pooled(cells), **pools}
+    span = [_span([getattr(cell, name) for cell in cells]) for name in ("candidates", "size")]
+    summaries = [summarise(data, f, *span, a) for f, data in together.items() for a in ALGORITHMS]
+    parts = [
+        "![Ratios, bounds and rank correlations by generator](guarantee.png)",
+        "\n".join(f"- {name}: {value}" for name, value in provenance.items()),
         "## By generator",
-        "All ground sets and sizes of a generator together; `guarantee.csv` has every cell by itself.",
-        markdown_table(summaries),
+        "All ground sets and sizes together; `guarantee.csv` has every cell by itself.",
+        table(list(_COLUMNS), [[column(row) for column in _COLUMNS.values()] for row in summaries]),
+        "## The constant, and Random Greedy with dummies",
+        _dummies_table(pools),
+        "## How surrogates rank candidates beside the exact gain, steps 2 to M",
+        _rankings_table(pools),
+    ]
+    write_markdown(out / "guarantee.md", "How good is greedy?", parts)
+
+
+def _span(values: list[int]) -> str:
+    return f"{min(values)}-{max(values)}" if min(values) < max(values) else str(values[0])
+
+
+def _pooled(cells: Sequence[CellResult]) -> Data:
+    """Return what all cells have measured, one after another, and M beside it."""
+    names = set.intersection(*(set(cell.measurements) for cell in cells))
+    together = {name: np.concatenate([cell.measurements[name] for cell in cells]) for name in sorted(names)}
+    together["size"] = np.concatenate([np.full(len(cell.measurements["best"]), cell.size) for cell in cells])
+    return together
+
+
+def _write_csv(rows: Sequence[Summary], path: Path) -> None:
+    def spelled(value: object) -> str:
+        if isinstance(value, float):
+            return "" if np.isnan(value) else f"{value:.6g}"
+        return str(value)
+
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in fields(Summary))
+        writer.writerows([spelled(value) for value in asdict(row).values()] for row in rows)
+
+
+def value_ratio(data: Data, algorithm: str) -> np.ndarray:
+    """Return F(found) / F(optimum) for F = C - D; 1 where all sets are equally good."""
+    room = data["worst"] - data["best"]
+    return np.where(room > 0, (data["worst"] - data[algorithm]) / np.where(room > 0, room, 1), 1.0)
+
+
+def bound(data: Data) -> np.ndarray:
+    """Return the paper's bound on D(found), min D / e + (1 - 1/e) max D."""
+    return np.asarray(RANDOM_GREEDY_FACTOR * data["best"] + (1 - RANDOM_GREEDY_FACTOR) * data["worst"])
+
+
+def summarise(data: Data, generator: str, candidates: str, size: str, algorithm: str) -> Summary:
+    """Return the summary of an algorithm over instances.
+
+    Args:
+        data: Measurements, one number an instance.
+        generator: Of which f-divergence they are.
+        candidates: Of ground sets of how many kernels.
+        size: Of which M.
+        algorithm: One of `ALGORITHMS`.
+    """
+    values, ratio = value_ratio(data, algorithm), data[algorithm] / data["best"]
+    slack = bound(data) - data[algorithm]
+    numbers = (
+        values.mean(),
+        np.quantile(values, 0.05),
+        values.min(),
+        (values < RANDOM_GREEDY_FACTOR).mean(),
+        (values < INAPPROXIMABILITY).mean(),
+        np.median(ratio),
+        np.quantile(ratio, 0.95),
+        ratio.max(),
+        np.nan if algorithm in AVERAGED else (ratio <= 1 + _EXACT).mean(),
+        slack.min(),
+        np.median(slack),
+        np.median(data[algorithm] / bound(data)),
     )
-    return "\n\n".join(_wrapped(section) for section in sections) + "\n"
+    return Summary(generator, candidates, size, algorithm, len(values), *map(float, numbers))
 
 
-def _wrapped(section: str) -> str:
-    """Return a section with its paragraphs wrapped anew, since numbers are put into them."""
-    parts = [part.strip() for part in section.split("\n\n") if part.strip()]
-    return "\n\n".join(part if part[0] in "#!|-" else _filled(part) for part in parts)
+_COLUMNS: dict[str, Callable[[Summary], str]] = {
+    "f": lambda row: row.generator,
+    "algorithm": lambda row: row.algorithm.replace("_", " "),
+    "F ratio, mean": lambda row: f"{row.value_ratio_mean:.3f}",
+    "5 %": lambda row: f"{row.value_ratio_5_percent:.3f}",
+    "least": lambda row: f"{row.value_ratio_min:.3f}",
+    "below 1/e": lambda row: f"{row.below_factor:.1%}",
+    "below 0.491": lambda row: f"{row.below_hardness:.1%}",
+    "D / min D, median": lambda row: f"{row.divergence_ratio_median:.3g}",
+    "95 %": lambda row: f"{row.divergence_ratio_95_percent:.3g}",
+    "optimum found": lambda row: "" if row.algorithm in AVERAGED else f"{row.optimum_found:.1%}",
+    "least slack": lambda row: f"{row.slack_min:.3g}",
+    "D / bound, median": lambda row: f"{row.used_median:.2g}",
+}
 
 
-def _filled(paragraph: str) -> str:
-    """Return a paragraph in lines of 120, none of which begins with a sign: that would make it a list."""
-    tied = re.sub(r"\s([-+=<>/]+)\s", "\0\\1\0", " ".join(paragraph.split()))
-    return fill(tied, 120, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
-
-
-def _introduction(cells: Sequence[Summary], made: Provenance) -> str:
-    number = len({(cell.generator, cell.candidates, cell.size) for cell in cells})
-    first = cells[0]
-    return f"""# How good is greedy?
-
-The guarantees of Section 3 hold for all instances, so they are pessimistic about any one of them; how pessimistic, the
-paper's fourth limitation leaves to studies of small problems. In this one every set can be tried: F = C - D with
-C = max D over sets of M, and an algorithm's F is divided by the best one.
-
-![Ratios, bounds and rank correlations by generator](guarantee.png)
-
-- **Command**: `{made.command}` (greedy-ensembles {made.version}, seed {made.seed})
-- **Machine**: {made.machine}; {made.core_minutes:.1f} core minutes
-- **Date**: {made.date}
-- **Counts**: {number} cells (generator, ground set, M) of {first.instances} instances each, \
-{number * first.instances:,} in all; {made.draws} draws of each randomised algorithm on each instance
-- **Instances**: densities on the line with two to five Gaussian, Laplace and skewed bumps; ground sets of Gaussian or
-  Laplace kernels of one random width at random centres. All generators meet the same ones."""
-
-
-def _of(summaries: Sequence[Summary], algorithm: str) -> list[Summary]:
-    return [row for row in summaries if row.algorithm == algorithm]
-
-
-def _mean(rows: Sequence[Summary], name: str) -> float:
-    """Return the mean over rows of equally many instances."""
-    return float(np.mean([getattr(row, name) for row in rows]))
-
-
-def _greedy(cells: Sequence[Summary], summaries: Sequence[Summary]) -> str:
-    rows = _of(summaries, "greedy")
-    least = min(_of(cells, "greedy"), key=lambda row: row.value_ratio_min)
-    easiest = max(rows, key=lambda row: row.optimum_found)
-    hardest = max(rows, key=lambda row: row.divergence_ratio_95_percent)
-    below = _mean(rows, "below_hardness")
-    beyond = f"{INAPPROXIMABILITY:g} or 1/e = {RANDOM_GREEDY_FACTOR:.3f}"
-    verdict = f"never falls below {beyond}" if below == 0 else f"falls below {INAPPROXIMABILITY:g} on {below:.2%}"
-    return f"""**Greedy is far better than its guarantee.** Its F ratio is {_mean(rows, "value_ratio_mean"):.3f} on
-average and {least.value_ratio_min:.3f} at the least ({least.generator}, {least.candidates} candidates, M =
-{least.size}); it {verdict}. It finds the optimum on
-{_mean(rows, "optimum_found"):.0%} of the instances, from {min(row.optimum_found for row in rows):.0%} to
-{easiest.optimum_found:.0%} ({easiest.generator}) by generator. The divergence itself tells more than F does: it is
-within {hardest.divergence_ratio_95_percent:.3g} times the least one on 95 % of the instances under
-{hardest.generator}, where greedy does worst, and within
-{min(row.divergence_ratio_95_percent for row in rows):.3g} times under the kindest generator."""
-
-
-def _random(summaries: Sequence[Summary]) -> str:
-    greedy, random, blind = (_of(summaries, name) for name in ("greedy", "random_greedy", "random_selection"))
-    paired = list(zip(greedy, random, strict=True))
-    worse = sum(r.divergence_ratio_median > g.divergence_ratio_median for g, r in paired)
-    kindest = max(blind, key=lambda row: row.value_ratio_mean)
-    harshest = min(blind, key=lambda row: row.value_ratio_mean)
-    return f"""**The randomness of Random Greedy buys a proof, and costs quality.** Without dummies, so that it returns
-M kernels, and averaged over its draws, its F ratio is {_mean(random, "value_ratio_mean"):.3f}
-({min(row.value_ratio_min for row in random):.3f} at the least), above 1/e on
-{1 - _mean(random, "below_factor"):.2%} of the instances. Its median divergence ratio is larger than greedy's under
-{worse} of {len(random)} generators. On instances like these, plain greedy is what to use, which is also what
-Algorithm 2 does in effect.
-
-**A ratio of F is a weak yardstick.** A set drawn blindly already has {_mean(blind, "value_ratio_mean"):.3f} on average,
-from {harshest.value_ratio_mean:.3f} ({harshest.generator}) to {kindest.value_ratio_mean:.3f} ({kindest.generator}), and
-falls below 1/e on {_mean(blind, "below_factor"):.1%} of the instances only. Where C is large, all but the worst sets
-look good; there only the divergence ratio can tell the algorithms apart."""
-
-
-def _bound(summaries: Sequence[Summary], pools: Pools) -> str:
-    rows = _of(summaries, "greedy")
-    broken = sum(row.slack_min < 0 for row in rows)
-    held = "holds on every instance" if broken == 0 else f"is broken under {broken} generators"
-    constants = {f: float(np.median(data["worst"] / data["best"])) for f, data in pools.items()}
-    least, most = min(constants, key=constants.__getitem__), max(constants, key=constants.__getitem__)
-    used = [row.used_median for row in rows]
-    return f"""**The bound is loose because C is.** D(found) <= min D / e + (1 - 1/e) max D {held}, for greedy; what it
-finds is between {min(used):.2g} and {max(used):.2g} times the bound (medians by generator). Its second term dominates:
-C / min D has a median from {constants[least]:.3g} ({least}) to {constants[most]:.3g} ({most}), as the paper warns of
-ground sets chosen poorly. A few kernels far from the density are enough. Divided by C - min D, the slack is the F ratio
-less 1/e, so that the first panel of the figure shows it too."""
-
-
-def _dummies(pools: Pools) -> str:
-    lines = ["| f | F < 0 on a smaller set | instances without | F ratio there | mean size / M |", "|" + " --- |" * 5]
+def _dummies_table(pools: Mapping[str, Data]) -> str:
+    """Return how large C is, how often F is negative, and what Random Greedy with dummies reaches where it never is."""
+    rows = []
     for f, data in pools.items():
+        constant = float(np.median(data["worst"] / data["best"]))
         negative = data["smaller_worst_value"] < -1e-12
         best = np.maximum(data["worst"] - data["best"], data["smaller_best_value"])
         ratio = data["dummies_value"][~negative] / best[~negative]
-        shown = f"{ratio.mean():.3f} ({ratio.min():.3f} at the least)" if ratio.size else "none"
+        shown = [f"{ratio.mean():.3f}", f"{ratio.min():.3f}"] if ratio.size else ["", ""]
         share = float((data["dummies_size"] / data["size"]).mean())
-        lines.append(f"| {f} | {negative.mean():.0%} | {int((~negative).sum())} | {shown} | {share:.2f} |")
-    table = "\n".join(lines)
-    return f"""**The 1/e of Random Greedy does not quite apply to F as defined.** Its proof needs F >= 0 on all sets
-of at most M, and dummy elements, so that it may stop early. C = max D over sets of exactly M does not give the first:
-under generators of infinite slope F is minus infinity at the empty set, whatever C is. With dummies the answer may
-have fewer than M kernels, and its mixture is then no distribution; it is reported here as F alone, against the best F
-over sets of at most M, on the instances where F is nowhere negative. How early it stops is a matter of how f is
-written: f and f + c (x - 1) make the same divergence, but differ on smaller sets.
-
-{table}"""
+        rows.append([f, f"{constant:.3g}", f"{negative.mean():.0%}", f"{ratio.size}", *shown, f"{share:.2f}"])
+    heading = ["f", "C / min D, median", "F < 0 on a smaller set", "instances without", "F ratio there", "least"]
+    return table([*heading, "mean size / M"], rows)
 
 
-def _proposition(summaries: Sequence[Summary], pools: Pools) -> str:
-    heading = ("f", "surrogate", "rank correlation", "arg max agrees", "share of the best gain")
-    lines = ["| " + " | ".join(heading) + " |", "|" + " --- |" * len(heading)]
+def _rankings_table(pools: Mapping[str, Data]) -> str:
+    """Return how well surrogates rank candidates; of the point estimate, for narrower and wider kernels as well."""
+    rows = []
     for f, data in pools.items():
         for key, name in _SURROGATES.items():
-            if f"{key}_agreement" in data:
-                numbers = [
-                    float(np.nanmean(data[f"{key}_{what}"]))
-                    for what in ("rank_correlation", "agreement", "share_of_gain")
-                ]
-                lines.append(f"| {f} | {name} | {numbers[0]:+.2f} | {numbers[1]:.0%} | {numbers[2]:.2f} |")
-    table = "\n".join(lines)
-    exact, surrogate = _of(summaries, "greedy"), _of(summaries, "surrogate_greedy")
-    close = [
-        s.generator for g, s in zip(exact, surrogate, strict=True) if s.value_ratio_mean > g.value_ratio_mean - 0.02
-    ]
-    same = ", ".join(close) or "no generator"
-    correlations = {f: float(np.nanmean(data["expected_rank_correlation"])) for f, data in pools.items()}
-    negative = ", ".join(f for f, value in correlations.items() if value < 0) or "no generator"
-    return f"""**Proposition 1's expectation is not the marginal gain, and how well it ranks depends on f and on how f
-is written.** Its proof bounds the term that it leaves out; that term depends on the candidate all the same. Over
-steps 2 to M of greedy's own path (at the first step nothing is left out), the expectation ranks the remaining
-candidates like this against the exact gain. The last column is the exact gain of its favourite, on a scale from the
-worst candidate (0) to the best (1). Steps at which F is so large that rounding hides all differences are left out.
-
-{table}
-
-To first order the term left out is the expectation of x f'(x) at x = p / q, a constant for f = -log, reverse KL,
-alone. The order of candidates survives as well where f is a plain power x^a / (a (a - 1)) with a < 1, and is reversed
-for a > 1: hence the rows in which f is written so. They are of the same divergence, up to a factor; only a straight
-line c (x - 1) is taken out of f. As the generators are usually written, the rank correlation is negative for
-{negative}, and greedy by the expectation keeps within 0.02 of greedy's mean F ratio under {same}. The paper's choice of
-reverse KL is thus more than one among many: its step from the marginal gain to Proposition 1 calls for it, or for
-another of these.
-
-{_point(pools)}"""
+            if f"{key}_agreement" not in data:
+                continue
+            rows.append([f, name, *_ranking(data, key, np.full(len(data["width"]), True))])
+            if key == "point":
+                wide = data["width"] > np.median(data["width"])
+                rows.append([f, f"{name}, narrower half of the kernels", *_ranking(data, key, ~wide)])
+                rows.append([f, f"{name}, wider half", *_ranking(data, key, wide)])
+    return table(["f", "surrogate", "rank correlation", "arg max agrees", "share of the best gain"], rows)
 
 
-def _point(pools: Pools) -> str:
-    """Return what the point estimate does, for narrow and for wide kernels."""
-    data = pools.get("reverse_kl")
-    if data is None:
-        return ""
-    wide = data["width"] > np.median(data["width"])
-    narrow_rank, wide_rank = (float(data["point_rank_correlation"][rows].mean()) for rows in (~wide, wide))
-    narrow_share, wide_share = (float(data["point_share_of_gain"][rows].mean()) for rows in (~wide, wide))
-    return f"""**The point estimate that Algorithm 2 maximises is a poor stand-in for the exact gain here.** Its rank
-correlation is {narrow_rank:+.2f} for the narrower half of the kernels and {wide_rank:+.2f} for the wider half, and its
-favourite has {narrow_share:.2f} and {wide_share:.2f} of the best gain. Away from the kernels chosen so far log q falls
-without limit, so that distance outweighs the density, the more so the narrower the kernels. In Algorithm 2 lambda_M
-plays the part of the width, which is one reason to choose it with care."""
+def _ranking(data: Data, key: str, chosen: np.ndarray) -> list[str]:
+    names = (f"{key}_{what}" for what in ("rank_correlation", "agreement", "share_of_gain"))
+    correlation, agreement, share = (float(np.nanmean(data[name][chosen])) for name in names)
+    return [f"{correlation:+.2f}", f"{agreement:.0%}", f"{share:.2f}"]
+
+
+def _figures(data: Data) -> Data:
+    """Return what the figure shows of a generator, one number an instance."""
+    shown = {}
+    for algorithm in ALGORITHMS:
+        shown[f"value {algorithm}"] = value_ratio(data, algorithm)
+        shown[f"divergence {algorithm}"] = data[algorithm] / data["best"]
+        shown[f"used {algorithm}"] = data[algorithm] / bound(data)
+    return shown | {name: values for name, values in data.items() if name.endswith("_rank_correlation")}
+
+
+def draw_guarantee(data: Mapping[str, Data], path: Path) -> None:
+    """Draw F ratios, divergence ratios, the share of the bound used, and rank correlations, by generator."""
+    figure = Figure(figsize=(13, 9.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2, 2, sharey=True)
+    for axis, prefix in ((axes[0, 0], "value"), (axes[0, 1], "divergence"), (axes[1, 0], "used")):
+        _spread(axis, data, {f"{prefix} {name}": style for name, style in _SERIES.items()})
+    for value, label in ((RANDOM_GREEDY_FACTOR, "1/e"), (INAPPROXIMABILITY, f"{INAPPROXIMABILITY:g}")):
+        axes[0, 0].axvline(value, color="black", linewidth=0.9, linestyle="--")
+        axes[0, 0].annotate(label, (value, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom")
+    axes[0, 0].set_title("F(found) / F(optimum)", pad=18)
+    # The chi-squared family has tails of a hundred decades, in which nothing could be seen of the others.
+    axes[0, 1].set(xscale="log", xlim=(0.9, 1e3), title="D(found) / min D (cut off at 1000)")
+    axes[1, 0].set(xscale="log", xlim=(1e-3, 3), title="D(found) / bound (cut off at 1/1000)")
+    axes[1, 0].axvline(1, color="black", linewidth=0.9, linestyle="--")
+    _spread(axes[1, 1], data, _RANKINGS)
+    axes[1, 1].axvline(0, color="black", linewidth=0.9)
+    axes[1, 1].set_title("rank correlation of surrogate and exact gain, steps 2 to M")
+    axes[0, 0].set_yticks(range(len(data)), [name.replace("_", " ") for name in data])
+    axes[0, 0].invert_yaxis()
+    (handles, labels), (more, names) = (axis.get_legend_handles_labels() for axis in (axes[0, 0], axes[1, 1]))
+    caption = "dot: median; thick: 5 % to 95 % of the instances; thin: all of them"
+    place = {"ncols": 5, "loc": "outside upper center", "frameon": False, "title": caption}
+    figure.legend(handles + more[1:], labels + names[1:], **place)
+    figure.savefig(path, dpi=110)
+
+
+def _spread(axis: Axes, data: Mapping[str, Data], series: Mapping[str, tuple[str, str]]) -> None:
+    """Draw the range, the central nine tenths and the median of each series, beside each other in each row."""
+    for place, (name, (label, colour)) in enumerate(series.items()):
+        shift = (place - (len(series) - 1) / 2) * 0.19
+        for row, figures in enumerate(data.values()):
+            if name not in figures:
+                continue
+            low, fifth, middle, most, high = np.nanquantile(figures[name], (0, 0.05, 0.5, 0.95, 1))
+            axis.plot([low, high], [row + shift] * 2, color=colour, linewidth=0.8)
+            axis.plot([fifth, most], [row + shift] * 2, color=colour, linewidth=3.2, alpha=0.6, solid_capstyle="butt")
+            axis.plot(middle, row + shift, "o", color=colour, markersize=3.5)
+        axis.plot([], [], "o-", color=colour, linewidth=3, label=label)
+    for row in range(1, len(data)):
+        axis.axhline(row - 0.5, color="#dddddd", linewidth=0.7)
+    axis.spines[["top", "right"]].set_visible(False)

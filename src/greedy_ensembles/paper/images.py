@@ -17,14 +17,15 @@ from greedy_ensembles.data.cifar import SEVERITIES
 from greedy_ensembles.data.noise import COUNT
 from greedy_ensembles.data.noise import KINDS as NOISE
 from greedy_ensembles.data.registry import find
-from greedy_ensembles.method.weighting import FromData, Weighting
+from greedy_ensembles.method.weighting import FromData, Gaussian, Uniform, Weighting
 from greedy_ensembles.paper.corruptions import can_generate, generated
 from greedy_ensembles.paper.study import Case, Protocol, Study
-from greedy_ensembles.paper.weightings import WEIGHTINGS, named_weighting, split_of
 
 #: Images of the quick protocol.
 TRAIN, TEST, OOD = 200, 100, 50
 CORRUPTED = "cifar10c"
+#: What the name of a p* may be beside that of a data set.
+WEIGHTINGS = ("wrap", "clip", "none", "uniform")
 
 
 @dataclass
@@ -142,3 +143,29 @@ def missing(case: Case, study: Study, root: Path | None = None) -> list[str]:
     """Return those of the needed sets that are not in the data folder."""
     folder = data_root(root)
     return list(dict.fromkeys(name for name, split in needs(case, study) if find(SETS[name], split, folder) is None))
+
+
+def named_weighting(name: str, data: ImageSet, root: str | Path | None = None) -> Weighting:
+    """Return p* for some training images: noise about them, or the images of another set in their shape.
+
+    name : one of WEIGHTINGS; or a data set, whose train split is taken where it has one; or set/split.
+    """
+    if name == "uniform":
+        return Uniform(0.0, 255.0, data.images.shape[1:])
+    if name in WEIGHTINGS:
+        return Gaussian.from_data(data.images, overflow=name)  # type: ignore[arg-type]
+    dataset, split = split_of(name)
+    channels, size = data.images.shape[1:3]
+    return FromData(load(dataset, split, root, size, channels).images)
+
+
+def split_of(name: str) -> tuple[str, str]:
+    """Return the data set and the split that a weighting of images names.
+
+    >>> split_of("cifar10"), split_of("svhn/test"), split_of("omniglot")
+    (('cifar10', 'train'), ('svhn', 'test'), ('omniglot', 'test'))
+    """
+    dataset, _, split = name.partition("/")
+    if dataset not in SETS:
+        raise ValueError(f"--weighting must be one of {', '.join(WEIGHTINGS)} or a data set, got {name!r}")
+    return dataset, split or ("train" if "train" in SETS[dataset].counts else "test")

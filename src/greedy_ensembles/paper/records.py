@@ -1,13 +1,14 @@
-"""What is kept of a run when it is done: a small file with its figures, times and machine, beside its predictions.
+"""What is kept of a run when it is done, and what the records of a study come to.
 
-Records are enough for all tables of a page; curves and histograms need the packed predictions, too. Neither needs
-weights or data, so pages can be built elsewhere. A page keeps the records that it was made from in its own folder, so a
-study can be continued from there alone.
+A record is a small file with a run's figures, times and machine, beside its predictions. Records are enough for all
+tables of a page; curves and histograms need the packed predictions, too. Neither needs weights or data, so pages can
+be built elsewhere. A page keeps the records that it was made from in its own folder, so a study can be continued from
+there alone.
 """
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,25 @@ from typing import Any
 import numpy as np
 
 from greedy_ensembles import storage
-from greedy_ensembles.benchmark import Evaluation, InDomain, OutOfDistribution
-from greedy_ensembles.paper.study import Job, Study
-from greedy_ensembles.runs import Run
+from greedy_ensembles.benchmark import (
+    Comparison,
+    Evaluation,
+    InDomain,
+    Method,
+    OutOfDistribution,
+    RunFacts,
+    judge,
+    unpack_predictions,
+)
+from greedy_ensembles.benchmark.comparison import Setting, members_alone
+from greedy_ensembles.benchmark.runs import check_seeds
+from greedy_ensembles.paper import published
+from greedy_ensembles.paper.images import WEIGHTINGS, split_of
+from greedy_ensembles.paper.study import Job, Protocol, Section, Study, jobs
 
 DONE, DIVERGED = "done", "diverged"
 #: The folder of records beside a page.
 KEPT = "records"
-_MACHINE = ("started", "command", "device", "versions", "git_commit")
 
 
 @dataclass(frozen=True)
@@ -42,27 +54,28 @@ class Record:
     corruptions: dict[str, dict[str, float]] | None = None  #: by corruption/severity: accuracy and nll
     packed: tuple[str, ...] = ()  #: names of the files of its predictions
 
+    @property
+    def training_note(self) -> str:
+        """What a reader must know of the images that it was trained on."""
+        data = self.information["data"]
+        return f"trained on {data['name']}: {data['note']}" if data["note"] else ""
 
-class Shelf:
+
+class Records:
     """The folder of records and packed predictions, `predictions` under the folder that processes share.
 
-    kept : a page's folder; records that it keeps count as well.
+    page : a page's folder; records that it keeps count as well.
     """
 
-    def __init__(self, out: Path, kept: Path | None = None) -> None:
-        self.folder, self._kept = out / "predictions", kept
-
-    @property
-    def places(self) -> list[str]:
-        """The folders in which there may be records."""
-        return [str(self.folder), *([] if self._kept is None else [str(self._kept / KEPT)])]
+    def __init__(self, out: Path, page: Path | None = None) -> None:
+        self.folder = out / "predictions"
+        self.places = [self.folder, *([] if page is None else [page / KEPT])]
 
     def read(self, job: Job) -> Record | None:
         """Return the record of a job, None if there is none."""
-        file = self._file(job.name)
-        if not file.exists() and self._kept is not None:
-            file = self._kept / KEPT / file.name
-        if not file.exists():
+        files = (folder / f"{job.name}.json" for folder in self.places)
+        file = next((file for file in files if file.exists()), None)
+        if file is None:
             return None
         content = storage.read_json(file)
         try:
@@ -73,7 +86,7 @@ class Shelf:
     def write(self, record: Record) -> None:
         """Write a record, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        storage.write_json(self._file(record.name), dataclasses.asdict(record))
+        storage.write_json(self.folder / f"{record.name}.json", dataclasses.asdict(record))
 
     def predictions(self, name: str) -> Path:
         """Return where the predictions of a run are packed."""
@@ -82,9 +95,6 @@ class Shelf:
     def names(self) -> list[str]:
         """Return the names of all runs that have a record."""
         return sorted(path.stem for path in self.folder.glob("*.json"))
-
-    def _file(self, name: str) -> Path:
-        return self.folder / f"{name}.json"
 
 
 def keep(records: Iterable[Record], page: Path) -> None:
@@ -101,10 +111,8 @@ def keep(records: Iterable[Record], page: Path) -> None:
 
 def is_complete(record: Record | None, study: Study) -> bool:
     """Say whether a record has all that a study wants of it."""
-    if record is None:
-        return False
-    if record.status == DIVERGED:
-        return True
+    if record is None or record.status == DIVERGED:
+        return record is not None
     wanted = {
         "evaluation": study.evaluated,
         "corruptions": study.corruptions,
@@ -112,12 +120,6 @@ def is_complete(record: Record | None, study: Study) -> bool:
         "packed": study.pictures,
     }
     return all(bool(getattr(record, name)) or not needed for name, needed in wanted.items())
-
-
-def machine_of(run: Run) -> dict[str, Any]:
-    """Return when, where and with what a run was started."""
-    command = ["greedy-ensembles", *run.information["command"][1:]]  # wherever the program lies
-    return {**{key: run.information.get(key) for key in _MACHINE}, "command": command}
 
 
 def epoch_seconds(histories: Sequence[Sequence[Any]]) -> float:
@@ -140,11 +142,10 @@ def plain(evaluation: Evaluation) -> dict[str, Any]:
         return {name: getattr(result, name) for name in names if name != "scores"}
 
     inside = fields(evaluation.in_domain)
-    inside["member_accuracies"] = list(inside["member_accuracies"])
     return {
         "score": evaluation.score,
         "members": evaluation.members,
-        "in_domain": inside,
+        "in_domain": {**inside, "member_accuracies": list(inside["member_accuracies"])},
         "ood": [fields(result) for result in evaluation.ood],
         "missing": list(evaluation.missing),
     }
@@ -161,3 +162,98 @@ def restored(content: dict[str, Any]) -> Evaluation:
         tuple(OutOfDistribution(**result, scores=none) for result in content["ood"]),
         tuple(content["missing"]),
     )
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What there is of a section."""
+
+    section: Section
+    comparison: Comparison | None  #: None as long as no run was evaluated
+    done: dict[Job, Record]
+    diverged: dict[Job, Record]
+    missing: tuple[Job, ...]
+
+
+def gather(study: Study, protocol: Protocol, records: Records) -> list[Gathered]:
+    """Return all that the records of a study hold, section by section."""
+    every = jobs(study, protocol)
+    known = {job: records.read(job) for job in every}
+    result = []
+    for section in study.sections:
+        own = [job for job in every if job.case in section.cases]
+        found = {job: record for job in own if (record := known[job]) is not None and is_complete(record, study)}
+        done = {job: record for job, record in found.items() if record.status != DIVERGED}
+        diverged = {job: record for job, record in found.items() if record.status == DIVERGED}
+        missing = tuple(job for job in own if job not in found)
+        comparison = _compare(section, done, records, scores=study.pictures) if study.evaluated else None
+        result.append(Gathered(section, comparison, done, diverged, missing))
+    return result
+
+
+def _compare(section: Section, done: dict[Job, Record], records: Records, scores: bool) -> Comparison | None:
+    methods = []
+    for case in section.cases:
+        repetitions = [(job, record) for job, record in done.items() if job.case == case]
+        if repetitions:
+            methods.append(_method(section.label(case), repetitions, records, scores))
+    if not methods:
+        return None
+    notes = dict.fromkeys([*(record.training_note for record in done.values()), *_notes(section, done)])
+    try:
+        known = [note for note in (*notes, *members_alone(methods)) if note]
+        return Comparison.on_common_sets(methods, known, published)
+    except ValueError as error:
+        raise ValueError(
+            f"{section.title}: {error}. Delete the records of the former in {' and '.join(map(str, records.places))}, "
+            "and run again: runs whose folders are there are judged anew, and not trained"
+        ) from None
+
+
+def _method(label: str, repetitions: Sequence[tuple[Job, Record]], records: Records, scores: bool) -> Method:
+    check_seeds([RunFacts(record.name, record.information) for _, record in repetitions])
+    return Method(
+        label,
+        tuple(_evaluation(record, records, scores) for _, record in repetitions),
+        tuple(job.seed for job, _ in repetitions),
+        _setting(*repetitions[0]),
+        tuple(record.name for _, record in repetitions),
+    )
+
+
+def _evaluation(record: Record, records: Records, scores: bool) -> Evaluation:
+    """Return the figures of a record or, where single scores are wanted, those of its packed predictions."""
+    if not scores:
+        return restored(record.evaluation or {})
+    packed = unpack_predictions(records.predictions(record.name))
+    return judge(packed.in_domain, packed.ood, missing=packed.missing)
+
+
+def _setting(job: Job, record: Record) -> Setting | None:
+    """Return the place of a case in the paper's tables, of the nearest M that it has there.
+
+    None for a p* that it has not, for stand-ins, and for figures that mean nothing.
+    """
+    case = job.case
+    if job.protocol.quick or record.information["data"]["name"] != case.dataset:
+        return None
+    method = case.method
+    if case.strength is not None and case.weighting != "wrap":
+        if case.weighting in WEIGHTINGS:
+            return None
+        method = f"greedy, lambda_M = {case.strength:g}, p* = {case.weighting}"
+    return published.of_nearest_size(Setting(case.model, case.dataset, case.size, method, case.strength))
+
+
+def _notes(section: Section, done: Iterable[Job]) -> Iterator[str]:
+    """Yield what a reader must know of how the cases of a section were trained."""
+    for case in section.cases:
+        if case.epochs not in (None, case.published_epochs):
+            yield f"{case.epochs} epochs of training, where the paper has {case.published_epochs}"
+    for case in dict.fromkeys(job.case for job in done):
+        if case.strength is not None and case.weighting not in WEIGHTINGS:
+            dataset, split = split_of(case.weighting)
+            yield (
+                f"{section.label(case)}: members were trained to differ on images of {dataset} ({split}), so {dataset} "
+                "as an OOD set is no surprise to it"
+            )

@@ -1,21 +1,23 @@
-"""One run from beginning to end: train it in its folder, predict, judge, pack the predictions, write the record.
+"""All runs of a study, shared between processes through one folder: train, predict, judge, write the record.
 
 Each step leaves files that are whole or absent, and the record comes last, so a kill loses the epoch under way at the
-most, or the predictions, which take seconds.
+most, or the predictions, which take seconds. A process claims a run with a lock that dies with it. A run that another
+has claimed is passed over and come back to, until every run has its record.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from torch import nn
 
 from greedy_ensembles.benchmark import judge, pack_predictions, predict
-from greedy_ensembles.benchmark.paper import PUBLISHED
 from greedy_ensembles.benchmark.predictions import Arithmetic, fitting_batch_size, in_batches
 from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.data import ImageSet
@@ -24,81 +26,144 @@ from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import as_tensor, device_of
 from greedy_ensembles.models import named
 from greedy_ensembles.paper.images import Sets
-from greedy_ensembles.paper.records import (
-    DIVERGED,
-    DONE,
-    Record,
-    Shelf,
-    epoch_seconds,
-    machine_of,
-    plain,
-)
-from greedy_ensembles.paper.study import Case, Job, Protocol, Study, members_to_train
+from greedy_ensembles.paper.published import PUBLISHED
+from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds, is_complete, plain
+from greedy_ensembles.paper.study import VALIDATION, Case, Job, Study, members_to_train
 from greedy_ensembles.runs import Run, load_run
-from greedy_ensembles.training import Recipe, fit
+from greedy_ensembles.training import fit
 
-#: The share of the training images that selects each member's best epoch.
-VALIDATION = 0.1
-_QUICK_BATCH = 50
 _PASSES = 5  # over a set, of which the fastest counts
-_PAPER_MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
+_MACHINE = ("started", "command", "device", "versions", "git_commit")
 
 
 @dataclasses.dataclass(frozen=True)
-class Workshop:
-    """Where jobs are done, and how."""
+class Runner:
+    """Where runs are made, and how."""
 
-    out: Path
+    out: Path  #: the folder that processes share
     sets: Sets
     device: torch.device
     progress: bool = True
-    pack: bool = True
-    kept: Path | None = None  #: a page's folder, whose records count as well
+    pack: bool = True  #: whether predictions are kept
+    page: Path | None = None  #: a page's folder, whose records count as well
+    patience: float = 5.0  #: seconds between two looks at runs that are all in other hands
 
     @property
-    def shelf(self) -> Shelf:
+    def records(self) -> Records:
         """Where records go."""
-        return Shelf(self.out, self.kept)
+        return Records(self.out, self.page)
 
     def folder(self, job: Job) -> Path:
         """Return the run folder of a job."""
         return self.out / "runs" / job.run
 
+    def work(self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None]) -> None:
+        """Do all jobs that have no record yet, and wait for those that another process is doing."""
+        waiting = [job for job in jobs if not self._is_done(job, study)]
+        total, begun, told = len(waiting), 0, False
+        while waiting:
+            busy = []
+            for job in waiting:
+                with self.claimed(job) as mine:
+                    if not mine:
+                        busy.append(job)
+                    elif not self._is_done(job, study):  # another may have done it meanwhile
+                        begun += 1
+                        tell(f"{job.name} ({begun} of {total})")
+                        start = time.perf_counter()
+                        record = self.do(job, study)
+                        tell(f"{_outcome(record)} ({time.perf_counter() - start:,.0f} s in all)")
+            if len(busy) == len(waiting):
+                if not told:
+                    tell(f"waiting for other processes; runs that they hold: {len(busy)}")
+                    told = True
+                time.sleep(self.patience)
+            waiting = [job for job in busy if not self._is_done(job, study)]
 
-def do(job: Job, study: Study, workshop: Workshop) -> Record:
-    """Do what is missing of a run, and keep its record; training that left the range of numbers is recorded as such."""
-    try:
-        ensemble = _train(job, study, workshop)
-        run = load_run(workshop.folder(job))
-        record = _judge(job, study, workshop, ensemble, _begun(job, run))
-    except ArithmeticError as error:
-        folder = workshop.folder(job)
-        machine = machine_of(load_run(folder)) if (folder / "run.json").exists() else {}
-        record = Record(job.name, DIVERGED, str(error), machine=machine)
-    workshop.shelf.write(record)
-    return record
+    def _is_done(self, job: Job, study: Study) -> bool:
+        return is_complete(self.records.read(job), study)
 
+    @contextmanager
+    def claimed(self, job: Job) -> Iterator[bool]:
+        """Hold the run of a job for this process inside the block; False where another process holds it."""
+        claims = self.out / "claims"
+        claims.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(claims / f"{job.run}.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
 
-def _train(job: Job, study: Study, workshop: Workshop) -> Ensemble:
-    case, sets, folder = job.case, workshop.sets, workshop.folder(job)
-    data = sets.train(case.dataset)
-    before = load_run(folder).size if (folder / "run.json").exists() else 0
-    ensemble = fit(
-        make_model(case, data),
-        data,
-        size=max(members_to_train(case, study), before),
-        method=case.method,
-        strength=case.strength,
-        weighting=sets.weighting(case),
-        recipe=recipe_of(case, job.protocol),
-        seed=job.seed,
-        validation=0.0 if job.protocol.quick else VALIDATION,  # so few images may have but one of a class
-        run_dir=folder,
-        schedule=job.protocol.schedule,
-        device=workshop.device,
-        progress=workshop.progress,
-    )
-    return ensemble[: case.size]
+    def do(self, job: Job, study: Study) -> Record:
+        """Do what is missing of a run, and keep its record; training that left the range of numbers is recorded."""
+        folder = self.folder(job)
+        try:
+            ensemble = self._train(job, study)
+            record = self._judge(job, study, ensemble, _trained(job, load_run(folder)))
+        except ArithmeticError as error:
+            machine = _machine_of(load_run(folder)) if (folder / "run.json").exists() else {}
+            record = Record(job.name, DIVERGED, str(error), machine=machine)
+        self.records.write(record)
+        return record
+
+    def _train(self, job: Job, study: Study) -> Ensemble:
+        case, folder = job.case, self.folder(job)
+        data = self.sets.train(case.dataset)
+        before = load_run(folder).size if (folder / "run.json").exists() else 0
+        ensemble = fit(
+            make_model(case, data),
+            data,
+            size=max(members_to_train(case, study), before),
+            method=case.method,
+            strength=case.strength,
+            weighting=self.sets.weighting(case),
+            recipe=job.recipe,
+            seed=job.seed,
+            validation=0.0 if job.protocol.quick else VALIDATION,  # so few images may have but one of a class
+            run_dir=folder,
+            schedule=job.protocol.schedule,
+            device=self.device,
+            progress=self.progress,
+        )
+        return ensemble[: case.size]
+
+    def _judge(self, job: Job, study: Study, ensemble: Ensemble, record: Record) -> Record:
+        """Add to a record what the study wants of the ensemble, and what an earlier record had already."""
+        precision = arithmetic(job.protocol.precision, device_of(ensemble[0]))
+        found: dict[str, Any] = {}
+        if study.evaluated:
+            found |= self._evaluated(job, study, ensemble, record, precision)
+        if study.corruptions:
+            found["corruptions"] = _corrupted(ensemble, self.sets, precision)
+        if study.timed:
+            found["prediction"] = _timed(ensemble, self.sets.test(job.case.dataset), precision)
+        judged_in: dict[str, str] = dict.fromkeys(found, precision) if precision != "float32" else {}
+        before = self.records.read(job)
+        for name in ("evaluation", "corruptions", "prediction", "packed"):
+            if before is not None and not found.get(name):
+                found[name] = getattr(before, name)
+                judged_in |= {name: before.judged_in[name]} if name in before.judged_in else {}
+        return dataclasses.replace(record, **found, judged_in=judged_in)
+
+    def _evaluated(
+        self, job: Job, study: Study, ensemble: Ensemble, record: Record, precision: Arithmetic
+    ) -> dict[str, Any]:
+        """Return the evaluation on OOD sets, and the names of the files that predictions were packed into."""
+        bench = self.sets.bench(job.case.dataset)
+        inside = predict(ensemble, bench.in_domain, precision=precision)
+        outside = [predict(ensemble, images.replace(name=n), precision=precision) for n, images in bench.ood.items()]
+        packed: tuple[str, ...] = ()
+        if self.pack or study.pictures:
+            file = self.records.predictions(job.name)
+            information = {**record.information, "judged_in": precision}
+            files = pack_predictions(file, inside, outside, missing=bench.missing, information=information)
+            packed = tuple(path.name for path in files)
+        return {"evaluation": plain(judge(inside, outside, missing=bench.missing)), "packed": packed}
 
 
 def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:
@@ -109,86 +174,49 @@ def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:
     return partial(named(case.model, **shape), **PUBLISHED.get(case.model, {}))
 
 
-def recipe_of(case: Case, protocol: Protocol) -> Recipe:
-    """Return the paper's recipe, as long as the case has it, under a protocol."""
-    changes: dict[str, Any] = {
-        "precision": protocol.precision,
-        "weighting_batch_size": protocol.weighting_batch,
-        "weighting_statistics": protocol.statistics,
-    }
-    if case.epochs is not None:
-        changes |= {"epochs": case.epochs}
-    if protocol.quick:
-        changes |= {"batch_size": _QUICK_BATCH}
-    row = case.model if case.dataset == "mnist" or case.model in _PAPER_MODELS else "PreResNet20"
-    return Recipe.paper(case.dataset, row, **changes)
-
-
-def published_epochs(case: Case) -> int:
-    """Return for how many epochs the paper trains a case."""
-    return recipe_of(dataclasses.replace(case, epochs=None), Protocol()).epochs
-
-
-def _begun(job: Job, run: Run) -> Record:
+def _trained(job: Job, run: Run) -> Record:
     """Return the record of a run that is trained, as far as its members, the first of the run, are concerned."""
     histories = run.histories[: job.case.size]
     return Record(
         job.name,
         DONE,
         information={**facts_of(run).information, "size": job.case.size},
-        machine=machine_of(run),
+        machine=_machine_of(run),
         seconds=sum(epoch["seconds"] for history in histories for epoch in history),
         epoch_seconds=epoch_seconds(histories),
     )
 
 
-def _judge(job: Job, study: Study, workshop: Workshop, ensemble: Ensemble, record: Record) -> Record:
-    """Add to a record what the study wants of the ensemble, and what an earlier record had already."""
-    sets = workshop.sets
-    # Who was trained in less than single precision on a GPU is not judged in it.
-    less = job.protocol.precision != "float32" and device_of(ensemble[0]).type == "cuda"
-    precision: Arithmetic = "tf32" if less else "float32"
-    found: dict[str, Any] = {}
-    if study.evaluated:
-        bench = sets.bench(job.case.dataset)
-        inside = predict(ensemble, bench.in_domain, precision=precision)
-        outside = [
-            predict(ensemble, images.replace(name=name), precision=precision) for name, images in bench.ood.items()
-        ]
-        packed: tuple[str, ...] = ()
-        if workshop.pack or study.pictures:
-            file = workshop.shelf.predictions(job.name)
-            information = {**record.information, "judged_in": precision}
-            files = pack_predictions(file, inside, outside, missing=bench.missing, information=information)
-            packed = tuple(path.name for path in files)
-        evaluation = plain(judge(inside, outside, missing=bench.missing))
-        found |= {"evaluation": evaluation, "packed": packed}
-    if study.corruptions:
-        found["corruptions"] = _corrupted(ensemble, sets, precision)
-    if study.timed:
-        found["prediction"] = _timed(ensemble, sets.test(job.case.dataset), precision)
-    judged_in: dict[str, str] = dict.fromkeys(found, precision) if less else {}
-    before = workshop.shelf.read(job)
-    for name in ("evaluation", "corruptions", "prediction", "packed"):
-        if before is not None and not found.get(name):
-            found[name] = getattr(before, name)
-            judged_in |= {name: before.judged_in[name]} if name in before.judged_in else {}
-    return dataclasses.replace(record, **found, judged_in=judged_in)
+def _machine_of(run: Run) -> dict[str, Any]:
+    """Return when, where and with what a run was started."""
+    command = ["greedy-ensembles", *run.information["command"][1:]]  # wherever the program lies
+    return {**{key: run.information.get(key) for key in _MACHINE}, "command": command}
+
+
+def arithmetic(trained_in: str, device: torch.device) -> Arithmetic:
+    """Return what a run is judged in: on a GPU, no more than TF32 where it was trained in less than float32."""
+    return "tf32" if trained_in != "float32" and device.type == "cuda" else "float32"
 
 
 def _timed(ensemble: Ensemble, images: ImageSet, precision: Arithmetic) -> dict[str, float]:
-    """Return the seconds of the fastest of some predictions of a set by all members, after a first one.
+    pixels = as_tensor(images.images)
+    with Execution(device_of(ensemble[0]), precision).settings():
+        seconds = fastest(lambda: in_batches(ensemble, pixels, fitting_batch_size(ensemble)))
+    return {"images": len(images), "seconds": seconds}
+
+
+def fastest(act: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds of the fastest of some passes, after a first one.
 
     The first makes kernels and recordings, which take longer than the predictions, and longer for the first ensemble
     of a process than for others.
     """
-    seconds, pixels = [], as_tensor(images.images)
-    with Execution(device_of(ensemble[0]), precision).settings():
-        for _ in range(1 + _PASSES):
-            start = time.perf_counter()
-            in_batches(ensemble, pixels, fitting_batch_size(ensemble))
-            seconds.append(time.perf_counter() - start)
-    return {"images": len(images), "seconds": min(seconds[1:])}
+    seconds = []
+    for _ in range(1 + _PASSES):
+        start = clock()
+        act()
+        seconds.append(clock() - start)
+    return min(seconds[1:])
 
 
 def _corrupted(ensemble: Ensemble, sets: Sets, precision: Arithmetic) -> dict[str, dict[str, float]]:
@@ -197,3 +225,13 @@ def _corrupted(ensemble: Ensemble, sets: Sets, precision: Arithmetic) -> dict[st
         inside = judge(predict(ensemble, images, precision=precision), []).in_domain
         found[name] = {"accuracy": inside.accuracy, "nll": inside.nll, "images": inside.images}
     return found
+
+
+def _outcome(record: Record) -> str:
+    if record.status == DIVERGED:
+        return f"  diverged: {record.message}"
+    if record.evaluation is None:
+        return f"  {record.seconds:,.0f} s of training, {record.epoch_seconds:.2f} s a member and epoch"
+    accuracy = record.evaluation["in_domain"]["accuracy"]
+    areas = ", ".join(f"{result['name']} {result['auc']:.3f}" for result in record.evaluation["ood"])
+    return f"  {record.seconds:,.0f} s of training, accuracy {accuracy:.2%}; AUC: {areas}"

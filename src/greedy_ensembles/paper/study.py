@@ -6,15 +6,26 @@ name that a person can read. Two studies that want the same run have the same na
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from greedy_ensembles.paper import published
+from greedy_ensembles.training import Recipe
 
 #: What tables call the method without a diversity term.
 DEEP = "Deep Ensembles"
 #: Seeds of repetitions are so far apart, whatever M: member k takes seed + k - 1, and repetitions that shared members
 #: would hide their spread.
 SPACING = 100
+#: The paper's networks, their M, and the values of lambda_M that it tried.
+MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
+SIZE = 11
+GRID = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0)
+#: The share of the training images that selects each member's best epoch.
+VALIDATION = 0.1
+_QUICK_BATCH = 50
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,18 @@ class Case:
         """The method, as `ge.fit` calls it."""
         return "deep" if self.strength is None else "greedy"
 
+    def recipe(self, **changes: Any) -> Recipe:
+        """Return the paper's recipe, as long as the case has it; other networks are trained like PreResNet20."""
+        row = self.model if self.dataset == "mnist" or self.model in MODELS else "PreResNet20"
+        if self.epochs is not None:
+            changes["epochs"] = self.epochs
+        return Recipe.paper(self.dataset, row, **changes)
+
+    @property
+    def published_epochs(self) -> int:
+        """For how many epochs the paper trains it."""
+        return dataclasses.replace(self, epochs=None).recipe().epochs
+
 
 @dataclass(frozen=True)
 class Target:
@@ -42,11 +65,6 @@ class Target:
     sets: tuple[str, ...] = ()  #: OOD sets, each of which must reach it; none: all in the mean
     least: float | None = None
     gain: float | None = None
-
-    @property
-    def is_of_all_sets(self) -> bool:
-        """Whether it is asked of the mean over all OOD sets."""
-        return self.metric == "auc" and not self.sets
 
 
 @dataclass(frozen=True)
@@ -86,7 +104,7 @@ class Study:
     pictures: bool = False  #: curves, histograms and examples for every set, beside the radar plot
     corruptions: bool = False  #: accuracy and NLL on CIFAR-10-C as well
     remarks: tuple[str, ...] = ()  #: what the reader of its page must know
-    special: Callable[[Path, bool], None] | None = None  #: what to run instead, for studies without image sets
+    special: Callable[[Path, bool], object] | None = None  #: what to run instead, for studies without image sets
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -155,6 +173,18 @@ class Job:
         """What its folder is called: without M for Deep Ensembles, which small ones are the first members of."""
         return self._named() if self.case.strength is None else self._named(f"M{self.case.size}")
 
+    @property
+    def recipe(self) -> Recipe:
+        """How its members are trained."""
+        changes: dict[str, Any] = {
+            "precision": self.protocol.precision,
+            "weighting_batch_size": self.protocol.weighting_batch,
+            "weighting_statistics": self.protocol.statistics,
+        }
+        if self.protocol.quick:
+            changes["batch_size"] = _QUICK_BATCH
+        return self.case.recipe(**changes)
+
     def _named(self, *size: str) -> str:
         """Return what was asked for, where it is not the paper's own, and the seed."""
         case, protocol = self.case, self.protocol
@@ -172,18 +202,40 @@ class Job:
 
 def jobs(study: Study, protocol: Protocol) -> list[Job]:
     """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly."""
-    return list(_jobs(study, protocol))
+    repetitions = range(study.seeds)
+    return [Job(case, number * max(SPACING, case.size), protocol) for number in repetitions for case in study.cases]
 
 
 def members_to_train(case: Case, study: Study) -> int:
-    """Return how many members a run has: M, or the largest M of the study for Deep Ensembles, whose members have
-    nothing to do with M, so that those of smaller M are the first of the same."""
+    """Return how many members a run has: M, or the largest M of the study for Deep Ensembles.
+
+    Their members have nothing to do with M, so those of a smaller M are the first of the same.
+    """
     if case.strength is not None:
         return case.size
     return max(other.size for other in study.cases if dataclasses.replace(other, size=case.size) == case)
 
 
-def _jobs(study: Study, protocol: Protocol) -> Iterator[Job]:
-    for repetition in range(study.seeds):
-        for case in study.cases:
-            yield Job(case, repetition * max(SPACING, case.size), protocol)
+def chosen(model: str, dataset: str) -> float:
+    """Return the lambda_M that the paper chose for a network and a data set, M = 11."""
+    name = {"cifar10": "C10", "cifar100": "C100", "svhn": "SVHN"}[dataset]
+    rows = {(row["architecture"], row["dataset"], row["method"]): row for row in published.table("in_domain")}
+    return float(rows[model, name, "greedy"]["lambda_m"])
+
+
+def pair(dataset: str, model: str, size: int, strength: float, epochs: int | None = None) -> tuple[Case, Case]:
+    """Return Deep Ensembles and the greedy method on equal terms."""
+    deep = Case(dataset, model, size, epochs=epochs)
+    return deep, Case(dataset, model, size, strength, epochs=epochs)
+
+
+def by_model(dataset: str, targets: Mapping[str, tuple[Target, ...]] | None = None) -> tuple[Section, ...]:
+    """Return a section for each of the paper's networks: M = 11, Deep Ensembles and the lambda_M that it chose."""
+    return tuple(
+        Section(
+            f"{model}, M = {SIZE}",
+            pair(dataset, model, SIZE, chosen(model, dataset)),
+            (targets or {}).get(model, ()),
+        )
+        for model in MODELS
+    )

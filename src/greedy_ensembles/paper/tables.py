@@ -1,109 +1,164 @@
-"""Tables of the studies that are not about OOD sets: what training costs, and corrupted images."""
+"""The tables of a study's page: a summary, targets, training times, corrupted images, what is missing, and the runs."""
 
+import shlex
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from greedy_ensembles.benchmark import paper
-from greedy_ensembles.benchmark.evaluation import Estimate, estimate
+from greedy_ensembles.benchmark import Comparison, Estimate, estimate
+from greedy_ensembles.benchmark.comparison import Figure, Row
 from greedy_ensembles.data.cifar import SEVERITIES
+from greedy_ensembles.paper import cost, published
 from greedy_ensembles.paper.corruptions import NOTE, is_generated
-from greedy_ensembles.paper.gather import Gathered, training_note
-from greedy_ensembles.paper.records import Record
-from greedy_ensembles.paper.runner import recipe_of
-from greedy_ensembles.paper.study import DEEP, Case
-from greedy_ensembles.report.table import markdown_table
+from greedy_ensembles.paper.records import Gathered, Record
+from greedy_ensembles.paper.study import DEEP, Case, Job, Target
+from greedy_ensembles.report.results import IN_DOMAIN, OOD
+from greedy_ensembles.report.table import Column, Entry, markdown_table
 
+_KINDS = ("synthetic", "natural", "sets")  # how the names of the means over them end
 _CORRUPTED = ("accuracy", "nll")
+
+
+def summary_table(sections: Sequence[Gathered]) -> str:
+    """Return accuracy and mean AUC of all sections in one table; empty where there is but one section."""
+    found = {gathered.section.title: gathered.comparison for gathered in sections if gathered.comparison is not None}
+    heading = ["", "method", "seeds", "accuracy (%)", "mean AUC, synthetic", "natural", "all sets", "sets"]
+    rows = [[title, *row] for title, comparison in found.items() for row in _summary_rows(comparison)]
+    return markdown_table(heading, rows) if len(found) > 1 else ""
+
+
+def _summary_rows(comparison: Comparison) -> Iterator[list[str]]:
+    inside = {row.method: row.figures["accuracy"] for row in comparison.in_domain_rows}
+    judged, absent = len(comparison.first.ood), len(comparison.first.missing)
+    for method in comparison.methods:
+        means = {row.set.rpartition(" ")[2]: row for row in comparison.mean_rows if row.method == method.label}
+        areas = [_both(means[kind].figures["auc"], OOD[0]) if kind in means else "" for kind in _KINDS]
+        accuracy = _both(inside[method.label], IN_DOMAIN[0])
+        sets = f"{judged} of {judged + absent}" if absent else f"{judged}"
+        yield [method.label, str(len(method.evaluations)), accuracy, *areas, sets]
+
+
+def _both(figure: Figure, column: Column) -> str:
+    return Entry(figure.ours, figure.paper).both(column)
+
+
+def targets_table(sections: Sequence[Gathered]) -> str:
+    """Return what sections are to reach, and whether each method does; empty where nothing is asked."""
+    rows = [
+        [gathered.section.title, _spelled(target), *row]
+        for gathered in sections
+        if gathered.comparison is not None
+        for target in gathered.section.targets
+        for row in _target_rows(target, gathered.comparison)
+    ]
+    return markdown_table(["", "target", "method", "found", "outcome"], rows) if rows else ""
+
+
+def _spelled(target: Target) -> str:
+    where = f" on {', '.join(target.sets)}" if target.sets else ""
+    name = "accuracy" if target.metric == "accuracy" else f"AUC{where}" if where else "mean AUC of all sets"
+    return f"{name} >= {target.least:g}" if target.gain is None else f"{name} >= {DEEP} {target.gain:+g}"
+
+
+def _target_rows(target: Target, comparison: Comparison) -> Iterator[list[str]]:
+    """Yield method, figures and outcome, for every method that it is about: Deep Ensembles where it is no gain."""
+    labels = [method.label for method in comparison.methods]
+    before = _values(target, comparison, DEEP) if DEEP in labels else {}
+    of_all = target.metric == "auc" and not target.sets
+    left_out = comparison.left_out if of_all else ()  # sets that are there, and would count
+    for label in labels:
+        if label == DEEP and (target.gain is not None or target.metric != "accuracy"):
+            continue
+        values, sign = _values(target, comparison, label), ""
+        if target.gain is not None:
+            values, sign = {name: value - before[name] for name, value in values.items() if name in before}, "+"
+        absent = [name for name in (*target.sets, *left_out) if name not in values]
+        bound = target.least if target.gain is None else target.gain
+        missed = bound is not None and any(value < bound for value in values.values()) and not left_out
+        outcome = "missed" if missed else "not known" if absent or not values else "reached"
+        found = [*(f"{name} {value:{sign}.4f}" for name, value in values.items()), *(f"no {name}" for name in absent)]
+        yield [label, ", ".join(found), outcome]
+
+
+def _values(target: Target, comparison: Comparison, label: str) -> dict[str, float]:
+    """Return the figures of a method that a target is about, by what each is of."""
+    if target.metric == "accuracy":
+        return {"accuracy": _of(comparison.in_domain_rows, label)[0].figures["accuracy"].ours.mean}
+    rows = _of([*comparison.ood_rows, *comparison.mean_rows], label)
+    if target.sets:
+        rows = [row for name in target.sets for row in rows if row.set == name]
+    else:
+        rows = [row for row in rows if row.kind == "mean" and row.set.endswith("sets")]
+    return {row.set: row.figures["auc"].ours.mean for row in rows}
+
+
+def _of(rows: Iterable[Row], label: str) -> list[Row]:
+    return [row for row in rows if row.method == label]
 
 
 def overhead_table(gathered: Gathered) -> str:
     """Return seconds of training and of prediction by method, with how much more the greedy one takes."""
     cases = _by_case(gathered)
-    deep = next((statistics.fmean(_epochs(records)) for case, records in cases.items() if case.strength is None), None)
+    deep = next((_epoch(records) for case, records in cases.items() if case.strength is None), None)
+    model = gathered.section.cases[0].model
+    printed = next(
+        (row["overhead_percent"] for row in published.table("overhead") if row["architecture"] == model), None
+    )
     rows = []
     for case, records in cases.items():
-        seconds = statistics.fmean(_epochs(records))
-        more = "" if deep is None or case.strength is None else f"{100 * (seconds / deep - 1):+.0f} %"
-        rows.append([gathered.section.label(case), f"{len(records)}", f"{seconds:.3f}", more, _predicting(records)])
-    heading = ["method", "runs", "seconds a member and epoch", "more than Deep Ensembles", "ms an image, all members"]
-    printed = [row for row in paper.table("overhead") if row["architecture"] == gathered.section.cases[0].model]
-    lines = [
-        f"The paper, on one V100: {row['de_hours']} hours for Deep Ensembles, {row['greedy_hours']} for the method, "
-        f"{row['overhead_percent']} % more."
-        for row in printed
-    ]
-    several = all(recipe_of(job.case, job.protocol).epochs > 1 for job in gathered.done)
-    note = "Seconds are those of a member's epoch, the mean over members" + (
-        ", without each one's first epoch." if several else "; the only one, which includes getting ready."
-    )
-    return "\n\n".join([markdown_table(heading, rows), " ".join([note, *lines]), _notes(gathered)]).rstrip()
+        seconds, more, theirs = _epoch(records), "", ""
+        if case.strength is not None:
+            more = "" if deep is None else f"{100 * (seconds / deep - 1):+.1f} %"
+            theirs = "" if printed is None else f"+{printed} %"
+        rows.append([gathered.section.label(case), f"{len(records)}", f"{seconds:.3f}", more, theirs, _image(records)])
+    heading = ["method", "runs", "seconds a member and epoch", f"more than {DEEP}", "the paper's (V100)"]
+    first = "" if all(job.recipe.epochs > 1 for job in gathered.done) else "- seconds are those of the first epoch"
+    notes = [first, *_training_notes(gathered)]
+    return _with_notes(markdown_table([*heading, "ms an image, all members"], rows), notes)
 
 
-def overhead_sentences(gathered: Gathered) -> list[str]:
-    """Return how much longer the greedy ensembles take to train and to predict than Deep Ensembles, in words."""
-    cases = _by_case(gathered)
-    deep = next((records for case, records in cases.items() if case.strength is None), None)
-    if deep is None:
-        return ["There are no Deep Ensembles to compare with."] if cases else []
-    sentences = []
-    for case, records in cases.items():
-        if case.strength is None:
-            continue
-        training = statistics.fmean(_epochs(records)) / statistics.fmean(_epochs(deep)) - 1
-        text = f"{gathered.section.label(case)}: {100 * training:+.1f} % of training time beside Deep Ensembles"
-        printed = [row for row in paper.table("overhead") if row["architecture"] == case.model]
-        text += "".join(f", where the paper has +{row['overhead_percent']} %" for row in printed)
-        if (ours := _images(records)) and (theirs := _images(deep)):
-            text += f"; {100 * (statistics.fmean(ours) / statistics.fmean(theirs) - 1):+.1f} % of prediction time"
-        sentences.append(f"{text}.")
-    return sentences
+def _epoch(records: Iterable[Record]) -> float:
+    return statistics.fmean(record.epoch_seconds for record in records)
 
 
-def corruption_sentences(gathered: Gathered) -> list[str]:
-    """Return at how many severities a greedy ensemble is more accurate, and by how much at the last, in words."""
-    found = severities(gathered)
-    if DEEP not in found:
-        return ["There are no Deep Ensembles to compare with."] if found else []
-    sentences = []
-    for label, figures in found.items():
-        if label == DEEP:
-            continue
-        pairs = list(zip(figures["accuracy"], found[DEEP]["accuracy"], strict=True))
-        gains = [100 * (ours.mean - theirs.mean) for ours, theirs in pairs]
-        ahead = sum(gain > 0 for gain in gains)
-        nll = figures["nll"][-1].mean - found[DEEP]["nll"][-1].mean
-        sentences.append(
-            f"{label} is more accurate than Deep Ensembles at {ahead} of {len(gains)} severities; at the last, by "
-            f"{gains[-1]:+.2f} points, and {100 * nll:+.2f} in NLL x 100."
-        )
-    return sentences
+def _image(records: Iterable[Record]) -> str:
+    """Return milliseconds an image."""
+    times = [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
+    return f"{statistics.fmean(times):.3f}" if times else ""
 
 
 def corruption_table(gathered: Gathered) -> str:
-    """Return accuracy and NLL by severity, and over which corruptions they are."""
+    """Return accuracy and NLL by severity, with the corruptions that they are means over."""
     seeds = {gathered.section.label(case): len(records) for case, records in _by_case(gathered).items()}
     found = severities(gathered)
     rows = [
-        [str(severity + 1), method, str(seeds[method]), *(_hundredfold(figures[name][severity]) for name in _CORRUPTED)]
-        for severity in range(len(SEVERITIES))
+        [str(severity), method, str(seeds[method]), *(_hundredfold(figures[name][severity - 1]) for name in _CORRUPTED)]
+        for severity in SEVERITIES
         for method, figures in found.items()
     ]
-    heading = ["severity", "method", "seeds", "accuracy (%)", "NLL x 100"]
-    text = f"Means over {corruption_names(gathered)}, ± standard error over seeds."
-    made = any(map(is_generated, _names(gathered)))
-    notes = [f"- the corruptions are {NOTE}", _notes(gathered)] if made else [_notes(gathered)]
-    return "\n\n".join([markdown_table(heading, rows), text, "\n".join(notes)])
+    made = f"- the corruptions are {NOTE}" if any(map(is_generated, _names(gathered))) else ""
+    notes = [f"- means over {corruption_names(gathered)}, ± standard error over seeds", made]
+    return _with_notes(
+        markdown_table(["severity", "method", "seeds", "accuracy (%)", "NLL x 100"], rows),
+        [*notes, *_training_notes(gathered)],
+    )
 
 
 def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:
     """Return accuracy and NLL by method and severity: the mean over corruptions of each seed, and then over seeds."""
     return {
         gathered.section.label(case): {
-            name: [estimate(_over_corruptions(records, severity, name)) for severity in SEVERITIES]
+            name: [
+                estimate([_over_corruptions(record, severity, name) for record in records]) for severity in SEVERITIES
+            ]
             for name in _CORRUPTED
         }
         for case, records in _by_case(gathered).items()
     }
+
+
+def _over_corruptions(record: Record, severity: int, metric: str) -> float:
+    corruptions = (record.corruptions or {}).items()
+    return statistics.fmean(values[metric] for name, values in corruptions if name.endswith(f"/{severity}"))
 
 
 def corruption_names(gathered: Gathered) -> str:
@@ -124,9 +179,19 @@ def _names(gathered: Gathered) -> list[str]:
     return found
 
 
-def _notes(gathered: Gathered) -> str:
-    notes = dict.fromkeys(training_note(record) for record in gathered.done.values())
-    return "\n".join(f"- {note}" for note in notes if note)
+def _hundredfold(value: Estimate) -> str:
+    error = "" if value.standard_error is None else f"±{100 * value.standard_error:.2f}"
+    return f"{100 * value.mean:.2f}{error}"
+
+
+def _training_notes(gathered: Gathered) -> list[str]:
+    notes = dict.fromkeys(record.training_note for record in gathered.done.values())
+    return [f"- {note}" for note in notes if note]
+
+
+def _with_notes(text: str, notes: Iterable[str]) -> str:
+    below = "\n".join(note for note in notes if note)
+    return f"{text}\n\n{below}" if below else text
 
 
 def _by_case(gathered: Gathered) -> dict[Case, list[Record]]:
@@ -136,30 +201,46 @@ def _by_case(gathered: Gathered) -> dict[Case, list[Record]]:
     return cases
 
 
-def _epochs(records: Iterable[Record]) -> list[float]:
-    return [record.epoch_seconds for record in records]
+def missing_table(sections: Sequence[Gathered], records: Mapping[Job, Record], device: cost.Device) -> str:
+    """Return which runs are still to be done, and what they would take on a device; empty where there are none."""
+    prices: dict[Job, cost.Price] = {}
+    rows = []
+    for gathered in sections:
+        for case in dict.fromkeys(job.case for job in gathered.missing):
+            own = {job: cost.price(job, device, records.items()) for job in gathered.missing if job.case == case}
+            prices |= own
+            seconds = cost.spelled(sum(price.seconds for price in own.values()))
+            seeds = ", ".join(str(job.seed) for job in own)
+            how = "as timed" if all(price.measured for price in own.values()) else "by the table"
+            rows.append([gathered.section.title, gathered.section.label(case), seeds, seconds, how])
+    if not rows:
+        return ""
+    rows.append(["all", "", f"{len(prices)} runs", cost.spelled(cost.total(prices)), device.basis])
+    return markdown_table(["", "method", "seeds", "time", "estimated"], rows)
 
 
-def _predicting(records: Iterable[Record]) -> str:
-    times = _images(records)
-    return f"{statistics.fmean(times):.3f}" if times else ""
+def runs_table(records: Mapping[Job, Record]) -> str:
+    """Return by which commands, where and when runs were trained, those alike in a row."""
+    alike: dict[tuple[str, ...], list[tuple[Job, Record]]] = {}
+    for job, record in records.items():
+        machine = record.machine
+        versions = ", ".join(f"{name} {version}" for name, version in (machine.get("versions") or {}).items())
+        commit = str(machine.get("git_commit") or "unknown")[:12]
+        place = f"`{shlex.join(machine.get('command') or [])}`", str(machine.get("device")), _judged_in(record)
+        alike.setdefault((*place, versions, commit), []).append((job, record))
+    rows = []
+    for facts, own in alike.items():
+        started = sorted(str(record.machine.get("started", "")) for _, record in own)
+        seconds: dict[tuple[str, str], float] = {}  # records of one training have the seconds of its first members
+        for job, record in own:
+            training = job.run, str(record.machine.get("started"))
+            seconds[training] = max(seconds.get(training, 0.0), record.seconds)
+        days = dict.fromkeys((started[0][:16], started[-1][:16]))
+        rows.append([f"{len(own)}", *facts, " to ".join(days), cost.spelled(sum(seconds.values()))])
+    heading = ["runs", "trained by", "on", "judged in", "versions", "commit", "started", "training"]
+    return markdown_table(heading, rows) if rows else ""
 
 
-def _images(records: Iterable[Record]) -> list[float]:
-    """Return milliseconds an image."""
-    return [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
-
-
-def _over_corruptions(records: Iterable[Record], severity: int, metric: str) -> list[float]:
-    """Return the mean over corruptions at a severity, one for each record."""
-    return [
-        statistics.fmean(
-            values[metric] for name, values in (record.corruptions or {}).items() if name.endswith(f"/{severity}")
-        )
-        for record in records
-    ]
-
-
-def _hundredfold(value: Estimate) -> str:
-    error = "" if value.standard_error is None else f"±{100 * value.standard_error:.2f}"
-    return f"{100 * value.mean:.2f}{error}"
+def _judged_in(record: Record) -> str:
+    judged = [name for name in ("evaluation", "corruptions", "prediction") if getattr(record, name) is not None]
+    return record.judged_in.get(judged[0], "float32") if judged else ""

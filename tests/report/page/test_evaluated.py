@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from greedy_ensembles import metrics
-from greedy_ensembles.benchmark import Comparison, Estimate, Evaluation, InDomain, Method, OutOfDistribution, paper
+from greedy_ensembles.benchmark import Comparison, Estimate, Evaluation, InDomain, Method, OutOfDistribution
 from greedy_ensembles.benchmark.comparison import Setting
+from greedy_ensembles.paper import published
 from greedy_ensembles.report.page.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from greedy_ensembles.report.page.evaluated import evaluated
 from greedy_ensembles.report.results import tables
@@ -30,7 +31,7 @@ def comparison():
     setting = Setting("PreResNet8", "mnist", 3, "deep")
     deep = Method("Deep Ensembles", (evaluation(0.05, 0), evaluation(0.05, 1)), (0, 3), setting, ("a", "b"))
     greedy = Method("greedy, lambda_M = 0.1", (evaluation(0.2, 2),), (0,), None, ("c",))
-    return Comparison((deep, greedy), published=paper)
+    return Comparison((deep, greedy), published=published)
 
 
 def test_the_tables_are_those_of_the_other_formats_with_the_papers_figures(comparison):

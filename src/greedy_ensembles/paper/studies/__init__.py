@@ -8,11 +8,11 @@ from greedy_ensembles.paper.studies import (
     mnist,
     outlier_exposure,
     overhead,
+    p_star,
     qualitative,
     robustness,
     svhn,
     two_moons,
-    weighting,
 )
 from greedy_ensembles.paper.study import Study
 
@@ -30,6 +30,6 @@ STUDIES: dict[str, Study] = {
         overhead,
         robustness,
         qualitative,
-        weighting,
+        p_star,
     )
 }

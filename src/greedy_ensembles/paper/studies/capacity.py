@@ -3,8 +3,7 @@
 The paper does not say which lambda_M it chose, only that it is smaller than PreResNet164's (3 on CIFAR-10); ours is 1.
 """
 
-from greedy_ensembles.paper.studies.common import GRID, SIZE, pair
-from greedy_ensembles.paper.study import Case, Section, Study
+from greedy_ensembles.paper.study import GRID, SIZE, Case, Section, Study, pair
 
 MODEL = "PreResNet20"
 STRENGTH = 1.0

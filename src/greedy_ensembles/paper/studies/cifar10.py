@@ -1,7 +1,6 @@
 """CIFAR-10: three networks, M = 11, at the lambda_M that the paper chose for each."""
 
-from greedy_ensembles.paper.studies.common import GRID, by_model
-from greedy_ensembles.paper.study import Study, Target
+from greedy_ensembles.paper.study import GRID, Study, Target, by_model
 
 TARGETS = {
     "VGG16BN": (

@@ -1,7 +1,6 @@
 """Small ensembles: PreResNet164 on CIFAR, M = 3, 5 and 7; the paper does not say which lambda_M it chose."""
 
-from greedy_ensembles.paper.studies.common import pair
-from greedy_ensembles.paper.study import Section, Study
+from greedy_ensembles.paper.study import Section, Study, pair
 
 MODEL = "PreResNet164"
 SIZES = (3, 5, 7)

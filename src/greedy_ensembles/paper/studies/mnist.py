@@ -1,7 +1,6 @@
 """MNIST, PreResNet8: five sizes at lambda_M = 0.1, and the curve over lambda_M for M = 5."""
 
-from greedy_ensembles.paper.studies.common import pair
-from greedy_ensembles.paper.study import Case, Section, Study, Target
+from greedy_ensembles.paper.study import Case, Section, Study, Target, pair
 
 SIZES = (3, 5, 7, 9, 15)
 STRENGTH = 0.1

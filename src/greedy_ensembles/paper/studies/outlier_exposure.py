@@ -1,7 +1,6 @@
 """Images of another set as p*: CIFAR-10 for CIFAR-100, as in the paper, and SVHN for CIFAR-10."""
 
-from greedy_ensembles.paper.studies.common import SIZE, chosen, pair
-from greedy_ensembles.paper.study import Case, Section, Study
+from greedy_ensembles.paper.study import SIZE, Case, Section, Study, chosen, pair
 
 MODEL = "PreResNet164"
 STRENGTH = 1.0

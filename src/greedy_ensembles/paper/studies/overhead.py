@@ -1,7 +1,6 @@
 """What the diversity term costs: seconds of training beside Deep Ensembles, in the same engine."""
 
-from greedy_ensembles.paper.studies.common import MODELS, SIZE, chosen, pair
-from greedy_ensembles.paper.study import Section, Study
+from greedy_ensembles.paper.study import MODELS, SIZE, Section, Study, chosen, pair
 
 EPOCHS = 3  # the first, which warms the engine up, is not counted
 

@@ -3,8 +3,7 @@
 The runs are those of `cifar100` and `cifar10`.
 """
 
-from greedy_ensembles.paper.studies.common import SIZE, chosen, pair
-from greedy_ensembles.paper.study import Section, Study
+from greedy_ensembles.paper.study import SIZE, Section, Study, chosen, pair
 
 STUDY = Study(
     "qualitative",

@@ -1,7 +1,6 @@
 """Accuracy and NLL on corrupted images, CIFAR-10-C, by severity; the runs are those of `cifar10`."""
 
-from greedy_ensembles.paper.studies.common import SIZE, chosen, pair
-from greedy_ensembles.paper.study import Section, Study
+from greedy_ensembles.paper.study import SIZE, Section, Study, chosen, pair
 
 STUDY = Study(
     "robustness",

@@ -1,7 +1,6 @@
 """SVHN as the in-domain set: three networks, M = 11, at the lambda_M that the paper chose for each."""
 
-from greedy_ensembles.paper.studies.common import GRID, by_model
-from greedy_ensembles.paper.study import Study
+from greedy_ensembles.paper.study import GRID, Study, by_model
 
 STUDY = Study(
     "svhn",

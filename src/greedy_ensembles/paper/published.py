@@ -160,7 +160,7 @@ def image_count(ood: str) -> int | None:
 @functools.cache
 def table(name: str) -> tuple[dict[str, str], ...]:
     """Return the rows of one of the paper's tables."""
-    text = (resources.files("greedy_ensembles.benchmark") / "reference" / f"{name}.csv").read_text()
+    text = (resources.files("greedy_ensembles.paper") / "reference" / f"{name}.csv").read_text()
     return tuple(csv.DictReader(text.splitlines()))
 
 

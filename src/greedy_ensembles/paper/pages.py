@@ -1,0 +1,195 @@
+"""The page of a study: what a person wrote of it, then tables and pictures, and all of it as CSV, JSON and LaTeX.
+
+STUDY.md          the page
+reading.md        yours: what you write there stands first on the page, and is never overwritten
+study.json        what was asked for, which runs there are, and which are missing
+records/          every run: figures, settings, seed, machine, date, seconds, versions, commit
+SECTION.csv, ...  figures of a section, unrounded; SECTION-*.png, its pictures
+"""
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate, select
+from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.paper import cost
+from greedy_ensembles.paper.records import KEPT, Gathered, keep
+from greedy_ensembles.paper.study import Protocol, Section, Study
+from greedy_ensembles.paper.tables import (
+    corruption_names,
+    corruption_table,
+    missing_table,
+    overhead_table,
+    runs_table,
+    severities,
+    summary_table,
+    targets_table,
+)
+from greedy_ensembles.report.ablation import draw_ablation
+from greedy_ensembles.report.comparison_pictures import draw_areas, write_pictures
+from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.results import to_markdown, write_tables
+from greedy_ensembles.report.severity import draw_severities
+from greedy_ensembles.report.table import markdown_table
+from greedy_ensembles.storage import write_bytes
+from greedy_ensembles.version import __version__
+
+READING = "reading.md"
+_AXES = 3  # what a radar plot needs at the least
+
+
+def write_markdown(path: Path, title: str, parts: Iterable[str]) -> None:
+    """Write a page: its title, what a person has written into `reading.md` beside it, and then the parts."""
+    own = path.parent / READING
+    reading = own.read_text().strip() if own.exists() else ""
+    text = "\n\n".join(part for part in (f"# {title}", reading, *parts) if part)
+    write_bytes(path, [text.encode() + b"\n"])
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a page says of how it came about."""
+
+    command: Sequence[str]
+    protocol: Protocol
+    device: cost.Device  #: for which the cost of what is missing is given, unless there are runs from another
+
+
+def write_page(
+    study: Study,
+    sections: Sequence[Gathered],
+    folder: Path,
+    circumstances: Circumstances,
+    images: Mapping[str, Mapping[str, Bytes]] | None = None,
+) -> Path:
+    """Write the page of a study and all that belongs to it into a folder, and return the page's path.
+
+    Args:
+        study: What was asked for.
+        sections: What there is of it.
+        folder: Where the page goes.
+        circumstances: How it came about.
+        images: By in-domain set and then by name, the images of OOD sets, for galleries of examples.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    records = {job: record for each in sections for job, record in (each.done | each.diverged).items()}
+    devices = [device for record in records.values() if (device := cost.device_of(record)).kind in cost.MILLISECONDS]
+    diverged = {job.name: record.message for each in sections for job, record in each.diverged.items()}
+    parts = [_facts(study, circumstances)]
+    parts += _headed("Summary", summary_table(sections))
+    parts += _headed("Targets", targets_table(sections))
+    for gathered in sections:
+        if gathered.done:
+            parts.append(f"## {gathered.section.title}")
+            parts += _section(study, gathered, folder, images or {})
+    parts += _headed("Diverged", markdown_table(["run", "why"], diverged.items()) if diverged else "")
+    device = devices[-1] if devices else circumstances.device
+    parts += _headed("Still missing", missing_table(sections, records, device))
+    parts += _headed("Runs", f"Every run by itself: [{KEPT}]({KEPT}).", runs_table(records))
+    page = folder / f"{study.name}.md"
+    write_markdown(page, study.title, parts)
+    content = {
+        "study": study.name,
+        "greedy_ensembles": __version__,
+        "command": list(circumstances.command),
+        "protocol": dataclasses.asdict(circumstances.protocol),
+        "runs": [record.name for record in records.values()],
+        "missing": list(dict.fromkeys(job.name for gathered in sections for job in gathered.missing)),
+    }
+    write_bytes(folder / "study.json", [json.dumps(content, indent=2).encode() + b"\n"])
+    keep(records.values(), folder)
+    return page
+
+
+def _headed(title: str, *parts: str) -> list[str]:
+    """Return parts below a heading, nothing where the last of them is empty."""
+    return [f"## {title}", *parts] if parts[-1] else []
+
+
+def _facts(study: Study, circumstances: Circumstances) -> str:
+    lines = [
+        f"of the paper: {study.paper}",
+        f"protocol: {circumstances.protocol.description}",
+        f"page: `{shlex.join(circumstances.command)}`, greedy_ensembles {__version__}",
+        *study.remarks,
+    ]
+    if circumstances.protocol.quick:
+        lines.insert(0, "**quick: tiny settings that exercise every step; the figures mean nothing**")
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _section(
+    study: Study, gathered: Gathered, folder: Path, images: Mapping[str, Mapping[str, Bytes]]
+) -> Iterator[str]:
+    """Yield the tables and pictures of a section, and write them into the folder."""
+    section, comparison = gathered.section, gathered.comparison
+    pictures: list[Path] = []
+    if comparison is not None:
+        write_tables(comparison, folder, section.stem)
+        yield to_markdown(comparison).strip()
+        own = images.get(section.cases[0].dataset, {})
+        pictures = _pictures(section, comparison, folder, own, everything=study.pictures)
+    elif study.corruptions:
+        yield corruption_table(gathered)
+        pictures = [folder / f"{section.stem}-severity.png"]
+        write_figure(draw_severities(severities(gathered), f"Means over {corruption_names(gathered)}"), pictures[0])
+    else:
+        yield overhead_table(gathered)
+    for path in pictures:
+        yield f"![{path.stem}]({path.relative_to(folder)})"
+
+
+def _pictures(
+    section: Section, comparison: Comparison, folder: Path, images: Mapping[str, Bytes], everything: bool
+) -> list[Path]:
+    """Write the pictures of a section into a folder: a radar plot over OOD sets, or the curve over lambda_M.
+
+    everything : also curves and histograms of every set, and examples where images are given; they lie in a folder of
+        the section's own, and need the scores of single images.
+    """
+    if everything:
+        return write_pictures(comparison, folder / section.stem, images)
+    labels = {method.label for method in comparison.methods}
+    if section.curve:
+        path = folder / f"{section.stem}-curve.png"
+        if sum(case.strength is not None for case in section.cases if section.label(case) in labels) > 1:
+            _write_curve(section, comparison, path)
+            return [path]
+    elif len(comparison.first.ood) >= _AXES:
+        path = folder / f"{section.stem}-radar.png"
+        write_figure(draw_areas(comparison), path)
+        return [path]
+    return []
+
+
+def _write_curve(section: Section, comparison: Comparison, path: Path) -> None:
+    """Draw figures against lambda_M, and mark the one that the paper's rule would choose, where seeds allow it."""
+    strengths = {section.label(case): case.strength for case in section.cases}
+    trials = [
+        Trial(strengths[row.method], **{name: row.figures[name].ours for name in ("accuracy", "nll", "ace")})
+        for row in comparison.in_domain_rows
+    ]
+    tried = [trial.strength for trial in trials]
+    several = None in tried and len(tried) > 2 and all(trial.accuracy.seeds > 1 for trial in trials)
+    inside = comparison.first.in_domain
+    name = f"{inside.name} [{inside.note}]" if inside.note else inside.name
+    chosen = select(trials).chosen if several else None
+    write_figure(draw_ablation(trials, name, inside.images, chosen, mean_areas(comparison, strengths)), path)
+
+
+def mean_areas(
+    comparison: Comparison, strengths: Mapping[str, float | None]
+) -> dict[str, dict[float | None, Estimate]]:
+    """Return the mean AUC over synthetic and over natural sets, by strength, of the kinds that there are."""
+    found: dict[str, dict[float | None, Estimate]] = {}
+    for kind in ("synthetic", "natural"):
+        if sets := len(comparison.first.of_kind(kind)):
+            found[f"mean AUC, {sets} {kind} sets"] = {
+                strengths[method.label]: estimate([each.mean("auc", kind) or 0.0 for each in method.evaluations])
+                for method in comparison.methods
+            }
+    return found

@@ -1,0 +1,125 @@
+import dataclasses
+import json
+
+import pytest
+
+from greedy_ensembles.paper.cost import Device
+from greedy_ensembles.paper.pages import Circumstances, mean_areas, write_page
+from greedy_ensembles.paper.records import Records, gather
+from greedy_ensembles.paper.studies import STUDIES
+from greedy_ensembles.paper.study import Protocol
+
+HERE = Device("cpu", "here")
+
+
+@pytest.fixture
+def page(tmp_path, records_with):
+    def write(study, protocol=None, but=(), **options):
+        protocol = protocol or Protocol()
+        sections = gather(study, protocol, records_with(study, protocol, but, **options))
+        return write_page(study, sections, tmp_path / "page", Circumstances(["reproduce", "it"], protocol, HERE))
+
+    return write
+
+
+def mnist(*sections, seeds=2):
+    return dataclasses.replace(
+        STUDIES["mnist"], sections=tuple(STUDIES["mnist"].sections[i] for i in sections), seeds=seeds
+    )
+
+
+def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
+    path = page(mnist(1), figures=lambda job: {"areas": {"uniform": 0.9, "dtd": 0.6, "omniglot": 0.95}})
+    text = path.read_text()
+    for part in (
+        "as in the paper",
+        "90.00±0.00 (99.46±0.01)",  # accuracy, ours and the paper's
+        "| uniform, 50 images | synthetic |",
+        "0.900±0.000 (1.00)",
+        "mean of 2 natural",
+        "`reproduce it`",
+        "NVIDIA H200",
+        "2030-01-01",
+        "| missed |",
+        "![m-5-radar](m-5-radar.png)",
+    ):
+        assert part in text, part
+    assert {"mnist.md", "study.json", "records", "m-5.csv", "m-5.json", "m-5.tex", "m-5-radar.png"} == {
+        file.name for file in path.parent.iterdir()
+    }
+
+
+def test_what_is_missing_is_priced_on_the_device_of_the_runs_that_there_are(page):
+    text = page(mnist(0, 1), but=[2, 3, 6, 7]).read_text()
+    assert "## M = 5" not in text  # none of its runs is done
+    missing = text.partition("## Still missing")[2]
+    assert "M = 5" in missing
+    assert "as timed" in missing
+    assert "one core of here" not in missing
+
+
+def test_what_diverged_is_told(page):
+    diverged = lambda job: {"message": "it left"} if job.case.strength else {}  # noqa: E731
+    text = page(mnist(1), figures=diverged).read_text()
+    assert "| mnist-PreResNet8-M5-greedy-0.1-seed100 | it left |" in text.partition("## Diverged")[2]
+    assert "Still missing" not in text
+
+
+def test_your_own_reading_stands_first_and_is_kept(page, tmp_path):
+    own = tmp_path / "page" / "reading.md"
+    own.parent.mkdir()
+    own.write_text("Not much.\n")
+    for _ in range(2):
+        assert page(mnist(1)).read_text().startswith("# MNIST\n\nNot much.\n\n- ")
+    assert own.read_text() == "Not much.\n"
+
+
+def test_the_facts_of_every_run_are_there_and_name_no_path(page):
+    path = page(mnist(1), but=[3])
+    facts = json.loads((path.parent / "study.json").read_text())
+    assert facts["missing"] == ["mnist-PreResNet8-M5-greedy-0.1-seed100"]
+    records = [json.loads((path.parent / "records" / f"{name}.json").read_text()) for name in facts["runs"]]
+    assert [record["information"]["configuration"]["seed"] for record in records] == [0, 0, 100]
+    assert records[0]["seconds"] == 10.0
+    assert "somewhere" not in json.dumps([facts, records])
+
+
+def test_a_page_is_made_again_from_its_own_records(page, tmp_path):
+    study = mnist(1)
+    before = page(study, but=[3])
+    sections = gather(study, Protocol(), Records(tmp_path / "empty", before.parent))
+    assert len(sections[0].missing) == 1
+    circumstances = Circumstances(["reproduce", "it"], Protocol(), HERE)
+    again = write_page(study, sections, tmp_path / "again", circumstances)
+    assert again.read_text() == before.read_text()
+
+
+def test_quick_pages_say_that_they_mean_nothing(page):
+    assert "mean nothing" in page(mnist(1), Protocol(quick=True)).read_text()
+
+
+def test_a_curve_is_drawn(page):
+    path = page(mnist(5))
+    assert "lambda-m-m-5-curve.png" in path.read_text()
+    assert (path.parent / "lambda-m-m-5-curve.png").exists()
+
+
+def test_the_curve_has_auc_of_both_kinds(records_with):
+    study, protocol = mnist(5), Protocol()
+    figures = lambda job: {"areas": {"uniform": 1 / (1 + (job.case.strength or 0)), "dtd": 0.6, "omniglot": 0.7}}  # noqa: E731
+    (gathered,) = gather(study, protocol, records_with(study, protocol, (), figures=figures))
+    strengths = {gathered.section.label(case): case.strength for case in gathered.section.cases}
+    found = mean_areas(gathered.comparison, strengths)
+    assert list(found) == ["mean AUC, 1 synthetic sets", "mean AUC, 2 natural sets"]
+    for strength, estimate in found["mean AUC, 1 synthetic sets"].items():
+        assert estimate.mean == 1 / (1 + (strength or 0))
+    assert [estimate.mean for estimate in found["mean AUC, 2 natural sets"].values()] == pytest.approx([0.65] * 7)
+
+
+def test_studies_of_times_and_of_corruptions_have_their_pages(page):
+    overhead = dataclasses.replace(STUDIES["overhead"], sections=STUDIES["overhead"].sections[:1])
+    assert "+74.39 %" in page(overhead).read_text()
+    robustness = dataclasses.replace(STUDIES["robustness"], sections=STUDIES["robustness"].sections[:1], seeds=1)
+    made = {f"fog/{severity}": {"accuracy": 0.5, "nll": 0.5} for severity in range(1, 6)}
+    path = page(robustness, figures=lambda _: {"corruptions": made})
+    assert (path.parent / "preresnet164-m-11-severity.png").exists()
