@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks import repeats
+from greedy_ensembles.training.eager import EagerEngine
 
 from greedy_ensembles import models
 from greedy_ensembles.engines.accelerate import BatchNormReLU
 from greedy_ensembles.method import batchnorm, split_batchnorm
 from greedy_ensembles.training import captured, working_copies
-from greedy_ensembles.training.eager import EagerEngine
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

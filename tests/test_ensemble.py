@@ -229,8 +229,8 @@ def test_what_cannot_be_loaded_says_why(ensemble, tmp_path):
 def test_a_folder_of_a_later_format_is_refused(ensemble, tmp_path):
     ensemble.save(tmp_path / "saved")
     content = storage.read_json(tmp_path / "saved" / "ensemble.json")
-    storage.write_json(tmp_path / "saved" / "ensemble.json", {**content, "format": 2})
-    with pytest.raises(FolderError, match="has format 2; this version reads format 1"):
+    storage.write_json(tmp_path / "saved" / "ensemble.json", {**content, "format": 3})
+    with pytest.raises(FolderError, match="has format 3; this version reads formats 1 to 2"):
         ge.Ensemble.load(tmp_path / "saved", network)
 
 

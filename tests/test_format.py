@@ -44,7 +44,7 @@ def test_a_run_predicts_what_it_did_and_knows_what_it_was(folder):
     run = ge.load_run(folder / "run")
     torch.testing.assert_close(run.ensemble.predict_proba(inputs), probabilities, rtol=0, atol=1e-6)
     assert (run.size, run.finished) == (2, True)
-    assert (run.configuration["strength"], run.configuration["method"]) == (1.0, "greedy")
+    assert (run.strength, run.method) == (1.0, "greedy")
     assert [[record["epoch"] for record in history] for history in run.histories] == [[1, 2], [1, 2]]
     assert all(record["loss"] > 0 for history in run.histories for record in history)
 

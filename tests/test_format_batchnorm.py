@@ -48,18 +48,10 @@ def test_the_same_call_returns_a_finished_run_as_it_is(schedule, tmp_path):
     assert_probabilities(ensemble, INPUTS, EXPECTED["runs"][name]["probabilities"])
 
 
-def test_an_unfinished_run_goes_on_to_what_it_would_have_become(tmp_path):
+def test_an_unfinished_run_is_refused_since_epochs_are_selected_by_another_rule(tmp_path):
     shutil.copytree(FOLDER / "unfinished", tmp_path / "run")
-    trained = []
-    ensemble = ge.fit(
-        WRITER["make_model"],
-        WRITER["DATA"],
-        schedule="sequential",
-        run_dir=tmp_path / "run",
-        callbacks=[lambda epoch: trained.append((epoch.member, epoch.epoch))],
-        **WRITER["EXPLICIT"],
-    )
-    assert trained == [(2, 3)]
-    expected = dict(EXPECTED["runs"]["run"])
-    assert_probabilities(ensemble, INPUTS, expected.pop("probabilities"), tolerance=1e-5)
-    assert WRITER["facts"](ge.load_run(tmp_path / "run")) == expected
+    options = {**WRITER["EXPLICIT"], "schedule": "sequential", "run_dir": tmp_path / "run"}
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ge.FolderError, match=r"begun by version 0\.1"):
+        ge.fit(WRITER["make_model"], WRITER["DATA"], **options)
+    assert all(path.read_bytes() == content for path, content in before.items())

@@ -1,7 +1,7 @@
 """How far it is from `ge.fit` to the coupling: `python tests/test_walk.py` lists the functions on the way.
 
-Counted are named functions of the package, in the second call in a process, on a small table, one member after another,
-on a CPU, from the call of `ge.fit` to the first call of the coupling's `terms`. Lambdas and comprehensions have no name.
+Counted are named functions of the package, in the second call in a process, on a small table, one member after
+another, on a CPU, from the call of `ge.fit` to the first call of the coupling's `terms`.
 """
 
 import sys

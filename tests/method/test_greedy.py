@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greedy_ensembles as ge
-from greedy_ensembles.method import Coupling, Greedy
+from greedy_ensembles.method import Greedy
 
 
 def probabilities(generator, *shape):
@@ -141,6 +141,12 @@ def test_shapes_that_do_not_fit_are_refused(outputs, earlier):
         ge.diversity_term(torch.zeros(outputs), torch.zeros(earlier), 1.0, 2)
 
 
+def greedy(strength, size):
+    method = Greedy()
+    method.strength, method.size = strength, size
+    return method
+
+
 @given(problems, st.integers(1, 5), st.booleans())
 def test_terms_of_members_that_train_together_are_those_of_one_after_another(problem, together, repeated):
     seed, n, classes, count, strength, size = problem
@@ -150,22 +156,20 @@ def test_terms_of_members_that_train_together_are_those_of_one_after_another(pro
     if repeated:
         outputs = outputs[:1].expand(together, n, classes).clone()  # distances of exactly 0 have gradients, too
     weights = torch.randn(together, generator=generator, dtype=torch.float64)
-    method, found = Greedy(strength, size), []
-    for terms in (method.terms, lambda *arguments: Coupling.terms(method, *arguments)):
-        leaf = outputs.clone().requires_grad_()
-        values = terms(leaf, others)
-        (values * weights).sum().backward() if values.requires_grad else None
-        found.append((values.detach(), leaf.grad if leaf.grad is not None else torch.zeros_like(leaf)))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
-    for k, value in enumerate(found[0][0].tolist()):
+    leaf = outputs.clone().requires_grad_()
+    values = greedy(strength, size).terms(leaf, others)
+    (values * weights).sum().backward()
+    for k, value in enumerate(values.tolist()):
         met = torch.cat([others, outputs[:k]])
         expected = by_loops(outputs[k], met, strength, size) if len(met) else 0.0
+        gradient = weights[k] * gradient_by_loops(outputs[k], met, strength, size) if len(met) else outputs[k] * 0
         assert value == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        torch.testing.assert_close(leaf.grad[k], gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_terms_have_finite_gradients_where_the_first_member_is_alone():
     outputs = probabilities(torch.Generator().manual_seed(0), 3, 4, 2).requires_grad_()
-    Greedy(1.0, 3).terms(outputs, torch.empty(0, 4, 2, dtype=torch.float64)).sum().backward()
+    greedy(1.0, 3).terms(outputs, torch.empty(0, 4, 2, dtype=torch.float64)).sum().backward()
     assert outputs.grad[0].eq(0).all()
     assert torch.isfinite(outputs.grad).all()
     assert outputs.grad[1:].abs().sum(dim=(1, 2)).gt(0).all()

@@ -1,7 +1,7 @@
 import torch
 from torch.nn.functional import pad
 
-from greedy_ensembles.training.augment import flip_crop
+from greedy_ensembles.training.recipe import flip_crop
 
 
 def all_versions(image):

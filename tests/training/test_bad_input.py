@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.method import Deep
 
 
 def model():
@@ -69,9 +70,18 @@ def refusal(error, message, **changes):
         refusal(ValueError, r"strength \(lambda_M\) must be finite and at least 0, got nan", strength=float("nan")),
         refusal(ValueError, r"strength \(lambda_M\) must be finite and at least 0, got inf", strength=float("inf")),
         refusal(TypeError, r"strength \(lambda_M\) must be a number, got '1'", strength="1"),
-        refusal(ValueError, r"method 'greedy' needs strength \(lambda_M\), for example strength=1.0", strength=None),
-        refusal(ValueError, r"method 'deep' has no strength .* leave it out", method="deep"),
-        refusal(ValueError, "method must be one of 'deep', 'greedy'; got 'greedi'; did you mean", method="greedi"),
+        refusal(TypeError, r"strength \(lambda_M\) must be a number, got None", strength=None),
+        refusal(ValueError, "method must be one of .*; got 'greedi'; did you mean 'greedy'", method="greedi"),
+        refusal(TypeError, r"Deep is a class, use Deep\(\)", method=Deep),
+        refusal(ValueError, "'repulsive' meets all others.*schedule='sequential'", method="repulsive"),
+        refusal(
+            ValueError,
+            "'repulsive' meets all others.*members_at_once=2 trains 3",
+            method="repulsive",
+            size=3,
+            schedule="concurrent",
+            recipe=ge.Recipe(members_at_once=2),
+        ),
         refusal(ValueError, "schedule must be one of 'sequential'.*did you mean 'sequential'", schedule="sequental"),
         refusal(ValueError, "distance must be one of .* did you mean 'logits'", distance="logit"),
         refusal(ValueError, "device must be one of .*; got 'cudda'; did you mean 'cuda'", device="cudda"),
@@ -86,19 +96,19 @@ def refusal(error, message, **changes):
         refusal(ValueError, "got 'gpu'; did you mean 'cuda'", device="gpu"),
         refusal(
             ValueError,
-            "the model cannot take x: 2 inputs of shape .* torch.int64",
+            "x holds torch.int64, for which there is no default p",
             data=(torch.arange(80).reshape(40, 2), Y),
         ),
-        refusal(ValueError, "the model cannot take x: 2 inputs of shape", data=(torch.zeros(40, 3), Y)),
+        refusal(ValueError, "the model cannot take x: 3 inputs of shape", data=(torch.zeros(40, 3), Y)),
         refusal(
             ValueError, "normalize has 3 channels, but inputs of shape", recipe=ge.Recipe(normalize=([0] * 3, [1] * 3))
         ),
         refusal(ValueError, "augment cannot take inputs of shape", recipe=ge.Recipe(augment="flip_crop")),
         refusal(ValueError, "earlier member 1 must return", earlier=ge.Ensemble([nn.Linear(2, 3)])),
-        refusal(ValueError, "the model cannot take x .earlier member 1.", earlier=ge.Ensemble([nn.Linear(3, 2)])),
+        refusal(ValueError, "earlier member 1 cannot take x: 3 inputs", earlier=ge.Ensemble([nn.Linear(3, 2)])),
         refusal(
             ValueError,
-            "cannot train on one example at a time, and ended in ValueError: Expected .* use a larger batch_size",
+            "cannot take batches of one example .use a larger batch_size.: .* ended in ValueError: Expected",
             make_model=normed,
             recipe=ge.Recipe(batch_size=1),
         ),
@@ -128,8 +138,8 @@ def refusal(error, message, **changes):
         refusal(ValueError, "lazy layers", make_model=lambda: nn.LazyLinear(2)),
         refusal(ValueError, "without a parameter to train", make_model=lambda: model().requires_grad_(False)),
         refusal(TypeError, r"must return a tensor of logits \(n, classes\), got tuple", make_model=ReturnsTuple),
-        refusal(ValueError, r"2 inputs of shape \(2,\) gave \(2,\)", make_model=lambda: Shape(lambda z: z[:, 0])),
-        refusal(ValueError, r"at least two classes; .* gave \(2, 1\)", make_model=lambda: Shape(lambda z: z[:, :1])),
+        refusal(ValueError, r"3 inputs of shape \(2,\) gave \(3,\)", make_model=lambda: Shape(lambda z: z[:, 0])),
+        refusal(ValueError, r"at least two classes; .* gave \(3, 1\)", make_model=lambda: Shape(lambda z: z[:, :1])),
         refusal(ValueError, r"gave \(1, 2\)", make_model=lambda: Shape(lambda z: z[:1])),
         refusal(
             ValueError, "loss must return a scalar tensor .* got shape", recipe=ge.Recipe(loss=lambda z, y: z.sum(1))
@@ -158,7 +168,7 @@ def test_each_is_refused_before_training(error, message, changes, tmp_path):
     arguments.setdefault("callbacks", [never])
     with pytest.raises(error, match=message):
         ge.fit(**arguments, run_dir=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "members").exists()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")

@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 import torch
+from greedy_ensembles.training.captured import CannotCapture
 from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.training import captured, engines, lanes, memory
-from greedy_ensembles.training.captured import CannotCapture
 
 pytestmark = [
     pytest.mark.cuda,

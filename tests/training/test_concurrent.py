@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
 from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles import storage
 from greedy_ensembles.training import engines, memory, run_folder, schedule
-from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
 
 
 def everything_random():
@@ -139,7 +139,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(blobs, tmp_path, where):
 
 
 def test_a_kill_while_the_members_of_a_group_are_written_loses_none(blobs, tmp_path, monkeypatch):
-    from greedy_ensembles.training.run_folder import RunFolder
+    from greedy_ensembles.runs.folder import RunFolder
 
     options = {"size": 3, "strength": 2.0, "recipe": RECIPE, "schedule": "concurrent", **QUIET}
     whole = ge.fit(everything_random, blobs, **options)

@@ -28,7 +28,7 @@ def test_all_kinds_of_data_look_the_same():
         Items(list(zip(x.numpy(), y.numpy(), strict=True))),
     ):
         examples = as_examples(data)
-        assert len(examples) == 5
+        assert len(examples.labels) == 5
         assert examples.shape == (3,)
         assert torch.equal(examples.labels, y)
         torch.testing.assert_close(examples.inputs(torch.tensor([4, 1])).float(), pair.inputs(torch.tensor([4, 1])))

@@ -7,19 +7,19 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch import nn
-
-import greedy_ensembles as ge
-from greedy_ensembles.training import captured, working_copies
 from greedy_ensembles.training.captured import CapturedEngine, _kept
 from greedy_ensembles.training.compilation import _regions, compiled, worth_compiling
 from greedy_ensembles.training.eager import EagerEngine, epoch_batches
 from greedy_ensembles.training.group_step import GroupStep, make_capturable
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import pose
-from greedy_ensembles.training.recipe import learning_rate_factor
 from greedy_ensembles.training.weighting_set import WeightingSet
 from greedy_ensembles.training.working_copies import WorkingCopies
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.training import captured, working_copies
+from greedy_ensembles.training.recipe import learning_rate_factor
 
 
 def network():  # no bias in front of BatchNorm: its gradient is rounding alone, which AdamW would blow up

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.recipe import learning_rate_factor, make_optimizer, set_learning_rate
+from greedy_ensembles.engines.plain import set_learning_rate
+from greedy_ensembles.training.recipe import learning_rate_factor, make_optimizer
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import Dataset
-
-import greedy_ensembles as ge
-from greedy_ensembles.training import stackable
 from greedy_ensembles.training.eager import EagerEngine
 from greedy_ensembles.training.engines import make_engine
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import pose
 from greedy_ensembles.training.stackable import layers, why_not_stacked
 from greedy_ensembles.training.stacked import StackedEngine
+from torch import nn
+from torch.utils.data import Dataset
+
+import greedy_ensembles as ge
+from greedy_ensembles.training import stackable
 
 
 def posed(data, model, **changes):

@@ -2,17 +2,17 @@
 
 import pytest
 import torch
-from torch import nn
-
-import greedy_ensembles as ge
-from greedy_ensembles.method import METHODS, Coupling
-from greedy_ensembles.training import engines, schedule
 from greedy_ensembles.training.eager import EagerEngine
 from greedy_ensembles.training.member import Member
 from greedy_ensembles.training.problem import pose
 from greedy_ensembles.training.stackable import why_not_stacked
 from greedy_ensembles.training.stacked import StackedEngine
 from greedy_ensembles.training.weighting_set import WeightingSet
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles.method import METHODS, Coupling
+from greedy_ensembles.training import engines, schedule
 
 QUIET = {"progress": False, "device": "cpu"}
 RECIPES = {

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from torch import nn
-
 from greedy_ensembles.training.stacked_model import Linear, StackedModel
+from torch import nn
 
 
 @pytest.mark.parametrize(

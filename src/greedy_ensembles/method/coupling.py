@@ -45,4 +45,4 @@ class Coupling(ABC):
 
     def title(self) -> str:
         """Return what tables call the method with its strength."""
-        return self.label if self.sees == "none" else f"{self.label}, lambda_M = {self.strength:g}"
+        return f"{self.label}, lambda_M = {self.strength:g}" if "strength" in vars(self) else self.label

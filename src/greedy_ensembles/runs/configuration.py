@@ -74,11 +74,6 @@ def describe_weighting(weighting: Any) -> Any:
     return {"class": describe(weighting), "samples": describe(weighting.sample(16, generator(0)))}
 
 
-def describe_model(model: nn.Module) -> dict[str, list[int]]:
-    """Return names and shapes of a model's parameters."""
-    return {name: list(parameter.shape) for name, parameter in model.named_parameters()}
-
-
 def describe_data(data: Any) -> dict[str, Any] | None:
     """Return what a reader of a run must know of its image set; None for arrays, which have no name."""
     if not isinstance(data, ImageSet):

@@ -163,12 +163,17 @@ def open_run_folder(
         raise FolderError(
             f"{path} is in use: another process is training there. Wait until it ends, or name another run_dir"
         ) from None
+    new = not (path / "run.json").exists()
     try:
         _begin_or_go_on(path, configuration, information, size)
         folder = RunFolder(path, make_model, device, earlier)
         verify_members(path)
         folder.checkpoint()  # refuses a damaged one now rather than later, and removes one that outlived its member
         yield folder
+    except BaseException:
+        if new and not read_members(path) and not (path / "checkpoint.safetensors").exists():
+            (path / "run.json").unlink(missing_ok=True)  # so that what was wrong can be asked for rightly here
+        raise
     finally:
         lock.release()
 

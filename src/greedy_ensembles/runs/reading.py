@@ -29,12 +29,27 @@ from greedy_ensembles.ensemble import (
 from greedy_ensembles.runs.notes import training_notes
 from greedy_ensembles.storage import FolderError, check_contained, damaged, require
 
-#: What version 0.1 did where its folders do not say it.
+#: What a member of version 0.1 was trained by where its folder does not say it.
 _RECIPE_OF_0_1: dict[str, Any] = {
     "class": "Recipe",
+    "epochs": 100,
+    "batch_size": 128,
     "weighting_batch_size": None,
     "weighting_statistics": "running",
     "weighting_samples": None,
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "momentum": 0.9,
+    "nesterov": False,
+    "weight_decay": 1e-4,
+    "schedule": "anneal",
+    "lr_scale": 0.01,
+    "warmup_epochs": 0,
+    "milestones": [],
+    "gamma": 0.5,
+    "loss": None,
+    "augment": None,
+    "normalize": None,
     "precision": "float32",
     "deterministic": False,
     "members_at_once": None,
@@ -67,10 +82,9 @@ def read_run(path: Path) -> dict[str, Any]:
 
 def in_todays_words(configuration: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration as this version writes it, whichever version did."""
-    name = configuration.get("method")
+    recipe, name = {**_RECIPE_OF_0_1, **configuration.get("recipe", {})}, configuration.get("method")
     if not isinstance(name, str) or name not in _METHODS_OF_0_1:
-        return configuration
-    recipe = {**_RECIPE_OF_0_1, **configuration.get("recipe", {})}
+        return {**configuration, "recipe": recipe}
     others = {key: value for key, value in configuration.items() if key != "strength"}
     strength = configuration.get("strength")
     method = {**_METHODS_OF_0_1[name], **({} if strength is None else {"strength": strength})}
@@ -204,7 +218,7 @@ class Run:
         with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
             asked = self.configuration
             of_training = (self.title, asked["schedule"], asked["seed"], float(asked["validation"]))
-            at_once = self.information.get("members_at_once")
+            at_once = None if self.strength is None else self.information.get("members_at_once")
             notes = training_notes(*of_training, self.information.get("data"), self.members, at_once)
         return Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)
 

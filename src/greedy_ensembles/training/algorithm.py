@@ -8,6 +8,7 @@ and the bank is written from those.
 
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +86,8 @@ class Algorithm:
     schedule: Schedule
     seed: int
     earlier: Ensemble | None
-    last_model: nn.Module  #: what `make_model` returned last: the next one must be another
+    parameters: dict[str, list[int]]  #: names and shapes of a model's
+    parts: "list[weakref.ref[object]]"  #: of what `make_model` returned last: the next one must have others
     at_once: int | None  #: how many members train together at the most
 
     def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
@@ -109,6 +111,7 @@ class Algorithm:
             for member in members:
                 keep(member.finish(self.size, lambda model: self._enter(model, bank)))
             finished += len(members)
+            del members, member  # a folder has them, and memory need not hold them beside the next
             if folder is not None:
                 folder.drop_checkpoint()
         return done
@@ -119,13 +122,15 @@ class Algorithm:
         if weighting is None:
             return None
         count = self.recipe.weighting_samples or len(self.data.train)
-        samples = weighting.sample(count, generator(WEIGHTING_SET, self.seed))
-        if len(samples) != count or not all(bool(torch.isfinite(part).all()) for part in samples.split(_ROWS)):
-            raise ValueError(f"weighting must draw {count} finite samples when asked to; NaN, infinity or fewer came")
         try:
+            samples = weighting.sample(count, generator(WEIGHTING_SET, self.seed))
+            if len(samples) != count or not all(bool(torch.isfinite(part).all()) for part in samples.split(_ROWS)):
+                raise ValueError(f"weighting must draw {count} finite samples when asked to; NaN, inf or fewer came")
             stored = as_stored(samples, self.data.examples.dtype).to(self.execution.device)
             return Bank(stored, self.size, self.data.classes)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):  # on the CPU
+                raise
             raise ValueError(
                 f"{count} samples of p*, and the outputs of {self.size} members on them, do not fit on "
                 f"{self.execution.device}; use a smaller p* set: Recipe(weighting_samples=...)"
@@ -149,8 +154,7 @@ class Algorithm:
         seed, device = self.seed + number - 1, self.execution.device
         Generators.seeded(seed, device)
         model = self.make_model()
-        check_model(model, self.last_model)
-        self.last_model = model
+        self.parts = check_model(model, self.parts)
         model = model.to(device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
         return Member(number, seed, model, make_optimizer(self.recipe, model), Generators.current(device))
 

@@ -19,7 +19,6 @@ from greedy_ensembles.runs.configuration import (
     describe,
     describe_data,
     describe_method,
-    describe_model,
     describe_weighting,
     provenance,
 )
@@ -83,8 +82,11 @@ def fit(
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
     check_choice("schedule", schedule, SCHEDULES)
+    if callable(callbacks):
+        raise TypeError("callbacks must be a list of callables, not one of them")
+    watchers: list[Callback] = list(callbacks)
     coupling, recipe = check_arguments(
-        make_model, size, method, strength, distance, recipe, seed, earlier, schedule, callbacks
+        make_model, size, method, strength, distance, recipe, seed, earlier, schedule, watchers
     )
     execution = Execution(as_device(device), recipe.precision, recipe.deterministic)
     with ExitStack() as stack:
@@ -107,7 +109,6 @@ def fit(
         folder = None
         if run_dir is not None:
             folder = stack.enter_context(_folder(algorithm, Path(run_dir).expanduser(), data, validation))
-        watchers = list(callbacks)
         if progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
         done = _train(algorithm, folder, watchers)
@@ -155,7 +156,8 @@ def _build(
         schedule=SCHEDULES[schedule],
         seed=seed,
         earlier=earlier,
-        last_model=trial.model,
+        parameters=trial.parameters,
+        parts=trial.parts,
         at_once=recipe.members_at_once,
     )
 
@@ -175,7 +177,7 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: float) -> I
         "earlier": None if earlier is None else describe(list(earlier)),
         "schedule": algorithm.schedule.name,
         "data": examples.digest(),
-        "model": describe_model(algorithm.last_model),
+        "model": algorithm.parameters,
     }
     information = {
         "inputs": None if form is None else form.to_json(),
@@ -222,7 +224,8 @@ def _collect(
     if idle := idle_members(facts, algorithm.data.classes, len(algorithm.data.validation)):
         less = "lr" if coupling.sees == "none" else "strength (lambda_M) or lr"
         warnings.warn(f"{idle}. A smaller {less}, or warmup_epochs, may help", stacklevel=3)
+    together = algorithm.schedule.together and coupling.sees != "none"
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, float(validation))
-    notes = training_notes(*how, describe_data(data), facts, at_once if algorithm.schedule.together else None)
+    notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
     inputs = InputForm.of(examples.shape, examples.dtype)
     return Ensemble(members, algorithm.data.normalize, inputs=inputs, notes=notes)

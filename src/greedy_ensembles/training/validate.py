@@ -5,6 +5,7 @@ Each message names the argument, what was given and what would do.
 
 import copy
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -50,12 +51,14 @@ def check_arguments(
     check_count("seed", seed, least=0)
     if seed + size > 2**32:
         raise ValueError(f"seed must be at most 2**32 - size, got {seed}")
-    if callable(callbacks) or not all(callable(callback) for callback in callbacks):
-        raise TypeError("callbacks must be a list of callables of an Epoch")
+    if not all(callable(callback) for callback in callbacks):
+        raise TypeError("callbacks must be callables of an Epoch")
     coupling = copy.copy(as_coupling(method))
     if coupling.sees != "none":
         check_number("strength (lambda_M)", strength, least=0.0)
         coupling.strength, coupling.size = float(strength or 0), int(size)
+        if not strength:  # what is left of the term is a constant
+            coupling.sees = "none"
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
@@ -127,7 +130,7 @@ def default_weighting(examples: Examples) -> Gaussian:
             "x looks like images of floating-point type, so p* is an unclipped Gaussian. The published image results "
             "come from samples wrapped to 8 bits and are not reached without: pass uint8 images, or "
             "weighting=ge.weighting.Gaussian.from_data(x, overflow='wrap', low=0, high=1) for a range of [0, 1]",
-            stacklevel=4,
+            stacklevel=5,
         )
     mean, std = moments(examples.chunks())
     return Gaussian(mean, std, overflow="wrap", low=0, high=255) if as_bytes else Gaussian(mean, std)
@@ -136,7 +139,8 @@ def default_weighting(examples: Examples) -> Gaussian:
 class Trial(NamedTuple):
     """What a few inputs showed of the user's model."""
 
-    model: nn.Module  #: not to be trained
+    parameters: dict[str, list[int]]  #: names and shapes
+    parts: "list[weakref.ref[object]]"  #: what no other model may have in common with it
     classes: int
     dtype: torch.dtype  #: of its parameters
     one_pass: bool  #: whether examples and samples of p* can go through it together
@@ -167,7 +171,7 @@ def try_model(
             f"normalize has {len(mean)} channels, but inputs of shape {tuple(examples.shape)} have {examples.shape[0]}"  # type: ignore[arg-type]
         )
     model = make_model()
-    check_model(model, None)
+    parts = check_model(model, [])
     make_optimizer(recipe, model)
     model = model.to(execution.device).eval()
     few = torch.arange(min(3, len(examples.labels)), device=examples.labels.device)
@@ -186,30 +190,35 @@ def try_model(
         _run(model.train(), x[:1], "batches of one example (use a larger batch_size)", recipe)
         model.eval()
     one_pass = samples is not None and _can_share_a_pass(model, x, samples, recipe)
-    return Trial(model, classes, dtype_of(model), one_pass)
+    shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
+    return Trial(shapes, parts, classes, dtype_of(model), one_pass)
 
 
-def check_model(model: nn.Module, previous: nn.Module | None) -> None:
-    """Refuse what cannot be trained, or is not new: `previous` is what the factory returned before."""
+def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "list[weakref.ref[object]]":
+    """Refuse what cannot be trained, or is not new; return what a next model must not have in common with this one.
+
+    That is kept by weak references: what nobody else keeps cannot be in a next model.
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(f"make_model must return an nn.Module, got {type(model).__name__}")
     if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
         raise ValueError("make_model returns a model with lazy layers; run an input through it before returning it")
-    learning = {id(p) for p in model.parameters() if p.requires_grad}
+    learning = [p for p in model.parameters() if p.requires_grad]
     if not learning:
         raise ValueError("make_model returns a model without a parameter to train (requires_grad is False for all)")
     odd = next((name for name, value in model.state_dict().items() if not isinstance(value, Tensor)), None)
     if odd is not None:
         raise TypeError(f"the model's state_dict must hold tensors alone; {odd!r} is none")
-    if previous is None:
-        return
-    if learning & {id(p) for p in previous.parameters()}:
+    alive = {id(part()) for part in previous}
+    if any(id(p) in alive for p in learning):
         raise ValueError("make_model must build a new model at every call; two calls returned the same parameters")
-    if any(isinstance(layer, _BatchNorm) and layer in set(previous.modules()) for layer in model.modules()):
+    norms = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    if any(id(layer) in alive for layer in norms):
         raise ValueError(
             "two calls of make_model returned models that share BatchNorm layers, whose statistics every member would "
             "change; give each its own with copy.deepcopy"
         )
+    return [weakref.ref(part) for part in (*learning, *norms)]
 
 
 def _run(model: nn.Module, batch: Tensor, what: str, recipe: Recipe, who: str = "the model") -> Any:

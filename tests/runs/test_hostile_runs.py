@@ -67,7 +67,7 @@ def model(*arguments, **keywords):
     + [{"configuration": value} for value in (None, [], "x", {}, {"recipe": 3}, {"recipe": {"normalize": [1]}})]
     + [{"members_at_once": value} for value in (True, 0, "2", None)]
     + [{"inputs": value} for value in (3, {"shape": [0], "type": "uint8"}, {"shape": [4], "type": "eval"})]
-    + [{"extended_from": 5}, {"format": 2}]
+    + [{"extended_from": 5}, {"format": 3}]
     + [
         model("a"),
         model(10**30, hidden=[10**30]),

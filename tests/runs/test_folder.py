@@ -126,7 +126,7 @@ def test_a_smaller_size_and_an_unfinished_run_are_refused(fit, tmp_path):
     ("changes", "message"),
     [
         ({"strength": 3.0}, "strength is 2.0 there and 3.0 here"),
-        ({"method": "deep", "strength": None}, 'method is "greedy" there and "deep" here'),
+        ({"method": "deep", "strength": None}, 'method.label is "greedy" there and "Deep Ensembles" here'),
         ({"seed": 1}, "seed is 0 there and 1 here"),
         ({"validation": 0.2}, "validation is 0.1 there and 0.2 here"),
         ({"distance": "logits"}, 'distance is "probabilities" there and "logits" here'),
@@ -288,7 +288,7 @@ def test_a_run_can_be_read_by_a_person_and_by_load_run(fit, tmp_path, blobs):
     assert run.finished
     assert run.size == 3
     assert torch.equal(run.ensemble.predict_proba(blobs[0]), trained.predict_proba(blobs[0]))
-    assert run.configuration["strength"] == 2.0
+    assert run.strength == 2.0
     assert run.configuration["recipe"]["epochs"] == 3
     assert run.information["versions"]["torch"] == torch.__version__
     assert [len(history) for history in run.histories] == [3, 3, 3]

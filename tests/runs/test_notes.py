@@ -4,32 +4,30 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.notes import idle_members, training_notes
+from greedy_ensembles.runs.notes import idle_members, training_notes
 
-CONFIGURATION = {"strength": 3.0, "schedule": "concurrent", "seed": 7, "validation": 0.1}
+HOW = ("greedy, lambda_M = 3", "concurrent", 7, 0.1)
 
 
 def test_data_method_and_accuracy():
     data = {"name": "mnist", "images": 60_000, "note": "half of it"}
     members = [{"validation_accuracy": 0.99}, {"validation_accuracy": 0.985}]
-    assert training_notes(CONFIGURATION, data, members) == {
+    assert training_notes(*HOW, data, members) == {
         "Data": "mnist, 60,000 images (half of it)",
         "Training": "greedy, lambda_M = 3; concurrent schedule, seed 7",
         "Validation accuracy": "98.50% to 99.00% a member, on 10% of the examples, held out",
     }
 
 
-@pytest.mark.parametrize(
-    ("strength", "at_once", "groups"), [(3.0, 2, " in groups of 2"), (3.0, 3, ""), (3.0, None, ""), (None, 2, "")]
-)
-def test_groups_are_told_where_members_see_each_other(strength, at_once, groups):
+@pytest.mark.parametrize(("at_once", "groups"), [(2, " in groups of 2"), (3, ""), (None, "")])
+def test_groups_are_told(at_once, groups):
     members = [{"number": 1, "origin": "earlier"}, *({"number": number} for number in (2, 3, 4))]
-    notes = training_notes({**CONFIGURATION, "strength": strength}, None, members, at_once)
+    notes = training_notes(*HOW, None, members, at_once)
     assert f"; concurrent schedule{groups}, seed 7" in notes["Training"]
 
 
 def test_what_is_not_known_is_not_said():
-    notes = training_notes({**CONFIGURATION, "strength": None}, None, [{"number": 1}])
+    notes = training_notes("Deep Ensembles", *HOW[1:], None, [{"number": 1}])
     assert notes == {"Data": "arrays, which have no name", "Training": "Deep Ensembles; concurrent schedule, seed 7"}
 
 

@@ -3,10 +3,13 @@ import random
 import numpy as np
 import torch
 
-from greedy_ensembles.training.seeds import generator, global_state, preserved_generators, restore_global_state
-from greedy_ensembles.training.seeds import seed_global_generators as seed
+from greedy_ensembles.engines.execution import Generators, generator, preserved_generators
 
 CPU = torch.device("cpu")
+
+
+def seed(number):
+    return Generators.seeded(number, CPU)
 
 
 def draws():
@@ -27,10 +30,10 @@ def test_generators_depend_on_all_keys_and_on_nothing_else():
 def test_states_of_torch_numpy_and_python_come_back():
     seed(3)
     draws()  # leaves half-used Gaussian pairs behind
-    state = global_state(CPU)
+    state = Generators.from_state(Generators.current(CPU).state())
     expected = draws()
     draws()
-    restore_global_state(state, CPU)
+    state.restore(CPU)
     assert draws() == expected
 
 
