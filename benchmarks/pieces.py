@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from greedy_ensembles.training.group_step import GroupStep
 from speed_page import MODELS
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -19,7 +20,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from greedy_ensembles.engines import prediction
 from greedy_ensembles.method import batchnorm
 from greedy_ensembles.training import captured, working_copies
-from greedy_ensembles.training.group_step import GroupStep
 
 #: An object, the name of an attribute, and what stands there instead.
 Change = tuple[Any, str, Any]

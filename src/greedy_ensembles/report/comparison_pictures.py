@@ -4,16 +4,15 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, OutOfDistribution
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.report.detection import Scores, draw_curves
+from greedy_ensembles.report.detection import draw_curves, scores_of
 from greedy_ensembles.report.figure import write_figure
 from greedy_ensembles.report.gallery import draw_gallery
-from greedy_ensembles.report.radar import OodSet, draw_radar
+from greedy_ensembles.report.radar import draw_radar
 from greedy_ensembles.report.results import networks
 
 _LABELS = {
@@ -40,7 +39,7 @@ def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterat
     """
     label, inside, about = _LABELS[comparison.first.score], comparison.first.in_domain, _about(comparison)
     for number, (result, stem) in enumerate(zip(comparison.first.ood, _stems(comparison), strict=True)):
-        scores = _scores(comparison, number)
+        scores = {_label(name): pair for name, pair in scores_of(comparison, number).items()}
         yield f"curves-{stem}", draw_curves(scores, _noted(inside), _noted(result), label, about)
         if len(comparison.methods) == 2 and result.name in images:
             pictures = images[result.name]
@@ -51,29 +50,16 @@ def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterat
 
 def draw_areas(comparison: Comparison) -> Figure:
     """Draw the AUC of all methods over the OOD sets, of which there must be three or more."""
-    sets = [OodSet(each.name, each.images, each.kind == "synthetic", each.note) for each in comparison.first.ood]
     inside = comparison.first.in_domain
     about = f"Score: {_LABELS[comparison.first.score]}. {_about(comparison)}"
-    return draw_radar(areas(comparison), sets, _noted(inside), inside.images, about=about)
+    found = {_label(method): of_method for method, of_method in areas(comparison).items()}
+    return draw_radar(found, comparison.first.ood, _noted(inside), inside.images, about=about)
 
 
 def areas(comparison: Comparison) -> dict[str, dict[str, Estimate]]:
     """Return areas under ROC curves by method and set."""
     return {
-        _label(method.label): {
-            row.set: row.figures["auc"].ours for row in comparison.ood_rows if row.method == method.label
-        }
-        for method in comparison.methods
-    }
-
-
-def _scores(comparison: Comparison, number: int) -> Scores:
-    """Return, by method, the scores of in-domain images and of OOD set `number`, (seeds, images) each."""
-    return {
-        _label(method.label): (
-            np.stack([evaluation.in_domain.scores for evaluation in method.evaluations]),
-            np.stack([evaluation.ood[number].scores for evaluation in method.evaluations]),
-        )
+        method.label: {row.set: row.figures["auc"].ours for row in comparison.ood_rows if row.method == method.label}
         for method in comparison.methods
     }
 

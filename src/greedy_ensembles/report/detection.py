@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
+from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.metrics import auroc, average_precision, precision_recall_curve, roc_curve
 from greedy_ensembles.report.figure import (
     GREY,
@@ -37,6 +38,25 @@ _BINS = 50
 _SHOWN = 0.999  # of each histogram
 
 
+def scores_of(comparison: Comparison, number: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return, by method, the scores of in-domain images and of OOD set `number`, (seeds, images) each."""
+    return {
+        method.label: (
+            np.stack([evaluation.in_domain.scores for evaluation in method.evaluations]),
+            np.stack([evaluation.ood[number].scores for evaluation in method.evaluations]),
+        )
+        for method in comparison.methods
+    }
+
+
+def average_scores(scores: Scores) -> Averages:
+    """Return the mean score of each image over seeds, in double precision."""
+    return {
+        method: (inside.mean(axis=0, dtype=np.float64), outside.mean(axis=0, dtype=np.float64))
+        for method, (inside, outside) in scores.items()
+    }
+
+
 def draw_curves(
     scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)", about: str = ""
 ) -> Figure:
@@ -51,7 +71,6 @@ def draw_curves(
     """
     averages = average_scores(scores)
     inside, outside = (len(part) for part in next(iter(averages.values())))
-    styles = dict(zip(averages, method_styles(len(averages)), strict=True))
     # Heights in inches: legends have a place of their own, since inside a panel they would hide curves.
     legend = sum(0.13 * _label(f"AUC 0.000  {method}").count("\n") + 0.16 for method in averages)
     histograms = sum(0.78 + 0.13 * _title(method).count("\n") for method in averages)
@@ -59,15 +78,21 @@ def draw_curves(
     figure = new_figure(height=1.9 + below + 1.2)
     grid = figure.add_gridspec(1, 2, width_ratios=(2.05, 1))
     panels = grid[0].subgridspec(2, 2, height_ratios=(1.9, below))
-    for column, draw in enumerate((_draw_roc, _draw_precision_recall)):
+    for column, draw in enumerate((draw_roc, draw_precision_recall)):
         panel = figure.add_subplot(panels[0, column])
-        draw(panel, averages, styles)
+        draw(panel, averages)
         _finish(panel, figure.add_subplot(panels[1, column]))
     heights = [*[1.0] * len(averages), 0.35]
     places = grid[1].subgridspec(len(heights), 1, height_ratios=heights)
     *stack, last = (figure.add_subplot(places[row]) for row in range(len(heights)))
-    _draw_histograms(stack, averages, styles, label)
-    _histogram_legend(last, styles, [f"in-domain ({inside:,} images)", f"OOD ({outside:,} images)"])
+    for axis, method in zip(stack, averages, strict=True):
+        draw_histogram(axis, averages, method)
+        axis.set_title(_title(method), fontsize=NORMAL, color=_styles(averages)[method].colour, loc="right", pad=2)
+        axis.tick_params(labelbottom=axis is stack[-1])
+        plain(axis)
+    stack[(len(stack) - 1) // 2].set_ylabel("images (%)")
+    stack[-1].set_xlabel(label)
+    _histogram_legend(last, _styles(averages), [f"in-domain ({inside:,} images)", f"OOD ({outside:,} images)"])
     entitle(
         figure,
         f"{in_domain} (in-domain, {inside:,} images) against {ood} (OOD, {outside:,} images)",
@@ -78,15 +103,17 @@ def draw_curves(
     return figure
 
 
-def _draw_roc(axis: Axes, averages: Averages, styles: dict[str, Style]) -> None:
+def draw_roc(axis: Axes, averages: Averages) -> None:
+    """Draw an ROC curve for each method."""
     axis.axline((0, 0), slope=1, color=GREY, linewidth=0.8, linestyle=":")
     for method, (inside, outside) in averages.items():
         false, true, _ = roc_curve(inside, outside)
-        _line(axis, false, true, styles[method], f"AUC {auroc(inside, outside):.3f}  {method}")
-    axis.set(xlabel="false-positive rate", ylabel="true-positive rate")
+        _line(axis, false, true, averages, method, f"AUC {auroc(inside, outside):.3f}")
+    axis.set(xlabel="false-positive rate", ylabel="true-positive rate", xlim=(0, 1), ylim=(0, 1))
 
 
-def _draw_precision_recall(axis: Axes, averages: Averages, styles: dict[str, Style]) -> None:
+def draw_precision_recall(axis: Axes, averages: Averages) -> None:
+    """Draw a precision-recall curve for each method."""
     inside, outside = next(iter(averages.values()))
     axis.axhline(len(outside) / (len(inside) + len(outside)), color=GREY, linewidth=0.8, linestyle=":")
     for method, (inside, outside) in averages.items():
@@ -94,8 +121,31 @@ def _draw_precision_recall(axis: Axes, averages: Averages, styles: dict[str, Sty
         # The steps whose area is AP: where recall grows, at the precision of the point that it grows to.
         grown = np.flatnonzero(np.diff(recall)) + 1
         x, y = np.repeat(np.r_[0.0, recall[grown]], 2)[1:-1], np.repeat(precision[grown], 2)
-        _line(axis, x, y, styles[method], f"AP {average_precision(inside, outside):.3f}  {method}")
-    axis.set(xlabel="recall (true-positive rate)", ylabel="precision")
+        _line(axis, x, y, averages, method, f"AP {average_precision(inside, outside):.3f}")
+    axis.set(xlabel="recall (true-positive rate)", ylabel="precision", xlim=(0, 1), ylim=(0, 1))
+
+
+def draw_histogram(axis: Axes, averages: Averages, method: str) -> None:
+    """Draw the share of images of one method, in bins and on a scale that all methods have in common."""
+    parts = [part for pair in averages.values() for part in pair]
+    # A single far image would squeeze all others into a corner.
+    high = max(float(np.quantile(part, _SHOWN, method="higher")) for part in parts)
+    edges = np.histogram_bin_edges([], _BINS, (min(float(part.min()) for part in parts), high))
+    top = max(100 * np.histogram(part, edges)[0].max() / len(part) for part in parts)
+    for part, face, alpha, name in zip(
+        averages[method], (GREY, _styles(averages)[method].colour), (0.55, 0.35), (None, method), strict=True
+    ):
+        share = 100 * np.histogram(part, edges)[0] / len(part)
+        axis.stairs(share, edges, fill=True, color=face, alpha=alpha, linewidth=0, gid=name)
+        axis.stairs(share, edges, color=face, linewidth=0.9, gid=name)
+    # A root scale: where 95 % of the images are all but certain, the rest can still be seen.
+    axis.set_yscale("function", functions=(np.sqrt, np.square))
+    axis.set_yticks([tick for tick in ((0, 10, 40, 100) if top >= 10 else (0, 1, 4)) if tick <= top])
+    axis.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.05 * top))
+
+
+def _styles(averages: Averages) -> dict[str, Style]:
+    return dict(zip(averages, method_styles(len(averages)), strict=True))
 
 
 def _label(text: str) -> str:
@@ -106,45 +156,20 @@ def _title(method: str) -> str:
     return fill(method, 36)
 
 
-def _line(axis: Axes, x: np.ndarray, y: np.ndarray, style: Style, label: str) -> None:
-    line = axis.plot(*thin(x, y), color=style.colour, linewidth=1.3, label=_label(label), clip_on=False)[0]
+def _line(axis: Axes, x: np.ndarray, y: np.ndarray, averages: Averages, method: str, area: str) -> None:
+    style, label = _styles(averages)[method], _label(f"{area}  {method}")
+    line = axis.plot(*thin(x, y), color=style.colour, linewidth=1.3, label=label, clip_on=False, gid=method)[0]
     if style.dashes:
         line.set_dashes(style.dashes)
 
 
 def _finish(panel: Axes, place: Axes) -> None:
-    """Make a panel of rates the unit square, with its legend in the place below."""
+    """Make a panel of rates a square, with its legend in the place below."""
     plain(panel)
-    panel.set(xlim=(0, 1), ylim=(0, 1), box_aspect=1, anchor="N")
+    panel.set(box_aspect=1, anchor="N")
     place.set_axis_off()
     handles, labels = panel.get_legend_handles_labels()
     place.legend(handles, labels, loc="upper center", borderaxespad=0, frameon=False, fontsize=SMALL, handlelength=2.6)
-
-
-def _draw_histograms(axes: list[Axes], averages: Averages, styles: dict[str, Style], label: str) -> None:
-    """Draw the share of images in bins that all methods have in common."""
-    parts = [part for pair in averages.values() for part in pair]
-    # A single far image would squeeze all others into a corner.
-    high = max(float(np.quantile(part, _SHOWN, method="higher")) for part in parts)
-    edges = np.histogram_bin_edges([], _BINS, (min(float(part.min()) for part in parts), high))
-    for axis, (method, (inside, outside)) in zip(axes, averages.items(), strict=True):
-        colour = styles[method].colour
-        for part, face, alpha in ((inside, GREY, 0.55), (outside, colour, 0.35)):
-            share = 100 * np.histogram(part, edges)[0] / len(part)
-            axis.stairs(share, edges, fill=True, color=face, alpha=alpha, linewidth=0)
-            axis.stairs(share, edges, color=face, linewidth=0.9)
-        axis.set_title(_title(method), fontsize=NORMAL, color=colour, loc="right", pad=2)
-        axis.set_xlim(edges[0], edges[-1])
-        # A root scale: where 95 % of the images are all but certain, the rest can still be seen.
-        axis.set_yscale("function", functions=(np.sqrt, np.square))
-        axis.tick_params(labelbottom=axis is axes[-1])
-        plain(axis)
-    top = max(float(axis.dataLim.y1) for axis in axes)
-    for axis in axes:
-        axis.set_yticks([tick for tick in ((0, 10, 40, 100) if top >= 10 else (0, 1, 4)) if tick <= top])
-        axis.set_ylim(0, 1.05 * top)
-    axes[(len(axes) - 1) // 2].set_ylabel("images (%)")
-    axes[-1].set_xlabel(label)
 
 
 def _histogram_legend(place: Axes, styles: dict[str, Style], labels: list[str]) -> None:
@@ -159,40 +184,6 @@ def _histogram_legend(place: Axes, styles: dict[str, Style], labels: list[str]) 
         frameon=False,
         fontsize=SMALL,
     )
-
-
-def mean_over_seeds(scores: np.ndarray, name: str = "scores") -> np.ndarray:
-    """Return the mean score of each image, (seeds, images) to (images,), in double precision.
-
-    >>> mean_over_seeds(np.array([[0.0, 1.0], [1.0, 2.0]]))
-    array([0.5, 1.5])
-    """
-    if not isinstance(scores, np.ndarray) or scores.ndim != 2 or 0 in scores.shape:
-        given = f"shape {scores.shape}" if isinstance(scores, np.ndarray) else type(scores).__name__
-        raise ValueError(f"{name} must be an array (seeds, images), with one row where there is one seed; got {given}")
-    if not np.issubdtype(scores.dtype, np.floating):
-        raise ValueError(f"{name} must be floating-point, got {scores.dtype}")
-    if bad := int((~np.isfinite(scores)).sum()):
-        raise ValueError(f"{name} must be finite, got {bad} that are infinite or NaN")
-    return np.asarray(scores.mean(axis=0, dtype=np.float64))
-
-
-def average_scores(scores: Scores) -> Averages:
-    """Return the means over seeds of all methods, which must have scored the same images."""
-    if not scores:
-        raise ValueError("scores must hold at least one method, got none")
-    for method, pair in scores.items():
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise TypeError(f"scores of {method} must be a pair (id_scores, ood_scores), got {type(pair).__name__}")
-    averages = {
-        method: (mean_over_seeds(inside, f"id_scores of {method}"), mean_over_seeds(outside, f"ood_scores of {method}"))
-        for method, (inside, outside) in scores.items()
-    }
-    counts = {method: (len(inside), len(outside)) for method, (inside, outside) in averages.items()}
-    if len(set(counts.values())) > 1:
-        # AP, for one, depends on how many OOD images there are for each in-domain one.
-        raise ValueError(f"scores must be of the same images for every method, got (in-domain, OOD) counts {counts}")
-    return averages
 
 
 def describe_score(scores: Scores, label: str) -> str:

@@ -20,10 +20,10 @@ from greedy_ensembles.checks import check_choice
 
 WIDTH = 7.0  #: inches
 SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  #: points
-GREY, PALE = "#8c8c8c", "#e6e6e6"
+DARK, GREY, RULE, PALE = "#404040", "#8c8c8c", "#cfcfcf", "#e6e6e6"  #: text, lines, grids, shades
 
 _LINES = 3  # of title and caption, beyond the first of each, that figures have room for as they are
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (3, 1, 1, 1), (1, 1))
 _MARKERS = ("o", "s", "^", "D", "v")
 #: For each kind of file, what keeps the time of writing out of it: the same data makes the same bytes.
@@ -42,7 +42,7 @@ class Style:
 def method_styles(count: int) -> list[Style]:
     """Return as many styles, no two alike up to 60: the three cycles are of different lengths."""
     return [
-        Style(_COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)], _MARKERS[i % len(_MARKERS)]) for i in range(count)
+        Style(COLOURS[i % len(COLOURS)], _DASHES[i % len(_DASHES)], _MARKERS[i % len(_MARKERS)]) for i in range(count)
     ]
 
 
@@ -67,7 +67,7 @@ def entitle(figure: Figure, title: str, caption: str) -> None:
     above, below = fill(title, int(14 * inches)), fill(caption, int(19 * inches))
     if title:
         figure.suptitle(above, fontsize=LARGE)
-    figure.supxlabel(below, fontsize=SMALL, color="#404040")
+    figure.supxlabel(below, fontsize=SMALL, color=DARK)
     lines = above.count("\n") + below.count("\n")
     figure.set_figheight(figure.get_figheight() + 0.14 * max(lines - _LINES, 0))
 

@@ -305,14 +305,15 @@ def to_html(table: Table) -> Markup:
     rows: list[list[Markup]] = [[] for _ in table.rows]
     for column in table.shown:
         kind = Markup(' class="number"') if table.is_numeric(column) else ""
+        hint = Markup(' title="{} is better"').format(column.better) if column.better else ""
         entries = [row.get(column.key, _EMPTY) for row in table.rows]
-        shown = {column.title: [(entry.sort_key, entry.shown(column)) for entry in entries]}
+        shown = {column.heading or column.key: [(entry.sort_key, entry.shown(column)) for entry in entries]}
         if any(isinstance(entry.published, Cell) for entry in entries):
             printed = [entry.published.mean if isinstance(entry.published, Cell) else "" for entry in entries]
             texts = [entry.shown_published(column) for entry in entries]
             shown[f"{column.heading}, {PUBLISHED}"] = list(zip(map(str, printed), texts, strict=True))
         for title, cells in shown.items():
-            headings.append(Markup('<th scope="col"{}>{}</th>').format(kind, title))
+            headings.append(Markup('<th scope="col"{}{}>{}</th>').format(kind, hint, title))
             for row, (key, text) in zip(rows, cells, strict=True):
                 row.append(Markup('<td{} data-value="{}">{}</td>').format(kind, key, text))
     body = Markup("\n").join(Markup("<tr>{}</tr>").format(Markup("").join(row)) for row in rows)

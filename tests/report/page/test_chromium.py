@@ -8,20 +8,13 @@ import torch
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
+from greedy_ensembles.benchmark import Estimate, OutOfDistribution
 from greedy_ensembles.cli import application
-from greedy_ensembles.report.page import write_page
-from greedy_ensembles.report.page.charts import line_chart, radar
-from greedy_ensembles.report.page.pictures import coloured
-from greedy_ensembles.report.page.records import (
-    Evaluated,
-    Gallery,
-    OodView,
-    Page,
-    Part,
-    Picture,
-    Planes,
-    TrainedRun,
-)
+from greedy_ensembles.report.figure import method_styles
+from greedy_ensembles.report.page import Page, write_page
+from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Part, Picture, TrainedRun
+from greedy_ensembles.report.radar import draw_polygons
+from greedy_ensembles.report.svg import draw_chart
 from greedy_ensembles.report.table import Column, Entry, Table
 
 #: Of every element with text of its own that is to be seen: the text and the ratio of contrast, by the rule of WCAG.
@@ -59,29 +52,46 @@ CONTRAST = """
 """
 
 
+BLACK = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+
+
+def curves(title, names, height=0.0):
+    def draw(axis):
+        for number, (name, style) in enumerate(zip(names, method_styles(len(names)), strict=True)):
+            axis.plot([1, 2, 20], [1 + number, 0.5 * number, number + height], color=style.colour, gid=name)
+
+    return draw_chart(title, "Falling lines.", draw, x_label="epoch", y_label="loss")
+
+
+def wheel(axis):
+    names = ["uniform", "gaussian", "a rather long one"]
+    sets = [OutOfDistribution(name, "synthetic", 10, "", 0, 0, 0, np.zeros(0)) for name in names]
+    areas = {method: {name: Estimate(mean, 0.01, 2) for name in names} for method, mean in (("a", 0.9), ("b", 0.6))}
+    draw_polygons(axis, areas, sets, size=11)
+
+
+def plane(axis):
+    image = axis.imshow(np.arange(16.0).reshape(4, 4), interpolation="none")
+    axis.figure.colorbar(image, ax=axis, label="nats")
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """A page with everything on it."""
-    x = np.arange(1.0, 21.0)
     members = [f"member {number}" for number in range(1, 8)]
-    curves = line_chart("Loss", "Falling lines.", "epoch", "loss", {name: (x, 1 / x + len(name)) for name in members})
-    rates = line_chart("ROC", "Two curves.", "fpr", "tpr", {m: (np.array([0.0, 1]),) * 2 for m in ("a", "b")}, True)
+    rates = curves("ROC", ["a", "b"])
     rows = [("uniform", 0.9, 3.0), ("a10", 1.0, 1.0), ("a9", 0.25, 20.0)]
     cells = [{"set": Entry(name), "AUC": Entry(auc, text=f"{auc:.2f}"), "images": Entry(n)} for name, auc, n in rows]
     table = Table("Figures", [Column(key) for key in cells[0]], [*cells, {"set": Entry("gone")}])
-    shades = [(0, 0, 0), (255, 255, 0)]
-    maps = [coloured(np.full((4, 4), value), shades, 1.0) for value in (0.0, 1.0)]
-    slides = [
-        type(curves)(**{**vars(curves), "title": t, "image": m}) for t, m in zip(("deep", "1"), maps, strict=True)
-    ]
-    picture = Picture(maps[0], "A black square.", ["0.10", "0.20"])
+    maps = [(draw_chart(title, "A map.", plane), f"{title}: 0.1") for title in ("deep", "1")]
+    picture = Picture(f"data:image/png;base64,{BLACK}", "A black square.", ["0.10", "0.20"])
     gallery = Gallery("Most certain", [picture] * 12)
     views = [OodView(name, "Noise.", [rates, rates], [gallery]) for name in ("uniform", "gaussian")]
-    wheel = radar("A triangle.", ["uniform", "gaussian", "a rather long one"], {"a": [0.9, 0.8, 0.7], "b": [0.6] * 3})
-    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], wheel, views, [gallery, gallery])
-    planes = Planes(slides, ["deep: 0.1", "1: 0.2"], ("#000000", "#ffff00"), "0.69")
-    run = TrainedRun("greedy, seed 0 (runs/greedy)", "Selected epochs: 1.", [curves], members, '{"seed": 0}')
-    part = Part("mnist", "part-1", table, [run], ["Not finished."], evaluated, planes)
+    radar = draw_chart("Radar", "A triangle.", wheel, polar=True)
+    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], radar, views, [gallery, gallery])
+    loss = curves("Loss", members, 0.5)
+    run = TrainedRun("greedy, seed 0 (runs/greedy)", "Selected epochs: 1.", [loss], members, '{"seed": 0}')
+    part = Part("mnist", "part-1", table, [run], ["Not finished."], evaluated, maps)
     file = tmp_path_factory.mktemp("page") / "page.html"
     write_page(Page("mnist", [part]), file)
     return file
@@ -211,7 +221,7 @@ def test_galleries_are_shown_as_large_as_they_are_meant_and_wrap_on_a_phone(brow
 
 def test_a_line_is_switched_off_and_on(opened):
     key = "document.querySelector('details .key')"
-    line = "document.querySelector('details path[data-series=\"member 1\"]')"
+    line = "document.querySelector('details [data-series=\"member 1\"]')"
     opened.run(f"{key}.click()")
     assert opened.run(f"getComputedStyle({line}).display") == "none"
     assert opened.run(f"{key}.getAttribute('aria-pressed')") == "false"

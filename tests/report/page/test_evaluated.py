@@ -1,14 +1,16 @@
-import re
+import base64
+import io
 
 import numpy as np
 import pytest
+from PIL import Image
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from greedy_ensembles import metrics
-from greedy_ensembles.benchmark import Comparison, Estimate, Evaluation, InDomain, Method, OutOfDistribution
+from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
 from greedy_ensembles.benchmark.comparison import Setting
 from greedy_ensembles.paper import published
-from greedy_ensembles.report.page.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from greedy_ensembles.report.page.evaluated import evaluated
+from greedy_ensembles.report.page.evaluated import evaluated, galleries
 from greedy_ensembles.report.results import tables
 
 
@@ -43,37 +45,22 @@ def test_the_tables_are_those_of_the_other_formats_with_the_papers_figures(compa
     assert not any("paper" in note for note in evaluated(alone, {}).notes)
 
 
-def polygon_area(path):
-    """Return the area below a line from (0, .) to (1, .), in the units of the data, by trapezes."""
-    points = np.array([pair.split() for pair in re.findall(r"[\d.]+ [\d.]+", path)], dtype=float)
-    x = (points[:, 0] - LEFT) / (WIDTH - LEFT - RIGHT)
-    y = (HEIGHT - BOTTOM - points[:, 1]) / (HEIGHT - TOP - BOTTOM)
-    return float(np.trapezoid(y, x))
-
-
-def test_areas_below_the_drawn_curves_are_auc_and_ap(comparison):
+def test_curves_of_every_method_with_their_areas_in_words(comparison):
     view = evaluated(comparison, {}).sets[0]
-    roc, recall = view.charts[:2]
-    assert [series.kind for series in roc.series] == ["chance", "line", "line"]
-    for number, method in enumerate(comparison.methods):
-        inside = np.mean([e.in_domain.scores for e in method.evaluations], axis=0)
-        outside = np.mean([e.ood[0].scores for e in method.evaluations], axis=0)
-        assert polygon_area(roc.series[number + 1].path) == pytest.approx(metrics.auroc(inside, outside), abs=2e-3)
-        precision = metrics.average_precision(inside, outside)
-        assert polygon_area(recall.series[number + 1].path) == pytest.approx(precision, abs=2e-3)
-        assert f"{method.label} {precision:.3f}" in recall.alt
-    assert polygon_area(roc.series[0].path) == pytest.approx(0.5, abs=1e-3)
-    assert polygon_area(recall.series[0].path) == pytest.approx(40 / 120, abs=1e-3)
-
-
-def test_histograms_hold_all_images_on_a_root_scale(comparison):
-    histogram = evaluated(comparison, {}).sets[0].charts[2]
-    assert [series.kind for series in histogram.series] == ["inside", "area"]
-    for series in histogram.series:
-        points = np.array([pair.split() for pair in re.findall(r"[\d.]+ [\d.]+", series.path)], dtype=float)
-        heights = (HEIGHT - BOTTOM - points[1:-1:2, 1]) / (HEIGHT - TOP - BOTTOM) * 10
-        assert np.sum(heights**2) == pytest.approx(100, abs=3)  # the highest 0.1 % may be left out
-    assert [text for _, text in histogram.y_ticks] == ["0", "4", "25", "64", "100"]
+    roc, recall, *histograms = view.charts
+    assert [chart.title for chart in histograms] == [
+        "Mutual information: Deep Ensembles",
+        "Mutual information: greedy, lambda_M = 0.1",
+    ]
+    for method in comparison.methods:
+        inside = np.mean([each.in_domain.scores for each in method.evaluations], axis=0)
+        outside = np.mean([each.ood[0].scores for each in method.evaluations], axis=0)
+        truth, scores = np.r_[np.zeros(80), np.ones(40)], np.r_[inside, outside]
+        assert f"{method.label} {roc_auc_score(truth, scores):.3f}" in roc.alt
+        assert f"{method.label} {average_precision_score(truth, scores):.3f}" in recall.alt
+        for chart in (roc, recall):
+            assert f'data-series="{method.label}"' in chart.svg
+    assert 'data-series="greedy, lambda_M = 0.1"' not in histograms[0].svg
 
 
 def test_a_radar_needs_three_sets(comparison):
@@ -94,5 +81,36 @@ def test_an_evaluation_without_ood_sets_has_tables_alone():
     inside = Comparison((Method("deep", (evaluation(0.1, 0, ()),)),))
     shown = evaluated(inside, {"mnist": np.zeros((80, 1, 4, 4), np.uint8)})
     assert (shown.sets, shown.radar, shown.in_domain) == ([], None, [])
-    assert isinstance(comparison_estimate := inside.in_domain_rows[0].figures["nll"].ours, Estimate)
-    assert comparison_estimate.mean == 0.3
+
+
+def decoded(address):
+    prefix, _, content = address.partition(",")
+    assert prefix == "data:image/png;base64"
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
+
+
+def test_galleries_are_the_extremes_and_a_lot_by_the_last_method_with_the_scores_of_all():
+    images = np.random.default_rng(0).integers(0, 256, (30, 3, 4, 4), np.uint8)
+    scores = {"one": np.arange(30.0), "other": np.arange(30.0)[::-1]}
+    certain, uncertain, _ = found = galleries(images, "things", scores, "mutual information", count=6)
+    assert certain.title == "Most certain: the lowest mutual information"
+    assert uncertain.title == "Least certain: the highest mutual information"
+    for gallery in found:
+        assert len(gallery.pictures) == 6
+        for picture in gallery.pictures:
+            index = int(float(picture.lines[0]))
+            assert picture.lines[1] == f"{29 - index:.3f}"
+            assert picture.alt == f"Image {index} of things; score: one {index:.3f}, other {29 - index:.3f}"
+            assert np.array_equal(decoded(picture.address), images[index].transpose(1, 2, 0))
+    by_last = [[float(picture.lines[1]) for picture in gallery.pictures] for gallery in found]
+    assert by_last[:2] == [[0, 1, 2, 3, 4, 5], [29, 28, 27, 26, 25, 24]]
+    assert by_last[2] == sorted(by_last[2])
+    assert not set(by_last[2]) <= {*by_last[0], *by_last[1]}  # the usual is not the extreme
+
+
+def test_grey_images_and_fewer_than_asked_for():
+    images = np.random.default_rng(0).integers(0, 256, (3, 1, 4, 4), np.uint8)
+    found = galleries(images, "grey", {"one": np.array([0.3, 0.1, 0.2])}, "score")
+    shown = [[picture.lines[0] for picture in gallery.pictures] for gallery in found]
+    assert shown == [["0.100", "0.200", "0.300"], ["0.300", "0.200", "0.100"], ["0.100", "0.200", "0.300"]]
+    assert np.array_equal(decoded(found[0].pictures[0].address), images[1, 0])

@@ -23,8 +23,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.paper.pages import write_markdown
 from greedy_ensembles.paper.processes import one_thread, run_all
 from greedy_ensembles.paper.study import Study
-from greedy_ensembles.report.page import KnownPoints
-from greedy_ensembles.report.plane import Panel, draw_planes
+from greedy_ensembles.report.planes import KnownPoints, Panel, draw_planes
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training.events import ProgressBars
 from greedy_ensembles.training.examples import as_examples

@@ -34,15 +34,15 @@
 
   for (const group of all(".switched")) {
     for (const key of all(".key", group)) {
-      const own = all("path[data-series]", group).filter((path) => path.dataset.series === key.dataset.key);
+      const own = all("[data-series]", group).filter((line) => line.dataset.series === key.dataset.key);
       const point = (at) => {
         group.classList.toggle("dimmed", at && key.getAttribute("aria-pressed") === "true");
-        own.forEach((path) => path.classList.toggle("lit", at));
+        own.forEach((line) => line.classList.toggle("lit", at));
       };
       key.addEventListener("click", () => {
         const shown = key.getAttribute("aria-pressed") === "false";
         key.setAttribute("aria-pressed", String(shown));
-        own.forEach((path) => path.toggleAttribute("hidden", !shown));
+        own.forEach((line) => line.toggleAttribute("hidden", !shown));
         point(false);
       });
       key.addEventListener("pointerenter", (event) => { if (event.pointerType === "mouse") point(true); });

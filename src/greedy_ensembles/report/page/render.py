@@ -1,20 +1,103 @@
-"""From records to one HTML file: every text is escaped, and what may run or be loaded is listed in the page itself.
+"""What the page is made of, and how it becomes one HTML file.
 
-The page's policy allows one style and one script, by their hashes, and pictures that it holds itself. So a hostile
-name in a run, were it ever to slip through, could neither run anything nor call anyone.
+Every text is escaped where it is shown, and what may run or be loaded is listed in the page itself: its policy allows
+one style and one script, by their hashes, and pictures that it holds itself. So a hostile name in a run, were it ever
+to slip through, could neither run anything nor call anyone.
 """
 
 import base64
 import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib import resources
+from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
-from greedy_ensembles.report.page import charts
-from greedy_ensembles.report.page.records import Page
-from greedy_ensembles.report.table import to_html
+from greedy_ensembles.report.svg import Chart
+from greedy_ensembles.report.table import Table, to_html
+from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A small image with what is to be said below it, a line for each method."""
+
+    address: str  #: data:image/png;base64,...
+    alt: str
+    lines: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Images that have something in common."""
+
+    title: str
+    pictures: Sequence[Picture]
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One run: charts over its epochs, and all that it was asked to do."""
+
+    name: str
+    summary: str
+    charts: Sequence[Chart]
+    members: Sequence[str]  #: names of the lines of all charts
+    configuration: str  #: JSON, for people
+
+
+@dataclass(frozen=True)
+class OodView:
+    """What is to be seen of one OOD set."""
+
+    name: str
+    summary: str
+    charts: Sequence[Chart]
+    galleries: Sequence[Gallery] = ()
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation: tables, notes, a radar, and a view of each OOD set."""
+
+    tables: Sequence[Table]
+    notes: Sequence[str]
+    methods: Sequence[str]
+    radar: Chart | None
+    sets: Sequence[OodView]
+    in_domain: Sequence[Gallery] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """All runs on one data set."""
+
+    name: str
+    anchor: str
+    trained: Table
+    runs: Sequence[TrainedRun]
+    notes: Sequence[str] = ()
+    evaluated: Evaluated | None = None
+    maps: Sequence[tuple[Chart, str]] = ()  #: of the plane, with captions, in the order of the slider
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole page."""
+
+    title: str
+    parts: Sequence[Part] = ()
+
+
+def write_page(page: Page, path: Path) -> None:
+    """Write a page; folders on the way are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, [render(page).encode()])
 
 
 def render(page: Page) -> str:
@@ -30,8 +113,8 @@ def render(page: Page) -> str:
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
     return environment.get_template("template.html").render(
         page=page,
-        frame=charts,
         table=to_html,
+        number=partial(next, itertools.count()),  # of a chart
         version=__version__,
         policy=policy,
         style=Markup(style),  # ours, and its hash is in the policy

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 import greedy_ensembles as ge
-from greedy_ensembles.report.page import KnownPoints
-from greedy_ensembles.report.page.planes import planes, takes_points
+from greedy_ensembles.report.planes import KnownPoints, maps, takes_points
 
 
 @pytest.fixture
@@ -17,25 +16,23 @@ def run(blobs, quick, make_model, tmp_path):
     return train
 
 
-def test_maps_are_in_order_of_the_strength_on_one_scale(run):
+def test_maps_are_in_order_of_the_strength(run):
     labelled = [("strong", run(10.0)), ("deep", run(None)), ("weak", run(0.5))]
-    shown = planes(labelled)
-    assert [chart.title for chart in shown.charts] == ["deep", "weak", "strong"]
-    highest = []
+    shown = maps(labelled)
+    assert [chart.title for chart, _ in shown] == ["deep", "weak", "strong"]
+    grid = np.stack(np.meshgrid(*[np.linspace(-8, 8, 161, dtype=np.float32)] * 2), -1).reshape(-1, 2)
     for label, of_label in labelled:
-        grid = np.stack(np.meshgrid(*[np.linspace(-8, 8, 161, dtype=np.float32)] * 2), -1).reshape(-1, 2)
-        highest.append(float(of_label.ensemble.uncertainty(grid).epistemic.max()))
-        assert any(f"{label}: " in text and f"highest {highest[-1]:.3f}" in text for text in shown.captions)
-    assert shown.top == f"{max(highest):.2f}"
-    assert len(shown.scale) == 9
+        highest = float(of_label.ensemble.uncertainty(grid).epistemic.max())
+        (caption,) = (caption for chart, caption in shown if chart.title == label)
+        assert f"highest {highest:.3f}" in caption
+    assert all("data:image/png" in chart.svg for chart, _ in shown)
 
 
 def test_points_are_drawn_where_they_are_known(run, blobs):
     x, y = (part.numpy() for part in blobs)
-    shown = planes([("deep", run(None))], KnownPoints("blobs", x, y))
-    (chart,) = shown.charts
-    assert [series.path.count("M") for series in chart.series] == [30, 30]
-    assert "mean at the 60 points" in shown.captions[0]
+    ((chart, caption),) = maps([("deep", run(None))], KnownPoints("blobs", x, y))
+    assert chart.svg.count("#ff9d4d") == chart.svg.count("#ffffff") == 30
+    assert "mean at the 60 points" in caption
 
 
 def test_only_runs_on_two_numbers_have_a_plane(run, blobs, quick, tmp_path):
