@@ -11,7 +11,6 @@ from torch import nn
 import greedy_ensembles as ge
 from greedy_ensembles.engines import tf32
 from greedy_ensembles.engines.prediction import (
-    CapturedPrediction,
     _has_tensor_cores,
     _state,
     can_capture,
@@ -162,17 +161,15 @@ class TestOnAGpu:
         assert ensemble._captured not in (None, recording)
         torch.testing.assert_close(found.exp(), probs, rtol=1e-5, atol=1e-6)
 
-    def test_a_recording_that_is_there_serves_fewer_batches_than_would_pay_for_one(self, ensemble, x, monkeypatch):
+    def test_a_recording_that_is_there_serves_fewer_batches_than_would_pay_for_one(self, ensemble, x):
         ensemble.to("cuda")
         expected = ensemble.predict_proba(x, batch_size=16)
         recording = ensemble._captured
-        played, over = [], CapturedPrediction.over
-        monkeypatch.setattr(CapturedPrediction, "over", lambda self, *given: played.append(self) or over(self, *given))
-        found = ensemble.predict_proba(x[:20], batch_size=16)  # a batch, and a rest
-        assert played == [recording]
-        torch.testing.assert_close(found, expected[:, :20], rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(ensemble.predict_proba(x[:9], batch_size=16), expected[:, :9], rtol=1e-5, atol=1e-6)
-        assert played == [recording]  # less than a batch is sooner said without
+        assert ensemble._capture(probabilities, x[:20], 16) is recording  # a batch, and a rest
+        assert ensemble._capture(probabilities, x[:9], 16) is None  # less than a batch is sooner said without
+        for rows in (20, 9):
+            found = ensemble.predict_proba(x[:rows], batch_size=16)
+            torch.testing.assert_close(found, expected[:, :rows], rtol=1e-5, atol=1e-6)
 
     def test_inputs_that_share_memory(self, ensemble, x):
         ensemble.to("cuda")
