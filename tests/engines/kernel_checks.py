@@ -6,7 +6,6 @@ Triton decides at its import whether it interprets, so the CPU needs a new proce
 import copy
 
 import torch
-from greedy_ensembles.training.sgd_kernel import launch
 from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.engines import norm
