@@ -6,12 +6,14 @@ step to step (which examples, which samples of p*, the learning rate) lies in ta
 by a counter that the step itself advances; sums of the losses stay on the device too.
 
 Whether a recording does what the step does is checked by its result: before training starts, a few replayed steps are
-compared with the same steps taken without a recording. State of a model in Python that starts to change later is not
-noticed, and not supported.
+compared with the same steps that copies of the members took without a recording. State of a model in Python that starts
+to change later is not noticed, and not supported.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,9 +28,9 @@ from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step
 #: How many members are under way at the same time: enough to fill the gaps that one leaves, few enough for what one
 #: kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
 STREAMS = 6
-#: Steps that are compared; by how much a recording may differ beyond what two plain repetitions differ by; and, where
-#: those are the same to the bit, the share of the weights' own change by which rounding may.
-_CHECKED, _TIMES, _ROUNDING = 3, 10, 1e-3
+#: Steps that are compared; how many times more a recording may differ than two plain repetitions do; and, where those
+#: are the same to the bit, the share of the weights' own change by which rounding may.
+CHECKED, _TIMES, _ROUNDING = 3, 10, 1e-3
 
 
 class CannotCapture(Exception):
@@ -50,6 +52,8 @@ class CapturedEngine(PlainEngine):
     def __init__(self, members: list[Member], step: Step, plan: Plan) -> None:
         super().__init__(members, step)
         device = step.execution.device
+        for member in members:
+            member.model.train()
         self._totals = torch.zeros(2, len(members), dtype=torch.float64, device=device)
         self._draws = Draws(members, device)
         self._pool = torch.cuda.graph_pool_handle()  # of all recordings: what outlives one of them is made before it
@@ -68,8 +72,6 @@ class CapturedEngine(PlainEngine):
 
     def train_epoch(self, plan: Plan) -> list[Losses]:
         """Train every member for one epoch, and return its means of loss and term."""
-        for member in self.members:
-            member.model.train()
         self._totals.zero_()
         full = self._full.rows
         with self._draws.lent():
@@ -84,9 +86,16 @@ class CapturedEngine(PlainEngine):
         self._accelerated.close()
 
     def _record(self, plan: Plan) -> "Recording":
+        """Return the recorded step, after holding its first replays against plain steps."""
+        device, start = self._step.execution.device, [value.clone() for value in _state(self.members)]
+        # Before there is a recording, whose memory they would otherwise have to leave alone.
+        plain, again = (take_on_copies(self.members, self._step, plan) for _ in range(2))
         step = GroupStep(self.members, self._step, self._totals, plan, self._draws)
-        recording = Recording(step, self.members, self._step.execution.device, self._draws, self._pool)
-        recording.check(plan)
+        with _preserved(self.members, device):
+            recording = Recording(step, plan, device, self._draws, self._pool)
+        with _preserved(self.members, device), self._draws.lent():
+            recording.play(plan, CHECKED)
+            check_replayed(start, plain, again, _state(self.members))
         return recording
 
 
@@ -115,10 +124,6 @@ class GroupStep:
         if self._samples is not None:
             self._samples.copy_(torch.stack(plan.samples))
         self._rates.copy_(torch.tensor(plan.rates))
-        self._counter.zero_()
-
-    def rewind(self) -> None:
-        """Go back to the first row."""
         self._counter.zero_()
 
     def forget(self) -> None:
@@ -174,16 +179,14 @@ class GroupStep:
 class Recording:
     """A step that was recorded, to be played as often as its tables have rows."""
 
-    def __init__(
-        self, step: GroupStep, members: Sequence[Member], device: torch.device, draws: "Draws", pool: Any
-    ) -> None:
-        self._step, self._members, self._device, self._draws = step, members, device, draws
+    def __init__(self, step: GroupStep, plan: Plan, device: torch.device, draws: "Draws", pool: Any) -> None:
+        self._step, self.rows = step, len(plan.rates)
 
         def first_row() -> None:
-            step.rewind()
+            step.load(plan)
             step.run()
 
-        try:
+        with _whatever_fails():
             before = _host_generators()
             with draws.lent():
                 warm_up(first_row, device)
@@ -191,40 +194,61 @@ class Recording:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
             self._graph, _ = record(step.run, device, draws.generators, pool)
             step.forget()  # so that the next recording can use the memory
-        except (CannotCapture, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
-            lines = str(error).strip().splitlines()
-            said = f": {lines[0][:200]}" if lines else ""
-            raise CannotCapture(f"{type(error).__name__}{said}") from error
 
-    @property
-    def rows(self) -> int:
-        """How many steps there are in the tables."""
-        return len(self._step._rates)
-
-    def play(self, plan: Plan) -> None:
-        """Take as many steps as there are rates."""
+    def play(self, plan: Plan, at_most: int | None = None) -> None:
+        """Take as many steps as there are rates, or only the first of them."""
         self._step.load(plan)
-        for _ in plan.rates:
+        for _ in plan.rates[:at_most]:
             self._graph.replay()
 
-    def check(self, plan: Plan) -> None:
-        """Refuse a recording whose first steps differ from plain ones by more than those differ among themselves."""
-        count = min(_CHECKED, len(plan.rates))
-        start = _state(self._members)
-        found = []
-        for take in (self._step.run, self._step.run, self._graph.replay):
-            with _preserved(self._members, self._device), self._draws.lent():
-                self._step.load(plan)
-                for _ in range(count):
-                    take()
-                found.append([value.clone() for value in _state(self._members)])
-        moved, repeated, replayed = (_distance(found[0], other) for other in (start, found[1], found[2]))
-        if replayed > max(_TIMES * repeated, _ROUNDING * moved):
-            raise CannotCapture(
-                f"replayed steps differ from plain ones by {replayed:.1e}, and those among themselves by {repeated:.1e}"
-            )
+
+def take_on_copies(members: Sequence[Member], step: Step, plan: Plan) -> list[Tensor]:
+    """Return weights and statistics after the first steps, taken without a recording by copies of the members.
+
+    Model, loss, augmentation and coupling are copied with all that they remember in Python, so that it is the same at
+    the start of every repetition.
+    """
+    with _whatever_fails():
+        theirs, loss, augment, coupling = copy.deepcopy((list(members), step.loss, step.augment, step.coupling))
+        step, device = replace(step, loss=loss, augment=augment, coupling=coupling), step.execution.device
+        draws, totals = Draws(theirs, device), torch.zeros(2, len(theirs), dtype=torch.float64, device=device)
+        few = _part(plan, slice(0, CHECKED))
+        group = GroupStep(theirs, step, totals, few, draws)
+        with draws.lent():
+            for _ in few.rates:
+                group.run()
+        return [value.detach() for value in _state(theirs)]
+
+
+def check_replayed(
+    start: Sequence[Tensor], plain: Sequence[Tensor], again: Sequence[Tensor], replayed: Sequence[Tensor]
+) -> None:
+    """Refuse replayed steps that differ from plain ones by more than two plain repetitions may.
+
+    Args:
+        start: weights and statistics before the steps.
+        plain: those after plain steps.
+        again: those after the same plain steps, taken once more.
+        replayed: those after replayed steps.
+    """
+    moved, repeated, differs = (_distance(plain, other) for other in (start, again, replayed))
+    if differs > max(_TIMES * repeated, _ROUNDING * moved):
+        raise CannotCapture(
+            f"replayed steps differ from plain ones by {differs:.1e}, and those among themselves by {repeated:.1e}"
+        )
+
+
+@contextmanager
+def _whatever_fails() -> Iterator[None]:
+    """Turn errors of any kind into a reason why the step cannot be recorded, but for those of memory."""
+    try:
+        yield
+    except (CannotCapture, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
+        lines = str(error).strip().splitlines()
+        said = f": {lines[0][:200]}" if lines else ""
+        raise CannotCapture(f"{type(error).__name__}{said}") from error
 
 
 def _host_generators() -> str:
@@ -238,8 +262,10 @@ def _state(members: Sequence[Member]) -> list[Tensor]:
 
 
 def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """Return the largest difference of two states."""
-    return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True) if a.numel())
+    """Return the largest difference of two states; what left the range of numbers in both is the same."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a.numel()]
+    apart = [torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).max() for a, b in pairs]
+    return float(torch.stack([one.double() for one in apart]).max().nan_to_num(torch.inf, torch.inf))
 
 
 @contextmanager

@@ -94,6 +94,8 @@ class Step:
         live = torch.stack([one.outputs.detach() for one in passes if one.outputs is not None]).requires_grad_()
         with torch.enable_grad():
             terms = self.coupling.terms(live, bank)
+        if not terms.requires_grad:  # a method may have nothing to say, in a step or ever
+            return terms, [None] * len(passes)
         (pull,) = torch.autograd.grad(terms.sum(), live)
         return terms.detach(), list(pull)
 

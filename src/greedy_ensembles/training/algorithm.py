@@ -181,7 +181,7 @@ class Algorithm:
                 if self.schedule.together and folder.members_at_once is None:
                     folder.members_at_once = len(members)
                 folder.save_checkpoint(lambda: {"members": [member.state() for member in members]}, last)
-            self.at_once = len(members)
+            self.at_once = self.at_once or len(members)
             notify(events)
         if engine is not None:
             engine.close()

@@ -4,33 +4,22 @@ from dataclasses import replace
 
 import pytest
 import torch
-from greedy_ensembles.training.eager import EagerEngine
-from greedy_ensembles.training.engines import make_engine
-from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.problem import pose
-from greedy_ensembles.training.stackable import layers, why_not_stacked
-from greedy_ensembles.training.stacked import StackedEngine
+from tests.engines.groups import Group, build
 from torch import nn
 from torch.utils.data import Dataset
 
 import greedy_ensembles as ge
-from greedy_ensembles.training import stackable
+from greedy_ensembles.engines.execution import Execution
+from greedy_ensembles.engines.plain import PlainEngine
+from greedy_ensembles.engines.stacked import POINTWISE, StackedEngine, layers, why_not_stacked
+from greedy_ensembles.training.algorithm import make_engine
 
 
-def posed(data, model, **changes):
-    arguments = {
-        "size": 2, "method": "deep", "strength": None, "weighting": None, "distance": "probabilities", "recipe": None,
-        "seed": 0, "validation": 0.1, "earlier": None, "schedule": "concurrent", "device": "cpu",
-    }  # fmt: skip
-    return pose(model, data, **{**arguments, **changes})
-
-
-def reason(data, model, count=2, **changes):
-    problem = posed(data, model, **changes)
-    members = [Member(problem, k + 1) for k in range(count)]
-    why = why_not_stacked(members, problem)
-    kind = EagerEngine if why else StackedEngine
-    assert type(make_engine(members, problem, None)) is kind
+def reason(data, model, **changes):
+    """Return why members are not stacked, after seeing that the engine is the one that follows from it."""
+    group = Group(build(model, data, **{"size": 2, "method": "deep", **changes}))
+    why = why_not_stacked(group.members, group.step)
+    assert type(make_engine(group.members, group.step, group.plan())) is (PlainEngine if why else StackedEngine)
     return why
 
 
@@ -39,7 +28,7 @@ def nested():
     return nn.Sequential(nn.Flatten(), inner, nn.Identity(), nn.Linear(8, 2, bias=False))
 
 
-@pytest.mark.parametrize("kind", stackable.POINTWISE)
+@pytest.mark.parametrize("kind", POINTWISE)
 def test_networks_of_linear_and_pointwise_layers_can(blobs, kind):
     assert reason(blobs, lambda: nn.Sequential(nn.Linear(2, 8), kind(), nn.Linear(8, 2))) is None
 
@@ -173,22 +162,22 @@ class Items(Dataset):
 def test_what_the_recipe_and_the_data_forbid(blobs, make_model):
     recipes = {
         "precision is bf16": ge.Recipe(precision="bf16"),
-        "the recipe's optimizer is a callable": ge.Recipe(optimizer=lambda p: torch.optim.SGD(p, 0.1)),
-        "the recipe's loss is a callable": ge.Recipe(loss=nn.functional.cross_entropy),
+        "the optimizer is the user's own": ge.Recipe(optimizer=lambda p: torch.optim.SGD(p, 0.1)),
+        "the loss is the user's own": ge.Recipe(loss=lambda logits, y: nn.functional.cross_entropy(logits, y)),
         "the recipe augments": ge.Recipe(augment=lambda batch: batch),
     }
     for why, recipe in recipes.items():
         assert reason(blobs, make_model, recipe=recipe) == why
     assert reason(Items(*blobs), make_model) == "the data is a Dataset"
-    assert reason(blobs, make_model, count=1) == "one member has no others to be stacked with"
+    assert reason(blobs, make_model, size=1) == "one member has no others to be stacked with"
 
 
 def test_what_is_not_on_the_cpu_or_mixes_rows_cannot(blobs, make_model):
-    problem = posed(blobs, make_model, method="greedy", strength=1.0)
-    members = [Member(problem, k + 1) for k in range(2)]
-    assert why_not_stacked(members, problem) is None
-    assert "not the CPU" in why_not_stacked(members, replace(problem, device=torch.device("cuda")))
-    assert "share a pass" in why_not_stacked(members, replace(problem, one_pass=False))
+    group = Group(build(make_model, blobs, size=2))
+    assert why_not_stacked(group.members, group.step) is None
+    elsewhere = replace(group.step, execution=Execution(torch.device("cuda")))
+    assert "not the CPU" in why_not_stacked(group.members, elsewhere)
+    assert "share a pass" in why_not_stacked(group.members, replace(group.step, one_pass=False))
 
 
 def test_layers_come_in_the_order_of_the_pass_and_as_often_as_they_are_used():

@@ -1,0 +1,76 @@
+"""What an engine needs, made by the pieces that `ge.fit` makes it with."""
+
+import torch
+
+import greedy_ensembles as ge
+from greedy_ensembles.engines.execution import Execution
+from greedy_ensembles.method import as_coupling
+from greedy_ensembles.training.fit import _build
+
+
+def build(make_model, data, **changes):
+    """Return the Algorithm of a `ge.fit` with these arguments."""
+    options = {
+        "size": 3, "method": "greedy", "strength": 3.0, "weighting": None, "distance": "probabilities", "recipe": None,
+        "schedule": "concurrent", "seed": 0, "validation": 0.0, "earlier": None, "device": "cpu", **changes,
+    }  # fmt: skip
+    coupling, recipe = as_coupling(options["method"]), options["recipe"] or ge.Recipe()
+    coupling.strength, coupling.size = options["strength"], options["size"]
+    execution = Execution(torch.device(options["device"]), recipe.precision, recipe.deterministic)
+    of_run = [options[name] for name in ("schedule", "seed", "validation", "earlier")]
+    arguments = (options["size"], coupling, options["weighting"], options["distance"], recipe, execution, *of_run)
+    return _build(make_model, data, *arguments)
+
+
+class Group:
+    """The members of an algorithm that are next after those of a bank of random rows, their step and their epochs."""
+
+    def __init__(self, algorithm, in_bank=0):
+        bank = algorithm._draw_bank()
+        if bank is not None:
+            for number in range(in_bank):
+                shape = (len(bank.samples), algorithm.data.classes)
+                bank.append(torch.randn(shape, generator=torch.Generator().manual_seed(number)).softmax(dim=1))
+        self.algorithm = algorithm
+        self.members = algorithm._next_group(in_bank, None)
+        self.step = algorithm._step(bank)
+
+    def plan(self):
+        """Return the epoch that is next."""
+        return self.algorithm._plan(self.members, self.step.bank)
+
+    def train(self, engine, epochs=1):
+        """Train for some epochs, and return losses and validation scores of each."""
+        results = []
+        for _ in range(epochs):
+            losses = engine.train_epoch(self.plan())
+            scores = self.algorithm._scores(engine)
+            for member, score in zip(self.members, scores, strict=True):
+                member.end_epoch({}, score)
+            results.append((losses, scores))
+        return results
+
+    def values(self):
+        """Return the tensors of the members' states by name, as they are now."""
+        found = {}
+        for k, member in enumerate(self.members):
+            state = member.state()
+            found.update({f"{k} {name}": value.clone() for name, value in state["model"].items()})
+            for index, moments in state["optimizer"]["state"].items():
+                found.update({f"{k} {index} {name}": torch.as_tensor(v).clone() for name, v in moments.items()})
+        return found
+
+
+def assert_close(found, expected, **tolerance):
+    """Compare tensors by name."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+
+
+def assert_same_members(ours, theirs, rtol=0.0, atol=0.0):
+    """Compare the members of two ensembles; by default, not a bit may differ."""
+    assert len(ours) == len(theirs)
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=True), start=1):
+        states = ({f"member {number} {name}": v for name, v in m.state_dict().items()} for m in (one, other))
+        assert_close(*states, rtol=rtol, atol=atol)
