@@ -6,8 +6,8 @@ included, where the gradient is of the first argument alone. So member i adds to
     strength * log sum_j exp(-d_ij / h),    d_ij = E_{x ~ p*} ||s(z_i(x)) - s(z_j(x))||^2.
 
 The loss here is a mean over N examples and theirs is a sum, so that their factor is strength = 1 / N. Larger ones repel
-more than their posterior does. The bandwidth h is the median of all d_ij (i < j) over log M, without gradient, unless
-it is given.
+more than their posterior does. The bandwidth h is the median of all d_ij (i < j), the lower one of two, over log M,
+without gradient, unless it is given.
 """
 
 import math
