@@ -3,8 +3,9 @@ import json
 
 import pytest
 
+from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.paper.cost import Device
-from greedy_ensembles.paper.pages import Circumstances, mean_areas, write_page
+from greedy_ensembles.paper.pages import Circumstances, draw_severities, mean_areas, write_page
 from greedy_ensembles.paper.records import Records, gather
 from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Protocol
@@ -123,3 +124,32 @@ def test_studies_of_times_and_of_corruptions_have_their_pages(page):
     made = {f"fog/{severity}": {"accuracy": 0.5, "nll": 0.5} for severity in range(1, 6)}
     path = page(robustness, figures=lambda _: {"corruptions": made})
     assert (path.parent / "preresnet164-m-11-severity.png").exists()
+
+
+def at_severities(start, error=0.01, seeds=3):
+    return {
+        name: [Estimate(start - 0.1 * severity, error, seeds) for severity in range(5)] for name in ("accuracy", "nll")
+    }
+
+
+def test_every_method_is_a_line_over_severities_with_its_bars():
+    figure = draw_severities(
+        {"Deep Ensembles": at_severities(0.9), "greedy": at_severities(0.8)}, "Means over 2 corruptions"
+    )
+    accuracy, nll = figure.axes
+    for axis, factor in ((accuracy, 100), (nll, 1)):
+        for container, start in zip(axis.containers, (0.9, 0.8), strict=True):
+            line, _, (bars,) = container
+            assert line.get_xdata().tolist() == [1, 2, 3, 4, 5]
+            assert line.get_ydata() == pytest.approx([factor * (start - 0.1 * severity) for severity in range(5)])
+            low, high = bars.get_segments()[0][:, 1]
+            assert high - low == pytest.approx(2 * factor * 0.01)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Deep Ensembles", "greedy"]
+    caption = figure.get_supxlabel()
+    assert "Means over 2 corruptions, mean of 3 seeds; bars: one standard error" in caption.replace("\n", " ")
+
+
+def test_one_seed_has_no_bars_and_the_caption_promises_none():
+    figure = draw_severities({"greedy": at_severities(0.8, None, 1)}, "All")
+    assert "bars" not in figure.get_supxlabel()
+    assert "1 seed" in figure.get_supxlabel()

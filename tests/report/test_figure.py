@@ -3,7 +3,6 @@ import subprocess
 import sys
 import weakref
 
-import pytest
 from matplotlib._pylab_helpers import Gcf
 
 from greedy_ensembles.report.figure import entitle, method_styles, new_figure, write_figure
@@ -27,42 +26,12 @@ def test_a_long_caption_takes_no_room_from_the_panels():
     assert heights[1] > 0.8 * heights[0]  # three lines have room in every figure
 
 
-@pytest.mark.parametrize(("ending", "start"), [(".png", b"\x89PNG"), (".PNG", b"\x89PNG"), (".pdf", b"%PDF")])
-def test_the_ending_says_the_kind(tmp_path, ending, start):
-    path = tmp_path / "new" / f"picture{ending}"
-    write_figure(small(), path)
-    assert path.read_bytes().startswith(start)
-
-
-def test_svg(tmp_path):
-    write_figure(small(), tmp_path / "picture.svg")
-    assert "<svg" in (tmp_path / "picture.svg").read_text()[:1000]
-
-
-@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
-def test_the_same_figure_is_the_same_bytes(tmp_path, ending):
+def test_the_same_figure_is_the_same_bytes_and_folders_are_made(tmp_path):
     for name in "ab":
-        write_figure(small(), tmp_path / f"{name}.{ending}")
-    assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
-
-
-def test_the_time_of_writing_is_in_no_file(tmp_path):
-    write_figure(small(), tmp_path / "picture.pdf")
-    write_figure(small(), tmp_path / "picture.svg")
-    assert b"CreationDate" not in (tmp_path / "picture.pdf").read_bytes()
-    assert "dc:date" not in (tmp_path / "picture.svg").read_text()
-
-
-@pytest.mark.parametrize("name", ["picture", "picture.jpg", "picture.pgn"])
-def test_other_endings_are_refused_before_anything_is_made(tmp_path, name):
-    with pytest.raises(ValueError, match=r"ending of path must be one of '.png', '.pdf', '.svg'; got"):
-        write_figure(small(), tmp_path / "new" / name)
-    assert not (tmp_path / "new").exists()
-
-
-def test_no_font_that_journals_refuse(tmp_path):
-    write_figure(small(), tmp_path / "picture.pdf")
-    assert b"/Type3" not in (tmp_path / "picture.pdf").read_bytes()
+        write_figure(small(), tmp_path / "new" / f"{name}.png")
+    first, second = ((tmp_path / "new" / f"{name}.png").read_bytes() for name in "ab")
+    assert first == second
+    assert first.startswith(b"\x89PNG")
 
 
 def test_no_figure_stays_behind(tmp_path):

@@ -74,3 +74,9 @@ def test_pictures_are_within():
 
     (image,) = (element for element in elements(draw_chart("t", "a", draw)) if element.tag == "image")
     assert image.get("href").startswith("data:image/png;base64,")
+
+
+def test_a_curve_of_many_points_is_small():
+    scores = np.sort(np.random.default_rng(0).random(200_000))
+    chart = draw_chart("t", "a", lambda axis: axis.plot(scores, scores**2, gid="x"))
+    assert len(chart.svg) < 50_000

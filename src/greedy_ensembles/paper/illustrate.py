@@ -13,16 +13,17 @@ the figures hold it over a range of strengths too, so that the best of them can 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from scipy.stats import gamma, norm
 
 from greedy_ensembles import theory
-from greedy_ensembles.report.line import Approximation, draw_approximations
 
 SIZE = 10
 SEEDS = 20
@@ -32,8 +33,19 @@ WIDTH = 0.7
 STRENGTH = 0.02  # of the naive diversity in the picture
 STRENGTHS = (0.0, 0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.2)
 _GRID = np.linspace(-7.0, 16.0, 1151)
+_TRUE, _APPROXIMATION = "#1f5fbf", "#d62728"  # colours
 
 Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """One panel: an approximation over the grid of `draw_approximations`, and where its kernels sit."""
+
+    title: str
+    values: np.ndarray  #: (points,)
+    centres: np.ndarray
+    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,3 +172,39 @@ def _describe(results: list[Result], seed: int) -> dict[str, Any]:
         "seeds": list(range(seed, seed + SEEDS)),
         "approaches": [asdict(result) for result in results],
     }
+
+
+def draw_approximations(
+    panels: Sequence[Approximation], grid: np.ndarray, density: np.ndarray, label: str, path: Path
+) -> None:
+    """Draw the density in blue and one approximation a panel in red, on common axes, and write an image file.
+
+    Ticks below the curves are the kernels; those that coincide are stacked, so that they can be counted.
+    """
+    figure = Figure(figsize=(4.3 * len(panels), 3.7), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    top = 1.08 * max(float(density.max()), *(float(np.quantile(panel.values, 0.999)) for panel in panels))
+    for axis, panel in zip(axes, panels, strict=True):
+        axis.fill_between(grid, density, color=_TRUE, alpha=0.18, linewidth=0)
+        axis.plot(grid, density, color=_TRUE, linewidth=1.8, label=label)
+        axis.plot(grid, panel.values, color=_APPROXIMATION, linewidth=1.8, label="approximation")
+        heights = -0.035 * top * (1 + _ranks(panel.centres))
+        axis.scatter(panel.centres, heights, s=16, marker="^", color=_APPROXIMATION, linewidths=0, clip_on=False)
+        axis.set_title(panel.title, fontsize=13)
+        axis.set_xlabel(panel.caption, fontsize=10)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.axhline(0, color="black", linewidth=0.6)
+        axis.set_yticks([])
+    lowest = max(int(_ranks(panel.centres).max()) for panel in panels)
+    axes[0].set_ylim(-0.035 * top * (lowest + 2), top)
+    axes[0].set_xlim(grid[0], grid[-1])
+    axes[0].set_ylabel("density")
+    axes[-1].legend(frameon=False, fontsize=10, loc="upper right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def _ranks(centres: np.ndarray) -> np.ndarray:
+    """Return 0 for the first of equal centres, 1 for the second, and so on."""
+    return np.array([int((centres[:i] == centre).sum()) for i, centre in enumerate(centres)])

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate, select
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.paper import cost
@@ -31,14 +33,22 @@ from greedy_ensembles.paper.tables import (
 )
 from greedy_ensembles.report.ablation import draw_ablation
 from greedy_ensembles.report.comparison_pictures import draw_areas, write_pictures
-from greedy_ensembles.report.figure import write_figure
+from greedy_ensembles.report.figure import (
+    NORMAL,
+    describe_seeds,
+    entitle,
+    method_styles,
+    new_figure,
+    plain,
+    write_figure,
+)
 from greedy_ensembles.report.results import to_markdown, write_tables
-from greedy_ensembles.report.severity import draw_severities
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__
 
 READING = "reading.md"
+_SEVERITY_PANELS = (("accuracy", "accuracy (%)", 100.0), ("nll", "NLL (nats)", 1.0))
 _AXES = 3  # what a radar plot needs at the least
 
 
@@ -193,3 +203,36 @@ def mean_areas(
                 for method in comparison.methods
             }
     return found
+
+
+def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]], name: str) -> Figure:
+    """Draw accuracy and NLL against the severity of corruptions, a line for each method with bars of a standard error.
+
+    found : by method and figure, an estimate for severity 1, 2, ...
+    name : what the corrupted images are, for the caption.
+    """
+    figure = new_figure(height=2.75)
+    axes = figure.subplots(1, 2)
+    for axis, (field, label, factor) in zip(axes, _SEVERITY_PANELS, strict=True):
+        for (method, figures), style in zip(found.items(), method_styles(len(found)), strict=True):
+            estimates = figures[field]
+            axis.errorbar(
+                range(1, len(estimates) + 1),
+                [factor * estimate.mean for estimate in estimates],
+                [factor * estimate.error for estimate in estimates],
+                color=style.colour,
+                marker=style.marker,
+                markersize=3.5,
+                linewidth=1,
+                dashes=style.dashes or (None, None),
+                label=method,
+            )
+            axis.set_xticks(range(1, len(estimates) + 1))
+        axis.set(xlabel="severity", ylabel=label)
+        plain(axis)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=NORMAL)
+    every = [estimate for figures in found.values() for estimates in figures.values() for estimate in estimates]
+    bars = "; bars: one standard error either side" if any(estimate.error for estimate in every) else ""
+    entitle(figure, "", f"{name}, {describe_seeds(every)}{bars}.")
+    return figure

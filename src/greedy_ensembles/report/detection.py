@@ -32,8 +32,6 @@ Scores = Mapping[str, tuple[np.ndarray, np.ndarray]]
 #: The same after the mean over seeds, (images,) each.
 Averages = dict[str, tuple[np.ndarray, np.ndarray]]
 
-#: Columns over the unit interval: in a panel of two inches, each is a tenth of a point, and a line thirteen of them.
-COLUMNS = 1600
 _BINS = 50
 _SHOWN = 0.999  # of each histogram
 
@@ -158,7 +156,7 @@ def _title(method: str) -> str:
 
 def _line(axis: Axes, x: np.ndarray, y: np.ndarray, averages: Averages, method: str, area: str) -> None:
     style, label = _styles(averages)[method], _label(f"{area}  {method}")
-    line = axis.plot(*thin(x, y), color=style.colour, linewidth=1.3, label=label, clip_on=False, gid=method)[0]
+    line = axis.plot(x, y, color=style.colour, linewidth=1.3, label=label, clip_on=False, gid=method)[0]
     if style.dashes:
         line.set_dashes(style.dashes)
 
@@ -190,24 +188,3 @@ def describe_score(scores: Scores, label: str) -> str:
     """Return what the score of an image is, for a caption."""
     seeds = count_seeds(len(part) for pair in scores.values() for part in pair)
     return f"{label} of {seeds}" + ("" if seeds == "1 seed" else ", averaged over seeds for each image")
-
-
-def thin(x: np.ndarray, y: np.ndarray, columns: int = COLUMNS) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points of a curve with x ascending in [0, 1] that make a picture: four for each column at most.
-
-    A curve of 100,000 points is a vector file of megabytes in which no more can be seen than in one of a few thousand.
-    A plot of a finite width shows of each of its columns where the curve comes in, its lowest and highest value, and
-    where it goes out: those points are kept.
-
-    >>> x = np.linspace(0, 1, 1001)
-    >>> thinned, _ = thin(x, np.sin(40 * x), columns=10)
-    >>> len(thinned)
-    33
-    """
-    if len(x) <= 4 * columns:
-        return x, y
-    column = np.minimum((x * columns).astype(np.int64), columns - 1)
-    edges = np.flatnonzero(np.diff(column, prepend=-1, append=columns))
-    by_height = np.lexsort((y, column))  # the columns stay where they are, each sorted by y
-    kept = np.unique(np.concatenate([edges[:-1], edges[1:] - 1, by_height[edges[:-1]], by_height[edges[1:] - 1]]))
-    return x[kept], y[kept]

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from greedy_ensembles.benchmark.evaluation import Estimate
-from greedy_ensembles.checks import check_choice
 
 WIDTH = 7.0  #: inches
 SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  #: points
@@ -26,8 +24,6 @@ _LINES = 3  # of title and caption, beyond the first of each, that figures have 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (3, 1, 1, 1), (1, 1))
 _MARKERS = ("o", "s", "^", "D", "v")
-#: For each kind of file, what keeps the time of writing out of it: the same data makes the same bytes.
-_METADATA: dict[str, dict[str, str | None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 
 @dataclass(frozen=True)
@@ -95,10 +91,6 @@ def count_seeds(counts: Iterable[int]) -> str:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, PDF or SVG, as the path's ending says; folders on the way are made."""
-    kind = path.suffix.lower()
-    check_choice("ending of path", kind, _METADATA)
+    """Write a figure as PNG; folders on the way are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Type 42 fonts: many journals refuse matplotlib's default. The salt makes names inside an SVG file repeatable.
-    with rc_context({"pdf.fonttype": 42, "svg.hashsalt": "greedy-ensembles"}):
-        figure.savefig(path, dpi=200, format=kind[1:], metadata=_METADATA[kind])
+    figure.savefig(path, dpi=200, format="png")

@@ -1,30 +1,19 @@
-"""Uncertainty over a plane, for inputs of two numbers: panels in a row (the paper's Figure 2), or charts of a page."""
+"""Uncertainty over a plane, for inputs of two numbers: values, how they are drawn, and maps for the page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
+from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.report.svg import Chart, draw_chart
 from greedy_ensembles.runs import Run
 
 _RESOLUTION = 161
 _HALF_WIDTH = 8.0
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One ensemble: values over the grid of `draw_planes`, with what to write above and below them."""
-
-    title: str
-    values: np.ndarray  #: (len(vertical), len(horizontal))
-    caption: str = ""
 
 
 class KnownPoints(NamedTuple):
@@ -35,39 +24,31 @@ class KnownPoints(NamedTuple):
     y: np.ndarray  #: (n,), whole numbers from 0
 
 
-def draw_planes(
-    panels: Sequence[Panel],
-    horizontal: np.ndarray,
-    vertical: np.ndarray,
-    x: np.ndarray,
-    y: np.ndarray,
-    label: str,
-    path: Path,
-) -> None:
-    """Draw the panels in a row with the points x of classes y on top, and write them to an image file."""
-    figure = Figure(figsize=(3.1 * len(panels) + 0.9, 3.9), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    top = max(float(panel.values.max()) for panel in panels)
-    for axis, panel in zip(axes, panels, strict=True):
-        image = _draw(axis, panel.values, horizontal, vertical, top, KnownPoints("", x, y), "bilinear")
-        axis.set_title(panel.title, fontsize=13)
-        axis.set_xlabel(panel.caption, fontsize=10)
-    figure.colorbar(image, ax=axes, label=label, fraction=0.05, pad=0.01)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+def takes_points(run: Run) -> bool:
+    """Return whether a run's model takes two numbers an input, as its first layer says."""
+    shapes = run.configuration.get("model")
+    first = next(iter(shapes.values()), None) if isinstance(shapes, dict) else None
+    return bool(run.members) and isinstance(first, list) and len(first) == 2 and first[1] == 2
 
 
-def _draw(
+def over_plane(ensemble: Ensemble, centre: np.ndarray) -> np.ndarray:
+    """Return the mutual information over a square about a centre, in rows from below."""
+    horizontal, vertical = (np.linspace(c - _HALF_WIDTH, c + _HALF_WIDTH, _RESOLUTION) for c in centre)
+    grid = np.stack(np.meshgrid(horizontal, vertical), axis=-1).astype(np.float32)
+    return ensemble.uncertainty(grid.reshape(-1, 2)).epistemic.numpy().reshape(grid.shape[:2])
+
+
+def draw_plane(
     axis: Axes,
     values: np.ndarray,
-    horizontal: np.ndarray,
-    vertical: np.ndarray,
+    centre: np.ndarray,
     top: float,
     points: KnownPoints | None,
-    interpolation: str,
+    interpolation: str = "bilinear",
 ) -> AxesImage:
-    ends = float(horizontal[0]), float(horizontal[-1]), float(vertical[0]), float(vertical[-1])
+    """Draw values over a plane, in colours from 0 to `top`, and points on them where they are known."""
+    left, bottom = (centre - _HALF_WIDTH).tolist()
+    ends = left, left + 2 * _HALF_WIDTH, bottom, bottom + 2 * _HALF_WIDTH
     image = axis.imshow(
         values, origin="lower", extent=ends, vmin=0, vmax=top, cmap="viridis", interpolation=interpolation
     )
@@ -79,20 +60,11 @@ def _draw(
     return image
 
 
-def takes_points(run: Run) -> bool:
-    """Return whether a run's model takes two numbers an input, as its first layer says."""
-    shapes = run.configuration.get("model")
-    first = next(iter(shapes.values()), None) if isinstance(shapes, dict) else None
-    return bool(run.members) and isinstance(first, list) and len(first) == 2 and first[1] == 2
-
-
 def maps(labelled: Sequence[tuple[str, Run]], points: KnownPoints | None = None) -> list[tuple[Chart, str]]:
     """Return a map of the mutual information for each run, with a caption: in order of lambda_M, on one scale."""
     centre = np.zeros(2) if points is None else points.x.mean(axis=0)
-    horizontal, vertical = (np.linspace(c - _HALF_WIDTH, c + _HALF_WIDTH, _RESOLUTION) for c in centre)
-    grid = np.stack(np.meshgrid(horizontal, vertical), axis=-1).astype(np.float32).reshape(-1, 2)
     ordered = sorted(labelled, key=lambda entry: (entry[1].strength or 0.0, entry[0]))
-    found = [run.ensemble.uncertainty(grid).epistemic.numpy().reshape(_RESOLUTION, -1) for _, run in ordered]
+    found = [over_plane(run.ensemble, centre) for _, run in ordered]
     top = max(float(values.max()) for values in found)
     result = []
     for (label, run), values in zip(ordered, found, strict=True):
@@ -100,13 +72,19 @@ def maps(labelled: Sequence[tuple[str, Run]], points: KnownPoints | None = None)
         if points is not None:
             at_data = run.ensemble.uncertainty(points.x.astype(np.float32)).epistemic.mean()
             said += f", mean at the {len(points.x)} points {at_data:.3f}"
-
-        def draw(axis: Axes, values: np.ndarray = values) -> None:
-            axis.grid(False)
-            image = _draw(axis, values, horizontal, vertical, top, points, "none")
-            axis.figure.colorbar(image, ax=axis, label="mutual information (nats)", fraction=0.046, pad=0.03)
-
-        alt = f"Map of the mutual information of {label}; {said}."
-        chart = draw_chart(label, alt, draw, x_label="first input", y_label="second input", inches=(5.6, 4.6))
+        chart = draw_chart(
+            label,
+            f"Map of the mutual information of {label}; {said}.",
+            partial(_draw_map, values=values, centre=centre, top=top, points=points),
+            x_label="first input",
+            y_label="second input",
+            inches=(5.6, 4.6),
+        )
         result.append((chart, f"{label}: {said}"))
     return result
+
+
+def _draw_map(axis: Axes, values: np.ndarray, centre: np.ndarray, top: float, points: KnownPoints | None) -> None:
+    axis.grid(False)
+    image = draw_plane(axis, values, centre, top, points, "none")
+    axis.figure.colorbar(image, ax=axis, label="mutual information (nats)", fraction=0.046, pad=0.03)

@@ -47,6 +47,7 @@ _STYLE: dict[Any, Any] = {
     "xtick.labelcolor": DARK,
     "ytick.labelcolor": DARK,
     "lines.linewidth": 1.5,
+    "path.simplify_threshold": 0.4,  # of a point: a curve of 100,000 images is megabytes otherwise
     "svg.fonttype": "none",
     "svg.hashsalt": "greedy-ensembles",  # names inside do not differ from time to time
 }

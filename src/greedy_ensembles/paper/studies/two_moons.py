@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from sklearn.datasets import make_moons
 from torch import Tensor
 
@@ -23,7 +25,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.paper.pages import write_markdown
 from greedy_ensembles.paper.processes import one_thread, run_all
 from greedy_ensembles.paper.study import Study
-from greedy_ensembles.report.planes import KnownPoints, Panel, draw_planes
+from greedy_ensembles.report.planes import KnownPoints, draw_plane, over_plane
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training.events import ProgressBars
 from greedy_ensembles.training.examples import as_examples
@@ -33,9 +35,7 @@ STRENGTHS = (None, 0.1, 1.0, 10.0)  # None: Deep Ensembles
 RECIPE = ge.Recipe(
     epochs=150, batch_size=128, lr=0.1, weight_decay=1e-4, schedule="milestones", milestones=(30, 60, 90), gamma=0.5
 )
-_HALF_WIDTH = 8.0  # of the plane that is drawn; the ring of radius 6 lies well inside
-_RING_RADIUS = 6.0
-_RESOLUTION = 161
+_RING_RADIUS = 6.0  # which lies well inside the plane that is drawn
 
 
 @dataclass(frozen=True)
@@ -164,18 +164,22 @@ def _strength(result: Result) -> str:
 
 
 def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Tensor, path: Path) -> None:
-    middle = x.mean(dim=0).numpy()
-    horizontal, vertical = (
-        np.linspace(c - _HALF_WIDTH, c + _HALF_WIDTH, _RESOLUTION, dtype=np.float32) for c in middle
-    )
-    plane = np.stack(np.meshgrid(horizontal, vertical), axis=-1).astype(np.float32)
-    panels = []
-    for ensemble, result in zip(ensembles, results, strict=True):
-        uncertainty = ensemble.uncertainty(plane.reshape(-1, 2)).epistemic.reshape(plane.shape[:2])
+    points = KnownPoints("two moons", x.numpy(), y.numpy())
+    middle = points.x.mean(axis=0)
+    values = [over_plane(ensemble, middle) for ensemble in ensembles]
+    top = max(float(each.max()) for each in values)
+    figure = Figure(figsize=(3.1 * len(values) + 0.9, 3.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(values), sharex=True, sharey=True, squeeze=False)[0]
+    for axis, each, result in zip(axes, values, results, strict=True):
+        image = draw_plane(axis, each, middle, top, points)
         title = "Deep Ensembles" if result.strength is None else rf"$\lambda_M = {result.strength:g}$"
         caption = f"MI far away {result.mi_far:.3f}, at the data {result.mi_data:.3f}\naccuracy {result.accuracy:.1%}"
-        panels.append(Panel(title, uncertainty.numpy(), caption))
-    draw_planes(panels, horizontal, vertical, x.numpy(), y.numpy(), "mutual information (nats)", path)
+        axis.set_title(title, fontsize=13)
+        axis.set_xlabel(caption, fontsize=10)
+    figure.colorbar(image, ax=axes, label="mutual information (nats)", fraction=0.05, pad=0.01)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
 
 
 STUDY = Study(
