@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.runs import configuration
 from greedy_ensembles.runs.configuration import describe, describe_weighting, differences
-from greedy_ensembles.training import configuration
 
 
 class Focal:

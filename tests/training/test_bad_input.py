@@ -89,7 +89,7 @@ def refusal(error, message, **changes):
         refusal(TypeError, r"recipe must be a ge\.Recipe, got dict", recipe={"lr": 0.1}),
         refusal(ValueError, "seed must be at least 0, got -1", seed=-1),
         refusal(ValueError, "seed must be at most", seed=2**32),
-        refusal(ValueError, "validation must be a share of the data, at least 0 and below 1; got 1.5", validation=1.5),
+        refusal(ValueError, "validation must be a share of the data, at least 0 and below 1.*got 1.5", validation=1.5),
         refusal(ValueError, "validation=0.02 holds out 1 of 40 examples, and both parts need", validation=0.02),
         refusal(TypeError, "callbacks must be callables", callbacks=[3]),
         refusal(TypeError, "callbacks must be a list of callables, not one", callbacks=print),

@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from greedy_ensembles.training.seeds import WEIGHTING_SET, generator
 from sklearn.model_selection import train_test_split
 from torch import nn
 
@@ -78,7 +77,8 @@ def test_seeds_of_members_follow_algorithm_2(blobs, make_model, quick):
 def test_one_member_by_hand(blobs):
     """The second member of a greedy ensemble, trained again by a plain loop that shares no code with the engine."""
     x, y = blobs
-    recipe = ge.Recipe(epochs=2, batch_size=20, weighting_batch_size=7, lr=0.05, schedule="constant", weight_decay=0.01)
+    fields = {"epochs": 2, "batch_size": 20, "weighting_batch_size": 7, "lr": 0.05, "weight_decay": 0.01}
+    recipe = ge.Recipe(**fields, schedule="constant", weighting_statistics="running")
     ensemble = ge.fit(
         with_batchnorm, blobs, size=2, strength=3.0, seed=4, recipe=recipe, validation=0, progress=False, device="cpu"
     )

@@ -51,8 +51,43 @@ def test_by_running_statistics_the_diversity_term_does(blobs, schedule):
     assert (end - start).abs().max() > 1e-2
 
 
-def test_a_model_that_mixes_rows_is_refused_with_the_way_out(blobs):
-    recipe = ge.Recipe(epochs=1, weighting_statistics="batch")
-    with pytest.raises(ValueError, match=r"needs samples of p\* to share a pass .* use 'running'"):
-        ge.fit(Mixing, blobs, size=2, strength=1.0, recipe=recipe, progress=False, device="cpu")
-    ge.fit(Mixing, blobs, size=2, method="deep", recipe=recipe, progress=False, device="cpu")  # which has no p*
+@pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
+def test_in_two_passes_samples_are_normalised_by_the_examples_as_in_one(blobs, schedule):
+    class InOne(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+        def forward(self, x):
+            return self.layers(x)
+
+    class InTwo(InOne):
+        """The same network, of which the trial before training, in double precision, finds that rows mix."""
+
+        def forward(self, x):
+            return self.layers(x) + float(x.dtype == torch.float64 and len(x) > 3)
+
+    recipe = ge.Recipe(epochs=3, batch_size=16, weighting_batch_size=5)
+    options = {"size": 2, "strength": 2.0, "recipe": recipe, "progress": False, "device": "cpu", "schedule": schedule}
+    one, two = (ge.fit(model, blobs, **options) for model in (InOne, InTwo))
+    for a, b in zip(one, two, strict=True):
+        for name, value in a.state_dict().items():
+            torch.testing.assert_close(b.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_mixes_rows_trains_in_two_passes(blobs):
+    assert len(ge.fit(Mixing, blobs, size=2, recipe=ge.Recipe(epochs=1), progress=False, device="cpu")) == 2
+
+
+def test_token_ids_are_trained_on_with_the_default_statistics():
+    tokens, labels = torch.arange(120).reshape(40, 3) % 11, torch.arange(40) % 2
+
+    class Words:
+        def sample(self, n, generator):
+            return torch.randint(11, (n, 3), generator=generator)
+
+    def model():
+        return nn.Sequential(nn.EmbeddingBag(11, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+    options = {"weighting": Words(), "recipe": ge.Recipe(epochs=1), "progress": False, "device": "cpu"}
+    assert ge.fit(model, (tokens, labels), size=2, **options).predict_proba(tokens).shape == (2, 40, 2)

@@ -12,7 +12,7 @@ to change later is not noticed, and not supported.
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -57,18 +57,12 @@ class CapturedEngine(PlainEngine):
         self._totals = torch.zeros(2, len(members), dtype=torch.float64, device=device)
         self._draws = Draws(members, device)
         self._pool = torch.cuda.graph_pool_handle()  # of all recordings: what outlives one of them is made before it
-        self._accelerated = ExitStack()
-        self._accelerated.enter_context(accelerate(*(member.model for member in members)))
         make_capturable(members, device)
         lengths = [batch.shape[1] for batch in plan.examples]
         full = lengths.count(lengths[0])
-        try:
-            with _preserved(members, device):
-                self._full = self._record(_part(plan, slice(0, full)))
-                self._rest = self._record(_part(plan, slice(full, None))) if full < len(lengths) else None
-        except BaseException:
-            self.close()
-            raise
+        with accelerate(*(member.model for member in members)), _preserved(members, device):
+            self._full = self._record(_part(plan, slice(0, full)))
+            self._rest = self._record(_part(plan, slice(full, None))) if full < len(lengths) else None
 
     def train_epoch(self, plan: Plan) -> list[Losses]:
         """Train every member for one epoch, and return its means of loss and term."""
@@ -80,10 +74,6 @@ class CapturedEngine(PlainEngine):
                 self._rest.play(_part(plan, slice(full, None)))
             # Reading the sums waits for the device, after which the generators' states are those after the epoch.
             return means(self._totals, plan, self._step)
-
-    def close(self) -> None:
-        """Give the members back as plain models."""
-        self._accelerated.close()
 
     def _record(self, plan: Plan) -> "Recording":
         """Return the recorded step, after holding its first replays against plain steps."""
@@ -147,10 +137,8 @@ class GroupStep:
                 self._passes.append(step.forward(model, inputs[position], targets[position], samples))
         terms, self._pulls = step.couple(self._passes, bank)
         for position in self._side_by_side(members):
-            optimizer, passed = self._members[position].optimizer, self._passes[position]
-            optimizer.zero_grad()
-            step.backward(passed, self._pulls[position])
-            optimizer.step()
+            passed = self._passes[position]
+            step.update(self._members[position], passed, self._pulls[position])
             self._totals[0, position].add_(passed.loss.detach(), alpha=examples.shape[1])
         if terms is not None:
             self._totals[1].add_(terms)
@@ -272,6 +260,7 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 def _preserved(members: Sequence[Member], device: torch.device) -> Iterator[None]:
     """Leave members as they were found, in the same memory: recording takes steps that are not part of training."""
     weights = [{name: v.clone() for name, v in member.model.state_dict().items()} for member in members]
+    averages = [[v.clone() for v in member.average] for member in members]
     moments = [{key: v.clone() for key, v in _moments(member).items()} for member in members]
     generators = [member.generators for member in members]
     default = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
@@ -285,6 +274,9 @@ def _preserved(members: Sequence[Member], device: torch.device) -> Iterator[None
             for key, value in _moments(member).items():
                 value.copy_(moved[key]) if key in moved else value.zero_()  # what the first step made starts from 0
             member.generators = states
+        for member, average in zip(members, averages, strict=True):
+            for here, value in zip(member.average, average, strict=True):
+                here.copy_(value)
         if default is not None:
             torch.cuda.set_rng_state(default, device)
 

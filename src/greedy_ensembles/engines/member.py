@@ -35,16 +35,26 @@ class Member:
         model: at its initialisation, on the device.
         optimizer: over the model's parameters.
         generators: the global generators' states after the model was made, which are the member's own from there on.
+        ema: decay of averaged weights, with which the member is judged and kept; None: no average.
     """
 
     def __init__(
-        self, number: int, seed: int, model: nn.Module, optimizer: torch.optim.Optimizer, generators: Generators
+        self,
+        number: int,
+        seed: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generators: Generators,
+        ema: float | None = None,
     ) -> None:
         self.number, self.seed, self.model, self.optimizer = number, seed, model, optimizer
         self.generators = generators
         self.device = next(model.parameters()).device
         self.epoch = 0  #: epochs finished
         self.history: History = []
+        self.stopped = False  #: whether its patience is at an end
+        self.ema = ema
+        self.average = [p.detach().clone() for p in model.parameters()] if ema is not None else []
         self._best: dict[str, Any] | None = None
         # Masks of attention are minus infinity by design; what started out finite has to stay so.
         state = model.state_dict().items()
@@ -59,15 +69,46 @@ class Member:
         finally:
             self.generators = Generators.current(self.device)
 
-    def end_epoch(self, record: dict[str, Any], score: float | None) -> None:
-        """Note a finished epoch; keep its weights if none before was better, or always without a score."""
+    def update_average(self) -> None:
+        """Move the average towards the weights, after a step."""
+        if self.ema is not None:
+            torch._foreach_lerp_(self.average, [p.detach() for p in self.model.parameters()], 1 - self.ema)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Give the model its averaged weights inside the block, where there are any, in the memory that it has."""
+        if self.ema is None:
+            yield
+            return
+        with torch.no_grad():
+            parameters = [p.detach() for p in self.model.parameters()]
+            own = [p.clone() for p in parameters]
+            torch._foreach_copy_(parameters, self.average)
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(parameters, own)
+
+    def end_epoch(self, record: dict[str, Any], patience: int | None = None) -> None:
+        """Note a finished epoch; keep its weights if none before was better, or always without a score.
+
+        A member that has not improved for as many epochs as it has patience stops: what it does afterwards, while
+        others go on, is not kept.
+        """
         self.epoch += 1
+        if self.stopped:
+            return
         self.history.append(record)
-        if score is None:
-            self._best = {"epoch": self.epoch, "score": None, "weights": None}
-        elif self._best is None or score >= self._best["score"]:
-            weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        score: float | None = record["validation_score"]
+        if score is None or self._best is None or score >= self._best["score"]:
+            with self.averaged():
+                state = self.model.state_dict()
+                needed = score is not None or self.ema is not None
+                weights = {name: value.detach().clone() for name, value in state.items()} if needed else None
             self._best = {"epoch": self.epoch, "score": score, "weights": weights}
+        if patience is not None and score is not None:
+            scores = [past["validation_score"] for past in self.history]
+            self.stopped = self.epoch - (1 + scores.index(max(scores))) >= patience
 
     def finish(self, size: int, row_of: Callable[[nn.Module], Tensor | None]) -> Finished:
         """Give the model the weights of its best epoch, for good, and return what is kept of the member."""
@@ -95,6 +136,8 @@ class Member:
             "optimizer": self.optimizer.state_dict(),
             "generators": self.generators.state(),
             "best": self._best,
+            "stopped": self.stopped,
+            "average": self.average,
             "history": json.dumps(self.history),  # text: it grows, and is rewritten after every epoch
         }
 
@@ -102,6 +145,7 @@ class Member:
         """Go back to a saved state."""
         try:
             self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
+            self.stopped, self.average = state["stopped"], [a.to(self.device) for a in state["average"]]
             self.model.load_state_dict(state["model"])
             self._restore_optimizer(state["optimizer"])
             self.generators = Generators.from_state(state["generators"])

@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.member import Member
-from greedy_ensembles.method import Bank, Coupling, Statistics, frozen_batchnorm, split_batchnorm
+from greedy_ensembles.method import (
+    Bank,
+    Coupling,
+    NotedStatistics,
+    Statistics,
+    frozen_batchnorm,
+    split_batchnorm,
+)
 
 Call = Callable[[Tensor], Tensor]
 
@@ -57,6 +64,7 @@ class Step:
     statistics: Statistics
     one_pass: bool  #: whether examples and samples of p* can go through a model together
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None  #: None where it is the user's own
+    clip: float | None  #: the norm that a member's gradients are cut down to
     on_device: bool  #: whether `look_up` can be recorded: data are tensors on the device
 
     def samples(self, chosen: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -81,8 +89,10 @@ class Step:
                     both = call(torch.cat([inputs, samples]).to(memory_format=layout))
                 logits, others = both.split([len(inputs), len(samples)])
             else:
-                logits = call(inputs)
-                with frozen_batchnorm(model):
+                statistics = NotedStatistics(model)
+                with statistics.noted() if self.statistics == "batch" else nullcontext():
+                    logits = call(inputs)
+                with statistics.used() if self.statistics == "batch" else frozen_batchnorm(model):
                     others = call(samples.to(memory_format=layout))
         outputs = None if others is None else self.outputs(full_precision(others))
         return Pass(self.loss(full_precision(logits), targets), outputs)
@@ -99,13 +109,17 @@ class Step:
         (pull,) = torch.autograd.grad(terms.sum(), live)
         return terms.detach(), list(pull)
 
-    @staticmethod
-    def backward(passed: Pass, pull: Tensor | None) -> None:
-        """Differentiate a member's loss plus its term, going on from the term's gradient at its outputs."""
+    def update(self, member: Member, passed: Pass, pull: Tensor | None) -> None:
+        """Move a member against the gradient of its loss plus its term, whose gradient at its outputs is `pull`."""
+        member.optimizer.zero_grad()
         if pull is None or passed.outputs is None:
             passed.loss.backward()
         else:
             torch.autograd.backward([passed.loss, passed.outputs], [None, pull])
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(member.model.parameters(), self.clip)
+        member.optimizer.step()
+        member.update_average()
 
 
 class PlainEngine:
@@ -138,9 +152,7 @@ class PlainEngine:
         for position, (member, passed, pull) in enumerate(zip(members, passes, pulls, strict=True)):
             set_learning_rate(member.optimizer, rate)
             with nullcontext() if len(members) == 1 else member.at_work():
-                member.optimizer.zero_grad()
-                step.backward(passed, pull)
-                member.optimizer.step()
+                step.update(member, passed, pull)
             totals[0, position] += passed.loss.detach() * examples.shape[1]
         if terms is not None:
             totals[1] += terms
@@ -151,7 +163,7 @@ class PlainEngine:
         rows = []
         for member in self.members:
             member.model.eval()
-            with member.at_work(), self._step.execution.autocast():
+            with member.at_work(), member.averaged(), self._step.execution.autocast():
                 rows.append(in_pieces(member.model, inputs.to(memory_format=self._step.execution.layout(member.model))))
         return torch.stack(rows)
 

@@ -133,8 +133,19 @@ class StackedEngine(PlainEngine):
             leaf.grad = None
         objective.backward(torch.ones_like(objective))
         with torch.no_grad():
+            self._clip_gradients()
             self._update()
         return losses.detach(), terms.detach()
+
+    def _clip_gradients(self) -> None:
+        """Cut every member's gradients down to a norm, as `torch.nn.utils.clip_grad_norm_` does."""
+        gradients = [leaf.grad for leaf in self._leaves if leaf.grad is not None]
+        if self._step.clip is None:
+            return
+        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+        scales = (self._step.clip / (norms + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scales.view(-1, *(1,) * (gradient.ndim - 1)))
 
     def _lend_states(self) -> None:
         """Let members' optimizers have their parts of the stack's states."""
@@ -223,6 +234,7 @@ def why_not_stacked(members: list[Member], step: Step) -> str | None:
         "the optimizer is the user's own": step.make_optimizer is None,
         "the loss is the user's own": step.loss is not cross_entropy,
         "the recipe augments": step.augment is not None,
+        "weights are averaged": members[0].ema is not None,
         "the data is a Dataset": not step.on_device,
         "examples and samples of p* cannot share a pass": step.bank is not None and not step.one_pass,
         "members differ in structure": len({_structure(model) for model in models}) > 1,

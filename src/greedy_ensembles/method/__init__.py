@@ -2,7 +2,13 @@
 
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.method.bank import Bank
-from greedy_ensembles.method.batchnorm import Statistics, frozen_batchnorm, rows_stay_rows, split_batchnorm
+from greedy_ensembles.method.batchnorm import (
+    NotedStatistics,
+    Statistics,
+    frozen_batchnorm,
+    rows_stay_rows,
+    split_batchnorm,
+)
 from greedy_ensembles.method.coupling import Coupling
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.greedy import Greedy, diversity_term
@@ -34,6 +40,7 @@ __all__ = [
     "Coupling",
     "Deep",
     "Greedy",
+    "NotedStatistics",
     "Pairwise",
     "Repulsive",
     "Statistics",

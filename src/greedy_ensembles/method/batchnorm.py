@@ -90,7 +90,7 @@ def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
     momentum = _momentum(layer)
     trained = batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps)
     if not layer.frozen:
-        return torch.cat([trained, _by_statistics_of(first, others, layer)])
+        return torch.cat([trained, _normalised(others, layer, *_moments(first))])
     if torch.compiler.is_compiling() and mean is not None and variance is not None:
         mean, variance = _copied(mean), _copied(variance)
     # Without running statistics a frozen layer uses those of the batch it gets, as PyTorch's own does in eval mode.
@@ -111,16 +111,75 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
-def _by_statistics_of(first: Tensor, others: Tensor, layer: _BatchNorm) -> Tensor:
-    """Return the other rows, normalised by mean and variance of the first; gradients flow through those, too."""
-    dims = [d for d in range(first.ndim) if d != 1]
-    variance, mean = torch.var_mean(first.to(torch.promote_types(first.dtype, torch.float32)), dims, correction=0)
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of every channel, in at least single precision, with gradients."""
+    dims = [d for d in range(x.ndim) if d != 1]
+    variance, mean = torch.var_mean(x.to(torch.promote_types(x.dtype, torch.float32)), dims, correction=0)
+    return mean, variance
+
+
+def _normalised(x: Tensor, layer: _BatchNorm, mean: Tensor, variance: Tensor) -> Tensor:
+    """Return x normalised by these statistics; gradients flow through them, too."""
     scale = torch.rsqrt(variance + layer.eps)
     if layer.affine:
         scale = scale * layer.weight
-    shape = (-1, *(1,) * (first.ndim - 2))
-    normalised = (others - mean.view(shape)) * scale.view(shape)
-    return (normalised + layer.bias.view(shape) if layer.affine else normalised).to(others.dtype)
+    shape = (-1, *(1,) * (x.ndim - 2))
+    normalised = (x - mean.view(shape)) * scale.view(shape)
+    return (normalised + layer.bias.view(shape) if layer.affine else normalised).to(x.dtype)
+
+
+class NotedStatistics:
+    """The statistics of one pass for another: how samples are normalised by those of examples in two passes.
+
+    >>> model, examples, samples = nn.BatchNorm1d(2), torch.randn(8, 2), torch.randn(3, 2)
+    >>> statistics = NotedStatistics(model)
+    >>> with statistics.noted():
+    ...     logits = model(examples)
+    >>> with statistics.used():
+    ...     others = model(samples)
+
+    A layer that is called several times in a pass uses its statistics in the order of its calls.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+        self._notes: dict[_BatchNorm, list[tuple[Tensor, Tensor]]] = {layer: [] for layer in self._layers}
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note the statistics of what every layer is given inside the block, where it trains as usual."""
+
+        def note(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+            self._notes[layer].append(_moments(given[0]))  # type: ignore[index]
+
+        hooks = [layer.register_forward_pre_hook(note) for layer in self._layers]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Normalise by what was noted inside the block, and update nothing."""
+        kinds = [type(layer) for layer in self._layers]
+        for layer in self._layers:
+            layer.notes = iter(self._notes[layer])  # type: ignore[assignment]
+            layer.__class__ = _noted_kind(type(layer))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            for layer, kind in zip(self._layers, kinds, strict=True):
+                layer.__class__ = kind
+                del layer.notes
+
+
+@functools.cache
+def _noted_kind(kind: type[_BatchNorm]) -> type[_BatchNorm]:
+    def forward(layer: _BatchNorm, x: Tensor) -> Tensor:
+        return _normalised(x, layer, *next(layer.notes))  # type: ignore[call-overload]
+
+    return type(f"Noted{kind.__name__}", (kind,), {"forward": forward})
 
 
 def _momentum(layer: _BatchNorm) -> float:
@@ -139,7 +198,8 @@ def rows_stay_rows(model: nn.Module, first: Tensor, others: Tensor) -> bool:
     BatchNorm in eval mode, so that nothing random is one.
     """
     try:
-        model, first, others = copy.deepcopy(model).double(), first.double(), others.double()
+        model = copy.deepcopy(model).double()
+        first, others = (x.double() if x.is_floating_point() else x for x in (first, others))
         for layer in model.modules():
             layer.training = isinstance(layer, _BatchNorm)
         statistics = {name: value.clone() for name, value in model.state_dict().items()}

@@ -10,7 +10,7 @@ def training_notes(
     method: str,
     schedule: str,
     seed: int,
-    validation: float,
+    validation: float | None,
     data: Mapping[str, Any] | None,
     members: Sequence[Mapping[str, Any]],
     at_once: int | None = None,
@@ -21,7 +21,7 @@ def training_notes(
         method: its label and strength.
         schedule: its name.
         seed: of the run.
-        validation: the share of the examples that was held out.
+        validation: the share of the examples that was held out; None: data of their own.
         data: as `describe_data` has it.
         members: their facts.
         at_once: how many members trained together, if that is known.
@@ -36,7 +36,8 @@ def training_notes(
         low, high = min(accuracies), max(accuracies)
         each = f"{low:.2%}" if low == high else f"{low:.2%} to {high:.2%}"
         whom = "a member that was trained here" if before else "a member"
-        notes["Validation accuracy"] = f"{each} {whom}, on {validation:.0%} of the examples, held out"
+        on = "data of their own" if validation is None else f"{validation:.0%} of the examples, held out"
+        notes["Validation accuracy"] = f"{each} {whom}, on {on}"
     return notes
 
 

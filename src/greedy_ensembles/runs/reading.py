@@ -50,6 +50,10 @@ _RECIPE_OF_0_1: dict[str, Any] = {
     "loss": None,
     "augment": None,
     "normalize": None,
+    "select_by": "accuracy",
+    "patience": None,
+    "clip": None,
+    "ema": None,
     "precision": "float32",
     "deterministic": False,
     "members_at_once": None,
@@ -217,7 +221,8 @@ class Run:
         # A folder from elsewhere may say what it likes.
         with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
             asked = self.configuration
-            of_training = (self.title, asked["schedule"], asked["seed"], float(asked["validation"]))
+            share = asked["validation"] if isinstance(asked["validation"], float) else None
+            of_training = (self.title, asked["schedule"], asked["seed"], share)
             at_once = None if self.strength is None else self.information.get("members_at_once")
             notes = training_notes(*of_training, self.information.get("data"), self.members, at_once)
         return Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)

@@ -156,12 +156,13 @@ class Algorithm:
         model = self.make_model()
         self.parts = check_model(model, self.parts)
         model = model.to(device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
-        return Member(number, seed, model, make_optimizer(self.recipe, model), Generators.current(device))
+        optimizer = make_optimizer(self.recipe, model)
+        return Member(number, seed, model, optimizer, Generators.current(device), self.recipe.ema)
 
     def _minimise(self, members: list[Member], step: Step, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms (line 10), epoch by epoch; `members` become fewer where memory is short."""
         engine: PlainEngine | None = None
-        while members[0].epoch < self.recipe.epochs:
+        while members[0].epoch < self.recipe.epochs and not all(member.stopped for member in members):
             plan, start = self._plan(members, step.bank), time.perf_counter()
             try:
                 engine = engine or make_engine(members, step, plan)
@@ -176,7 +177,7 @@ class Algorithm:
                 engine = None
                 self._halve(members, folder)
                 continue
-            last = members[0].epoch == self.recipe.epochs
+            last = members[0].epoch == self.recipe.epochs or all(member.stopped for member in members)
             if folder is not None:
                 if self.schedule.together and folder.members_at_once is None:
                     folder.members_at_once = len(members)
@@ -211,34 +212,41 @@ class Algorithm:
         for member, means in zip(members, losses, strict=True):
             if not (member.is_finite() and all(value is None or abs(value) < float("inf") for value in means)):
                 raise NonFiniteLossError(self._explain(member, means.loss))
-        scores = self._scores(engine)
+        accuracies, scores = self._judge(engine)
         seconds = round((time.perf_counter() - start) / len(members), 6)
         events = []
         done = (members[0].number - 1) * self.recipe.epochs + members[0].epoch * len(members)
-        for position, (member, means, score) in enumerate(zip(members, losses, scores, strict=True), start=1):
+        judged = zip(members, losses, accuracies, scores, strict=True)
+        for position, (member, means, accuracy, score) in enumerate(judged, start=1):
             record: dict[str, Any] = {
                 "epoch": member.epoch + 1,
                 "learning_rate": float(member.optimizer.param_groups[0]["lr"]),
                 "loss": means.loss,
                 "diversity": means.term,
-                "validation_accuracy": score,
+                "validation_accuracy": accuracy,
+                "validation_score": score,
                 "seconds": seconds,
             }
-            member.end_epoch(record, score)
+            member.end_epoch(record, self.recipe.patience)
             of_run = {"size": self.size, "epochs": self.recipe.epochs, "done": done + position}
             events.append(Epoch(member=member.number, model=member.model, **of_run, **record))
         return events
 
-    def _scores(self, engine: PlainEngine) -> list[float | None]:
-        """Return how many of the held-out examples each member gets right, as a share; None where none are held out."""
-        held_out = self.data.validation
+    def _judge(self, engine: PlainEngine) -> tuple[list[float | None], list[float | None]]:
+        """Return each member's accuracy and score on the held-out examples; None where none are held out."""
+        held_out, select_by = self.data.validation, self.recipe.select_by
         if len(held_out) == 0:
-            return [None] * len(engine.members)
-        correct = torch.zeros(len(engine.members), dtype=torch.long, device=self.execution.device)
-        for indices in held_out.split(_ROWS):
-            inputs, labels = self.data.look_up(indices)
-            correct += (engine.predict(inputs).argmax(dim=2) == labels).sum(dim=1)
-        return [count / len(held_out) for count in correct.tolist()]
+            nothing: list[float | None] = [None] * len(engine.members)
+            return nothing, nothing
+        parts = [self.data.look_up(indices, held_out=True) for indices in held_out.split(_ROWS)]
+        probs = torch.cat([engine.predict(inputs).softmax(dim=2) for inputs, _ in parts], dim=1)
+        labels = torch.cat([own for _, own in parts])
+        accuracies = (probs.argmax(dim=2) == labels).sum(dim=1).div(len(labels)).tolist()
+        if select_by == "accuracy":
+            return accuracies, accuracies
+        if select_by == "nll":
+            return accuracies, probs[:, torch.arange(len(labels)), labels].log().mean(dim=1).tolist()
+        return accuracies, [float(select_by(own, labels)) for own in probs]
 
     @torch.no_grad()
     def _enter(self, model: nn.Module, bank: Bank | None) -> Tensor | None:
@@ -272,6 +280,7 @@ class Algorithm:
             one_pass=self.method.one_pass,
             make_optimizer=None if callable(recipe.optimizer) else lambda model: make_optimizer(recipe, model),
             on_device=isinstance(data.examples, ArrayExamples),
+            clip=recipe.clip,
         )
 
     def _halve(self, members: list[Member], folder: RunFolder | None) -> None:

@@ -26,7 +26,8 @@ class Epoch:
     learning_rate: float  #: at the end of the epoch
     loss: float  #: mean over the training examples, without the diversity term
     diversity: float | None  #: mean of the diversity term over the steps; None where there is none
-    validation_accuracy: float | None  #: None without a validation split
+    validation_accuracy: float | None  #: None without held-out examples
+    validation_score: float | None  #: what the best epoch is selected by, larger being better
     seconds: float  #: of this member; those of members that train together are shared out
     done: int  #: epochs of the whole run that are finished, of its size * epochs
     model: nn.Module | None  #: the model itself, as it is now; None if the event came from another process

@@ -120,8 +120,8 @@ class DatasetExamples(Examples):
         return self._digest
 
 
-def as_examples(data: Any) -> Examples:
-    """Return training data behind its common face, or refuse it, naming what is wrong."""
+def as_examples(data: Any, name: str = "data") -> Examples:
+    """Return labelled data behind its common face, or refuse it, naming what is wrong."""
     if isinstance(data, ImageSet):
         if data.labels is None:
             raise ValueError(f"{data.name} has no labels; training needs one for every image")
@@ -132,11 +132,11 @@ def as_examples(data: Any) -> Examples:
         examples: Examples = _from_arrays(*data)
     elif isinstance(data, Dataset) and hasattr(data, "__len__"):
         if len(data) == 0:
-            raise ValueError("data is an empty Dataset; training needs examples")
+            raise ValueError(f"{name} is an empty Dataset; training needs examples")
         examples = DatasetExamples(data)
     else:
         raise TypeError(
-            "data must be a pair (x, y) of tensors or arrays, an ImageSet, or a Dataset with a length; "
+            f"{name} must be a pair (x, y) of tensors or arrays, an ImageSet, or a Dataset with a length; "
             f"got {type(data).__name__}"
         )
     return examples
@@ -178,10 +178,24 @@ class SplitError(ValueError):
     """The examples are too few for a stratified validation split; they can be trained on without one."""
 
 
+def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, Examples, Tensor]:
+    """Return the indices to learn from, and what is held out: the examples among which, and their indices."""
+    if isinstance(validation, Real | str | None.__class__):
+        train, held_out = split(examples.labels, validation, seed)  # type: ignore[arg-type]
+        return train, examples, held_out
+    own = as_examples(validation, "validation")
+    if own.shape != examples.shape or own.dtype != examples.dtype:
+        found = f"{own.dtype} of shape {tuple(own.shape)}"
+        raise ValueError(f"validation holds {found}, and data {examples.dtype} of shape {tuple(examples.shape)}")
+    return torch.arange(len(examples.labels)), own, torch.arange(len(own.labels))
+
+
 def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices to learn from and those held out, a share of every class, drawn from the seed alone."""
     if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < 1:
-        raise ValueError(f"validation must be a share of the data, at least 0 and below 1; got {share!r}")
+        raise ValueError(
+            f"validation must be a share of the data, at least 0 and below 1, or data of its own; got {share!r}"
+        )
     share, everything = float(share), np.arange(len(labels))
     if share == 0:
         return torch.from_numpy(everything), torch.empty(0, dtype=torch.long)
@@ -210,13 +224,15 @@ class Data:
 
     examples: Examples
     train: Tensor  #: indices of the examples to learn from, on the examples' device
-    validation: Tensor  #: indices of those held out; empty where none are
+    held_out: Examples  #: where the held-out ones are: among the examples, or data of their own
+    validation: Tensor  #: indices of those; empty where none are
     normalize: Normalize | None
     device: torch.device
     classes: int
     dtype: torch.dtype  #: of the models' parameters
 
-    def look_up(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def look_up(self, indices: Tensor, held_out: bool = False) -> tuple[Tensor, Tensor]:
         """Return the inputs at these indices as the models take them, and their labels."""
-        inputs = to_model(self.examples.inputs(indices).to(self.device), self.normalize, self.dtype)
-        return inputs, self.examples.labels[indices].to(self.device)
+        among = self.held_out if held_out else self.examples
+        inputs = to_model(among.inputs(indices).to(self.device), self.normalize, self.dtype)
+        return inputs, among.labels[indices].to(self.device)

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from greedy_ensembles.runs.folder import RunFolder, open_run_folder
 from greedy_ensembles.runs.notes import idle_members, training_notes
 from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
-from greedy_ensembles.training.examples import Data, as_examples, split
+from greedy_ensembles.training.examples import Data, as_examples, split_off
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.validate import DISTANCES, check_arguments, check_weighting, try_model
 
@@ -42,7 +43,7 @@ def fit(
     distance: str = "probabilities",
     recipe: Recipe | None = None,
     seed: int = 0,
-    validation: float = 0.1,
+    validation: Any = 0.1,
     run_dir: str | Path | None = None,
     earlier: Ensemble | None = None,
     schedule: str = "sequential",
@@ -64,7 +65,8 @@ def fit(
         distance: whether members differ in their "probabilities" or in their "logits".
         recipe: how a member is trained.
         seed: where all random numbers come from; repetitions need seeds at least `size` apart.
-        validation: the share of each class that is held out to select each member's best epoch; 0: keep the last one.
+        validation: what each member's best epoch is selected on: the share of each class that is held out, or data of
+            its own, given as `data` is; 0: keep the last epoch.
         run_dir: a folder for checkpoints and members. A run found there is resumed, or extended to a larger size.
         earlier: an ensemble whose members count as already there.
         schedule: "sequential", one member after another (the paper's), or "concurrent", all at once, each repelled
@@ -126,25 +128,27 @@ def _build(
     execution: Execution,
     schedule: str,
     seed: int,
-    validation: float,
+    validation: Any,
     earlier: Ensemble | None,
 ) -> Algorithm:
     """Put data, method and execution together, after the model was tried on a few of the examples."""
     device = execution.device
     Generators.seeded(seed, device)  # so that a Dataset with random transforms has the same hash at every start
     examples = as_examples(data)
-    train, held_out = split(examples.labels, validation, seed)
+    train, held_out, validation = split_off(examples, validation, seed)
     weighting = None if coupling.sees == "none" else check_weighting(weighting, examples)
     trial = try_model(make_model, examples, weighting, recipe, execution, earlier, len(train))
+    alone = held_out is examples
     examples = examples.to(device)
-    home = examples.labels.device
+    held_out = examples if alone else held_out.to(device)
     return Algorithm(
         make_model=make_model,
         size=size,
         data=Data(
             examples,
-            train.to(home),
-            held_out.to(home),
+            train.to(examples.labels.device),
+            held_out,
+            validation.to(held_out.labels.device),
             recipe.normalize,  # type: ignore[arg-type]  # Recipe brings it into this form
             device,
             trial.classes,
@@ -163,7 +167,7 @@ def _build(
 
 
 @contextmanager
-def _folder(algorithm: Algorithm, path: Path, data: Any, validation: float) -> Iterator[RunFolder]:
+def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Iterator[RunFolder]:
     """Open the run folder, whose configuration is all arguments that training depends on but the size."""
     method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
     form = InputForm.of(examples.shape, examples.dtype)
@@ -173,7 +177,7 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: float) -> I
         "distance": method.distance,
         "recipe": describe(algorithm.recipe),
         "seed": algorithm.seed,
-        "validation": float(validation),
+        "validation": float(validation) if isinstance(validation, Real) else algorithm.data.held_out.digest(),
         "earlier": None if earlier is None else describe(list(earlier)),
         "schedule": algorithm.schedule.name,
         "data": examples.digest(),
@@ -214,7 +218,7 @@ def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callba
 
 
 def _collect(
-    algorithm: Algorithm, folder: RunFolder | None, done: list[Finished], data: Any, validation: float
+    algorithm: Algorithm, folder: RunFolder | None, done: list[Finished], data: Any, validation: Any
 ) -> Ensemble:
     """Return the members as an ensemble that knows how it was trained; warn of those that learnt nothing."""
     coupling, examples = algorithm.method.coupling, algorithm.data.examples
@@ -225,7 +229,8 @@ def _collect(
         less = "lr" if coupling.sees == "none" else "strength (lambda_M) or lr"
         warnings.warn(f"{idle}. A smaller {less}, or warmup_epochs, may help", stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"
-    how = (coupling.title(), algorithm.schedule.name, algorithm.seed, float(validation))
+    share = float(validation) if isinstance(validation, Real) else None
+    how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
     notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
     inputs = InputForm.of(examples.shape, examples.dtype)
     return Ensemble(members, algorithm.data.normalize, inputs=inputs, notes=notes)

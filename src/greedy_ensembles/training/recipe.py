@@ -18,6 +18,7 @@ from greedy_ensembles.method import Statistics
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Augmentation = Callable[[Tensor], Tensor]
+Score = Callable[[Tensor, Tensor], float]
 OptimizerName = Literal["sgd", "adamw"]
 Schedule = Literal["anneal", "milestones", "constant"]
 
@@ -30,9 +31,9 @@ class Recipe:
         epochs: passes over the training examples.
         batch_size: examples a step.
         weighting_batch_size: samples of p* a step; None: the batch size.
-        weighting_statistics: what BatchNorm normalises samples of p* by: "running", the running statistics (frozen, as
-            in the paper), or "batch", those of the step's examples, with their gradients. Running statistics trail the
-            weights, which the diversity term can exploit at high learning rates: docs/gotchas.md shows it.
+        weighting_statistics: what BatchNorm normalises samples of p* by: "batch", the statistics of the step's
+            examples, with their gradients, or "running", the running statistics (frozen, as in the paper). Those trail
+            the weights, which the diversity term can exploit at high learning rates: docs/gotchas.md shows it.
         weighting_samples: size of the p* set that steps choose from; None: as many as there are training examples.
         optimizer: "sgd", "adamw", or a callable from parameters to a ``torch.optim.Optimizer``, which then has its own
             learning rate, momentum and weight decay.
@@ -51,6 +52,13 @@ class Recipe:
             them; applied to training examples alone.
         normalize: (mean, std), numbers or one number a channel, taken out of the inputs of training, p* and prediction
             alike, after uint8 inputs were scaled to [0, 1].
+        select_by: by what a member's best epoch is selected on the held-out examples: "accuracy", "nll" (the negative
+            log-likelihood, smaller being better), or a callable from probabilities (n, classes) and labels (n,) to a
+            number, larger being better. Of equals the latest is kept.
+        patience: epochs without improvement after which a member stops; None: it never does.
+        clip: the norm that gradients of a member are cut down to; None: they are left as they are.
+        ema: decay of weights that are averaged over steps, such as 0.999; a member is then judged, and kept, with its
+            average. None: no average.
         precision: "float32", "tf32" (products of a GPU's tensor cores, sums in single precision) or "bf16" (autocast);
             weights and their updates are in the model's own precision always.
         deterministic: whether to use only kernels that give the same result every time; slower on a GPU.
@@ -60,7 +68,7 @@ class Recipe:
     epochs: int = 100
     batch_size: int = 128
     weighting_batch_size: int | None = None
-    weighting_statistics: Statistics = "running"
+    weighting_statistics: Statistics = "batch"
     weighting_samples: int | None = None
     optimizer: OptimizerName | OptimizerFactory = "sgd"
     lr: float = 0.1
@@ -75,6 +83,10 @@ class Recipe:
     loss: Loss | None = None
     augment: Literal["flip_crop"] | Augmentation | None = None
     normalize: Sequence[float | Sequence[float]] | None = None
+    select_by: Literal["accuracy", "nll"] | Score = "accuracy"
+    patience: int | None = None
+    clip: float | None = None
+    ema: float | None = None
     precision: Precision = "float32"
     deterministic: bool = False
     members_at_once: int | None = None
@@ -86,7 +98,7 @@ class Recipe:
                 object.__setattr__(self, field.name, value.item())
         for name in ("epochs", "batch_size"):
             check_count(name, getattr(self, name), least=1)
-        for name in ("weighting_batch_size", "weighting_samples", "members_at_once"):
+        for name in ("weighting_batch_size", "weighting_samples", "members_at_once", "patience"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=1)
         check_count("warmup_epochs", self.warmup_epochs, least=0)
@@ -94,6 +106,14 @@ class Recipe:
             raise ValueError(f"warmup_epochs is {self.warmup_epochs}, more than the {self.epochs} epochs")
         for name, least in (("lr", 0.0), ("lr_scale", 0.0), ("gamma", 0.0)):
             check_number(name, getattr(self, name), above=least)
+        if self.clip is not None:
+            check_number("clip", self.clip, above=0.0)
+        if self.ema is not None:
+            check_number("ema", self.ema, least=0.0)
+            if self.ema >= 1:
+                raise ValueError(f"ema must be below 1, such as 0.999; got {self.ema}")
+        if not callable(self.select_by):
+            check_choice("select_by", self.select_by, ["accuracy", "nll"])
         for name in ("momentum", "weight_decay"):
             check_number(name, getattr(self, name), least=0.0)
         if self.nesterov and not self.momentum:
@@ -152,7 +172,7 @@ class Recipe:
 
 
 # Table 8 and the text around it. Images go in as [0, 1]; MNIST alone has its mean and standard deviation taken out.
-_CIFAR: dict[str, Any] = {"warmup_epochs": 5, "augment": "flip_crop"}
+_CIFAR: dict[str, Any] = {"warmup_epochs": 5, "augment": "flip_crop", "weighting_statistics": "running"}
 _CIFAR_MODELS: dict[str, dict[str, Any]] = {
     "PreResNet164": {"lr": 0.1, "nesterov": True, "weight_decay": 1e-4, "lr_scale": 0.01},
     "VGG16BN": {"lr": 0.05, "weight_decay": 5e-4, "lr_scale": 0.01},
@@ -160,6 +180,7 @@ _CIFAR_MODELS: dict[str, dict[str, Any]] = {
 }
 _CIFAR_MODELS["PreResNet20"] = _CIFAR_MODELS["PreResNet164"]
 _MNIST: dict[str, Any] = {
+    "weighting_statistics": "running",
     "epochs": 20,
     "batch_size": 256,
     "weight_decay": 1e-5,

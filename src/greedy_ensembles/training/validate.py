@@ -171,7 +171,7 @@ def try_model(
             f"normalize has {len(mean)} channels, but inputs of shape {tuple(examples.shape)} have {examples.shape[0]}"  # type: ignore[arg-type]
         )
     model = make_model()
-    parts = check_model(model, [])
+    made = check_model(model, [])
     make_optimizer(recipe, model)
     model = model.to(execution.device).eval()
     few = torch.arange(min(3, len(examples.labels)), device=examples.labels.device)
@@ -189,9 +189,14 @@ def try_model(
     if min(recipe.batch_size, count) == 1:  # one that is left over is left out
         _run(model.train(), x[:1], "batches of one example (use a larger batch_size)", recipe)
         model.eval()
-    one_pass = samples is not None and _can_share_a_pass(model, x, samples, recipe)
+    dtype = dtype_of(model)
+    parts = (x, samples) if samples is not None else ()
+    one_pass = bool(parts) and rows_stay_rows(
+        model,
+        *(to_model(part.to(execution.device), recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
+    )
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
-    return Trial(shapes, parts, classes, dtype_of(model), one_pass)
+    return Trial(shapes, made, classes, dtype, one_pass)
 
 
 def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "list[weakref.ref[object]]":
@@ -266,16 +271,3 @@ def _check_augment(x: Tensor, model: nn.Module, recipe: Recipe) -> None:
         augment(to_model(x.to(device_of(model)), recipe.normalize, dtype_of(model)))  # type: ignore[arg-type]
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"augment cannot take inputs of shape {tuple(x.shape[1:])}: {error}") from error
-
-
-def _can_share_a_pass(model: nn.Module, x: Tensor, samples: Tensor, recipe: Recipe) -> bool:
-    """Return whether examples and samples may go through the model in one batch; refuse a recipe that needs it."""
-    device, dtype = device_of(model), dtype_of(model)
-    first, others = (to_model(part.to(device), recipe.normalize, dtype) for part in (x, samples))  # type: ignore[arg-type]
-    shared = rows_stay_rows(model, first, others)
-    if recipe.weighting_statistics == "batch" and not shared:
-        raise ValueError(
-            "weighting_statistics='batch' needs samples of p* to share a pass with the examples, and in this model "
-            "rows of a batch do not stay apart; use 'running'"
-        )
-    return shared

@@ -1,0 +1,200 @@
+"""Which epoch of a member is kept: by what score, with how much patience, of which weights."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import greedy_ensembles as ge
+
+SCHEDULES = ["sequential", "concurrent"]
+
+
+class Recorder:
+    """Keeps every member's weights after every epoch."""
+
+    def __init__(self):
+        self.events, self.models = [], []
+
+    def __call__(self, event):
+        self.events.append(event)
+        self.models.append(copy.deepcopy(event.model).eval())
+
+    def of(self, member):
+        return [(e, m) for e, m in zip(self.events, self.models, strict=True) if e.member == member]
+
+
+def noisy(n, seed):
+    """Labels that a network learns by heart, so that the likelihood of others falls while accuracy stays."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 2
+    return torch.randn(n, 2, generator=generator) + y[:, None], y
+
+
+def network():
+    return nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2))
+
+
+def train(record, schedule="sequential", data=None, size=2, **fields):
+    fields = {"epochs": 15, "batch_size": 8, "lr": 0.2, "schedule": "constant", **fields}
+    options = {"recipe": ge.Recipe(**fields), "schedule": schedule, "progress": False, "device": "cpu"}
+    data = noisy(40, 0) if data is None else data
+    return ge.fit(network, data, size=size, method="deep", validation=noisy(50, 1), callbacks=[record], **options)
+
+
+def same(model, other):
+    return all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_by_likelihood_the_epoch_of_the_smallest_nll_is_kept(schedule):
+    record = Recorder()
+    ensemble = train(record, schedule, select_by="nll")
+    x, y = noisy(50, 1)
+    for number, kept in enumerate(ensemble, start=1):
+        losses = [cross_entropy(model(x), y).item() for _, model in record.of(number)]
+        accuracies = [(model(x).argmax(1) == y).float().mean().item() for _, model in record.of(number)]
+        best = losses.index(min(losses))
+        assert best not in (accuracies.index(max(accuracies)), len(losses) - 1)  # neither by accuracy nor the last
+        assert same(kept, record.of(number)[best][1])
+        assert [e.validation_score for e, _ in record.of(number)] == pytest.approx([-loss for loss in losses], abs=1e-5)
+
+
+def test_by_a_score_of_ones_own_the_largest_is_kept():
+    record = Recorder()
+    ensemble = train(record, size=1, select_by=lambda probs, labels: -probs.max(dim=1).values.mean())  # least certain
+    x, _ = noisy(50, 1)
+    certain = [model(x).softmax(1).max(1).values.mean().item() for _, model in record.of(1)]
+    assert same(ensemble[0], record.models[certain.index(min(certain))])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_member_stops_when_it_did_not_improve_for_as_long_as_it_has_patience(schedule):
+    whole, record = Recorder(), Recorder()
+    train(whole, schedule, select_by="nll")
+    ensemble = train(record, schedule, select_by="nll", patience=2)
+    lengths = []
+    for number, kept in enumerate(ensemble, start=1):
+        scores = [e.validation_score for e, _ in whole.of(number)]
+        stop = next(k for k in range(2, 15) if max(scores[: k - 1]) > max(scores[k - 1 : k + 1])) + 1
+        lengths.append(stop)
+        assert same(kept, whole.of(number)[scores.index(max(scores[:stop]))][1])
+    assert max(lengths) < 15
+    expected = lengths if schedule == "sequential" else [max(lengths)] * 2  # together, until all have stopped
+    assert [len(record.of(number)) for number in (1, 2)] == expected
+
+
+def test_equal_scores_are_no_improvement():
+    record = Recorder()
+    train(record, size=1, select_by=lambda probs, labels: 0.0, patience=3)
+    assert len(record.events) == 4
+
+
+def test_gradients_are_cut_down_to_a_norm_in_every_engine():
+    """One step of plain SGD moves the weights by lr times the gradient, which is as long as `clip` at the most."""
+    x, y = noisy(40, 0)
+    fields = {"epochs": 1, "batch_size": 40, "momentum": 0.0, "weight_decay": 0.0, "lr": 0.5}
+    for schedule in SCHEDULES:  # plain and stacked
+        for clip in (0.01, None):
+            torch.manual_seed(0)
+            start = network()
+            ensemble = ge.fit(
+                network,
+                (x, y),
+                size=2,
+                method="deep",
+                validation=0,
+                recipe=ge.Recipe(clip=clip, **fields),
+                schedule=schedule,
+                progress=False,
+                device="cpu",
+            )
+            moved = [a - b for a, b in zip(ensemble[0].parameters(), start.parameters(), strict=True)]
+            length = torch.cat([part.flatten() for part in moved]).norm().item() / 0.5
+            if clip is None:
+                assert length > 0.05
+            else:
+                assert length == pytest.approx(clip, rel=1e-3)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("validation", [0, 0.25])
+def test_members_are_judged_and_kept_with_their_averaged_weights(schedule, validation):
+    """The average of member 1, by a loop of its own over its weights after every step (one step an epoch)."""
+    x, y = noisy(40, 0)
+    trained, kept = [], []
+    for ema in (None, 0.8):
+        record = Recorder()
+        fields = {"epochs": 6, "batch_size": 40, "lr": 0.3, "schedule": "constant", "ema": ema}
+        ensemble = ge.fit(
+            network,
+            (x, y),
+            size=2,
+            method="deep",
+            validation=validation,
+            recipe=ge.Recipe(**fields),
+            schedule=schedule,
+            progress=False,
+            device="cpu",
+            callbacks=[record],
+        )
+        trained.append(record.of(1))
+        kept.append(ensemble[0])
+    for (_, plain), (_, averaging) in zip(*trained, strict=True):
+        assert all(
+            torch.allclose(a, b, atol=1e-6) for a, b in zip(plain.parameters(), averaging.parameters(), strict=True)
+        )
+    torch.manual_seed(0)
+    average = [p.detach().clone() for p in network().parameters()]
+    averages = []
+    for _, model in trained[0]:
+        average = [0.8 * a + 0.2 * p.detach() for a, p in zip(average, model.parameters(), strict=True)]
+        averages.append(average)
+    scores = [event.validation_score for event, _ in trained[1]]
+    chosen = 5 if validation == 0 else max(k for k in range(6) if scores[k] == max(scores))
+    for value, expected in zip(kept[1].parameters(), averages[chosen], strict=True):
+        torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_validation_data_of_its_own_leaves_all_examples_to_learn_from(tmp_path):
+    data, own = noisy(40, 0), noisy(50, 1)
+    record = Recorder()
+    options = {"recipe": ge.Recipe(epochs=3, batch_size=7), "progress": False, "device": "cpu", "size": 2}
+    ensemble = ge.fit(network, data, validation=own, callbacks=[record], run_dir=tmp_path / "run", **options)
+    x, y = own
+    for event, model in zip(record.events, record.models, strict=True):
+        assert event.validation_accuracy == pytest.approx((model(x).argmax(1) == y).float().mean().item())
+    assert "data of their own" in ensemble.notes["Validation accuracy"]
+    with pytest.raises(ge.FolderError, match="validation is"):
+        ge.fit(network, data, validation=noisy(50, 2), run_dir=tmp_path / "run", **options)
+    again = ge.fit(network, data, validation=own, run_dir=tmp_path / "run", **options)
+    assert same(again[1], ensemble[1])
+    with pytest.raises(ValueError, match=r"validation holds .* shape \(3,\), and data"):
+        ge.fit(network, data, validation=(torch.zeros(5, 3), y[:5]), **options)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_all_of_it_survives_an_interruption(tmp_path, schedule):
+    """Patience, averages and scores are part of what is saved."""
+
+    def stop_after(count):
+        heard = []
+
+        def watch(event):
+            heard.append(event)
+            if len(heard) == count:
+                raise KeyboardInterrupt
+
+        return watch
+
+    fields = {"epochs": 8, "batch_size": 8, "lr": 0.2, "select_by": "nll", "patience": 3, "ema": 0.9, "clip": 1.0}
+    options = {"recipe": ge.Recipe(**fields), "schedule": schedule, "progress": False, "device": "cpu", "size": 2}
+    data, own = noisy(40, 0), noisy(50, 1)
+    whole = ge.fit(network, data, validation=own, **options)
+    for count in (2, 1):
+        with pytest.raises(KeyboardInterrupt):
+            ge.fit(network, data, validation=own, run_dir=tmp_path / "run", callbacks=[stop_after(count)], **options)
+    resumed = ge.fit(network, data, validation=own, run_dir=tmp_path / "run", **options)
+    assert all(same(a, b) for a, b in zip(whole, resumed, strict=True))
