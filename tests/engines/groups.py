@@ -44,9 +44,9 @@ class Group:
         results = []
         for _ in range(epochs):
             losses = engine.train_epoch(self.plan())
-            scores = self.algorithm._scores(engine)
+            _, scores = self.algorithm._judge(engine)
             for member, score in zip(self.members, scores, strict=True):
-                member.end_epoch({}, score)
+                member.end_epoch({"validation_score": score})
             results.append((losses, scores))
         return results
 
