@@ -6,9 +6,9 @@ import types
 import numpy as np
 import pytest
 
-from greedy_ensembles.paper import corruptions
-from greedy_ensembles.paper.corruptions import FOLDER, KINDS, can_generate, generated, is_generated
-from greedy_ensembles.paper.images import Sets, missing, stand_in
+from greedy_ensembles.data import SETS
+from greedy_ensembles.paper import images as module
+from greedy_ensembles.paper.images import GENERATED, Sets, can_generate, generated, is_generated, missing, stand_in
 from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Protocol
 
@@ -25,10 +25,10 @@ def library(monkeypatch):
         noise = np.random.randint(0, 10 * severity, image.shape)  # noqa: NPY002
         return np.clip(image.astype(float) + noise, 0, 255)
 
-    module = types.ModuleType("imagecorruptions")
-    module.corrupt = corrupt
-    monkeypatch.setattr(corruptions, "_version", lambda: "1.2.3")
-    monkeypatch.setitem(sys.modules, "imagecorruptions", module)
+    made = types.ModuleType("imagecorruptions")
+    made.corrupt = corrupt
+    monkeypatch.setattr(module, "_version", lambda: "1.2.3")
+    monkeypatch.setitem(sys.modules, "imagecorruptions", made)
     return calls
 
 
@@ -46,7 +46,9 @@ def test_every_kind_at_every_severity_once(library, tmp_path):
     assert list(found)[:2] == ["imagecorruptions brightness/1", "imagecorruptions brightness/2"]
     assert all(map(is_generated, found))
     assert not is_generated("brightness/1")
-    assert library == [(kind, severity) for kind in KINDS for severity in range(1, 6) for _ in range(4)]
+    assert library == [
+        (kind, severity) for kind in SETS["cifar10c"].counts for severity in range(1, 6) for _ in range(4)
+    ]
     again = dict(generated(CLEAN, tmp_path))
     assert len(library) == 19 * 5 * 4  # read, not made again
     for name, images in found.items():
@@ -63,8 +65,8 @@ def test_the_same_bytes_every_time(library, tmp_path):
     files = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         next(generated(CLEAN, folder))
-        files.append((folder / FOLDER / "brightness.npy").read_bytes())
-        assert (folder / FOLDER / "made-by.txt").read_text().startswith("imagecorruptions-imaug 1.2.3, numpy ")
+        files.append((folder / GENERATED / "brightness.npy").read_bytes())
+        assert (folder / GENERATED / "made-by.txt").read_text().startswith("imagecorruptions-imaug 1.2.3, numpy ")
     assert files[0] == files[1]
 
 
@@ -75,7 +77,7 @@ def test_what_breaks_off_leaves_nothing(library, tmp_path, monkeypatch):
     monkeypatch.setattr(np, "save", broken)
     with pytest.raises(KeyboardInterrupt):
         next(generated(CLEAN, tmp_path))
-    assert not list((tmp_path / FOLDER).iterdir())
+    assert not list((tmp_path / GENERATED).iterdir())
 
 
 def test_studies_take_them_where_the_set_is_missing(library, tmp_path, monkeypatch):
@@ -86,12 +88,12 @@ def test_studies_take_them_where_the_set_is_missing(library, tmp_path, monkeypat
     assert len(images) == 4
     case = Case("cifar10", "VGG16BN", 11)
     assert missing(case, STUDIES["robustness"], tmp_path) == ["cifar10"]
-    monkeypatch.setattr("greedy_ensembles.paper.images.can_generate", lambda: False)
+    monkeypatch.setattr(module, "_version", lambda: None)
     assert missing(case, STUDIES["robustness"], tmp_path) == ["cifar10", "cifar10c"]
 
 
 def test_without_the_library_there_is_none(monkeypatch):
-    monkeypatch.setattr(corruptions, "_PACKAGE", "no-such-package")
+    monkeypatch.setattr(module, "_PACKAGE", "no-such-package")
     assert not can_generate()
 
 

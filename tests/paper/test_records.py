@@ -4,11 +4,10 @@ import json
 import pytest
 
 from greedy_ensembles.benchmark.comparison import Setting
-from greedy_ensembles.paper.filter import filter_study
 from greedy_ensembles.paper.published import cell
 from greedy_ensembles.paper.records import Records, gather, is_complete, plain, restored
 from greedy_ensembles.paper.studies import STUDIES
-from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
+from greedy_ensembles.paper.study import Case, Protocol, Section, Study, filter_study, jobs
 from greedy_ensembles.report.results import notes
 from greedy_ensembles.storage import FolderError
 

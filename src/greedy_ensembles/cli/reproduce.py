@@ -74,10 +74,9 @@ def reproduce(
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper.cost import device_found, show_jobs, show_studies
-    from greedy_ensembles.paper.filter import filter_study, only, quick
     from greedy_ensembles.paper.records import Records
     from greedy_ensembles.paper.studies import STUDIES
-    from greedy_ensembles.paper.study import jobs
+    from greedy_ensembles.paper.study import filter_study, jobs, only, quick
 
     check_choice("--budget", budget, BUDGETS)
     check_folder(out)
@@ -231,7 +230,7 @@ def _write(
     study: "Study", out: Path, folder: Path, protocol: "Protocol", device: "torch.device", root: Path | None
 ) -> None:
     from greedy_ensembles.paper.cost import device_found
-    from greedy_ensembles.paper.pages import Circumstances, write_page
+    from greedy_ensembles.paper.pages import write_page
     from greedy_ensembles.paper.records import Records, gather
 
     records = Records(out, folder)
@@ -242,8 +241,8 @@ def _write(
             f"{records.folder} has no record of a run of this study under these options{others}. Give the options that "
             "the runs were made with, or leave --page-only out"
         )
-    circumstances = Circumstances(["greedy-ensembles", *sys.argv[1:]], protocol, device_found(device))
-    path = write_page(study, sections, folder, circumstances, _examples(study, protocol, root))
+    command, images = ["greedy-ensembles", *sys.argv[1:]], _examples(study, protocol, root)
+    path = write_page(study, protocol, sections, folder, command, device_found(device), images)
     missing = len({job for gathered in sections for job in gathered.missing})  # sections may share some
     print(f"Wrote {path}" + (f"; still missing: {missing} runs" if missing else ""))
 

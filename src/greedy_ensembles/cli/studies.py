@@ -43,9 +43,9 @@ def illustrate(
 
     check_folder(out)
     results = study.run(out, seed)
-    table = Table("divergence", *(result.approach for result in results))
+    table = Table("divergence", *results)
     for name in study.GENERATORS:
-        spreads = [result.divergence[name] for result in results]
+        spreads = [spreads[name] for spreads in results.values()]
         table.add_row(name, *(f"{spread.mean:.3f} ± {spread.standard_deviation:.3f}" for spread in spreads))
     console = Console()
     console.print(table)

@@ -6,7 +6,8 @@ there to plan by. A record of the same network, method and protocol on the same 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,14 +46,6 @@ _STEP = 128
 
 
 @dataclass(frozen=True)
-class Price:
-    """Seconds, and whether they come from runs that were timed or from the table."""
-
-    seconds: float
-    measured: bool
-
-
-@dataclass(frozen=True)
 class Device:
     """A kind of device, cuda or cpu, and its name."""
 
@@ -83,22 +76,28 @@ def device_of(record: Record) -> Device:
     return Device(kind.partition(":")[0], rest.rpartition(")")[0])
 
 
-def price(job: Job, device: Device, records: Iterable[tuple[Job, Record]] = ()) -> Price:
-    """Return what a run would take on a device; records say how long others took, and on how many images."""
-    records = list(records)
-    members = job.case.size * job.recipe.epochs
-    timed = [record.epoch_seconds for other, record in records if _alike(job, other) and device_of(record) == device]
-    if timed:
-        return Price(members * sum(timed) / len(timed), True)
-    counts = (record.information["data"]["images"] for other, record in records if _same_data(job, other, record))
-    return Price(members * _epoch(job, device, next(counts, SETS[job.case.dataset].counts["train"])), False)
+def price(job: Job, device: Device, records: Mapping[Job, Record] | None = None) -> float:
+    """Return the seconds of a run on a device; records say how long others took, and on how many images."""
+    kind, images = _kind(job), SETS[job.case.dataset].counts["train"]
+    members, timed = job.case.size * job.recipe.epochs, []
+    for other, record in (records or {}).items():
+        if other.case.dataset == job.case.dataset and record.information:
+            images = record.information["data"]["images"]
+        if _kind(other) == kind and device_of(record) == device:
+            timed.append(record.epoch_seconds)
+    return members * (statistics.fmean(timed) if timed else _epoch(job, device, images))
 
 
-def total(prices: Mapping[Job, Price]) -> float:
+def _kind(job: Job) -> tuple[object, ...]:
+    """Return what runs have in common whose epochs take as long."""
+    return job.case.dataset, job.case.model, job.case.method, job.protocol
+
+
+def total(prices: Mapping[Job, float]) -> float:
     """Return the seconds of all jobs; those that share a run, of which one is the largest, are paid for once."""
     runs: dict[str, float] = {}
-    for job, found in prices.items():
-        runs[job.run] = max(runs.get(job.run, 0.0), found.seconds)
+    for job, seconds in prices.items():
+        runs[job.run] = max(runs.get(job.run, 0.0), seconds)
     return sum(runs.values())
 
 
@@ -115,17 +114,6 @@ def _epoch(job: Job, device: Device, images: int) -> float:
         share = (job.case.size - 1) / job.case.size
         rows += share * (recipe.weighting_batch_size or recipe.batch_size)
     return steps * step * rows / _STEP
-
-
-def _alike(job: Job, other: Job) -> bool:
-    def kind(one: Job) -> tuple[object, ...]:
-        return one.case.dataset, one.case.model, one.case.method, one.protocol
-
-    return kind(job) == kind(other)
-
-
-def _same_data(job: Job, other: Job, record: Record) -> bool:
-    return other.case.dataset == job.case.dataset and bool(record.information)
 
 
 def spelled(seconds: float) -> str:
@@ -175,15 +163,15 @@ def show_jobs(
     """Print the runs of a study: what is done, and what the others would take."""
     table = Table("run", "state", "time", box=box.SIMPLE_HEAD)
     known = {job: record for job in wanted if (record := records.read(job)) is not None}
-    left: dict[Job, Price] = {}
+    left: dict[Job, float] = {}
     for job in wanted:
         record, absent = known.get(job), missing(job.case, study, root)
         if record is not None and is_complete(record, study):
             table.add_row(job.name, record.status, spelled(record.seconds))
             continue
-        left[job] = price(job, device, known.items())
+        left[job] = price(job, device, known)
         state = "to do" if not absent or job.protocol.quick else f"needs {', '.join(absent)}"
-        table.add_row(job.name, state, f"about {spelled(left[job].seconds)}")
+        table.add_row(job.name, state, f"about {spelled(left[job])}")
     console = console or _console()
     console.print(table)
     console.print(f"To do: about {spelled(total(left))} {device.basis}.", highlight=False, markup=False)

@@ -212,8 +212,11 @@ def run(
     _claim(folder / "study.json", {"instances": instances, "seed": seed, "draws": DRAWS})
     missing = [cell for cell in cells if not _path(folder, cell).exists()]
     shares = [missing[core :: machine.cores()] for core in range(machine.cores())]  # dear and cheap ones alike
-    jobs = {f"core {core}": _Cells(share, folder, instances, seed) for core, share in enumerate(shares) if share}
-    with _progress(progress) as bar:
+    jobs = {
+        f"core {core}": partial(_compute, share, folder, instances, seed) for core, share in enumerate(shares) if share
+    }
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not progress) as bar:
         task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(missing))
         run_all(jobs, lambda core, cell: bar.advance(task))
     contents = [read_json(_path(folder, cell)) for cell in cells]
@@ -234,33 +237,20 @@ def _claim(path: Path, configuration: dict[str, Any]) -> None:
         raise FolderError(f"{path.parent} holds a study with {found}, not {configuration}; choose another --out")
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """Some cells, to be computed in a process of its own, each written when it is whole."""
-
-    cells: list[Cell]
-    folder: Path
-    instances: int
-    seed: int
-
-    def __call__(self, tell: Callable[[str], None]) -> None:
-        set_threads(1)  # the processes keep the cores busy
-        for cell in self.cells:
-            start = time.process_time()
-            measurements = measure_cell(cell, self.instances, self.seed)
-            content = {
-                "cell": asdict(cell),
-                "seconds": time.process_time() - start,
-                "date": datetime.now(UTC).date().isoformat(),
-                "measurements": measurements,
-            }
-            tell(cell.name)
-            write_json(_path(self.folder, cell), content)
-
-
-def _progress(shown: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not shown)
+def _compute(cells: list[Cell], folder: Path, instances: int, seed: int, tell: Callable[[str], None]) -> None:
+    """Compute some cells, in a process of its own, and write each when it is whole."""
+    set_threads(1)  # the processes keep the cores busy
+    for cell in cells:
+        start = time.process_time()
+        measurements = measure_cell(cell, instances, seed)
+        content = {
+            "cell": asdict(cell),
+            "seconds": time.process_time() - start,
+            "date": datetime.now(UTC).date().isoformat(),
+            "measurements": measurements,
+        }
+        tell(cell.name)
+        write_json(_path(folder, cell), content)
 
 
 def _provenance(contents: list[dict[str, Any]], out: Path, instances: int, seed: int) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """The guarantee study on paper: ratios over instances as CSV and Markdown, and a figure."""
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,24 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from greedy_ensembles.paper.pages import write_markdown
-from greedy_ensembles.report.table import markdown_table as table
+from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
 ALGORITHMS = ("greedy", "random_greedy", "random_selection", "surrogate_greedy")
 AVERAGED = ("random_greedy", "random_selection")  # over sets, so that none of them can be said to be the optimum
+#: Of the page: heading, name of the figure, format.
+_COLUMNS = {
+    "F ratio, mean": ("value_ratio_mean", ".3f"),
+    "5 %": ("value_ratio_5_percent", ".3f"),
+    "least": ("value_ratio_min", ".3f"),
+    "below 1/e": ("below_factor", ".1%"),
+    "below 0.491": ("below_hardness", ".1%"),
+    "D / min D, median": ("divergence_ratio_median", ".3g"),
+    "95 %": ("divergence_ratio_95_percent", ".3g"),
+    "optimum found": ("optimum_found", ".1%"),
+    "least slack": ("slack_min", ".3g"),
+    "D / bound, median": ("used_median", ".2g"),
+}
 _EXACT = 1e-9  # a divergence this close to the least one is it, but for rounding
 _SURROGATES = {"expected": "expectation", "power": "expectation, f as a power", "point": "point estimate"}
 _SERIES = {
@@ -42,49 +56,24 @@ class CellResult:
     measurements: dict[str, list[float]]
 
 
-@dataclass(frozen=True)
-class Summary:
-    """One algorithm over the instances of one or more cells."""
-
-    generator: str
-    candidates: str
-    size: str
-    algorithm: str
-    instances: int
-    value_ratio_mean: float  #: F(found) / F(optimum), with F = C - D
-    value_ratio_5_percent: float  #: the quantile
-    value_ratio_min: float
-    below_factor: float  #: the share of instances below 1/e
-    below_hardness: float  #: the share of instances below 0.491
-    divergence_ratio_median: float  #: D(found) / min D
-    divergence_ratio_95_percent: float
-    divergence_ratio_max: float
-    optimum_found: float  #: the share of instances; NaN for what is averaged over sets
-    slack_min: float  #: of min D / e + (1 - 1/e) max D - D(found)
-    slack_median: float
-    used_median: float  #: D(found) as a share of that bound
-
-
 def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], out: Path) -> None:
     """Write ``guarantee.csv`` (every cell), ``guarantee.png`` and the page ``guarantee.md`` (by generator)."""
     generators = list(dict.fromkeys(result.generator for result in results))
     cells = sorted(results, key=lambda cell: (generators.index(cell.generator), cell.candidates, cell.size))
-    rows = []
-    for cell in cells:
-        data = {name: np.asarray(values) for name, values in cell.measurements.items()}
-        rows += [summarise(data, cell.generator, str(cell.candidates), str(cell.size), a) for a in ALGORITHMS]
-    _write_csv(rows, out / "guarantee.csv")
+    _write_csv(cells, out / "guarantee.csv")
     pools = {f: _pooled([cell for cell in cells if cell.generator == f]) for f in generators}
     draw_guarantee({f: _figures(data) for f, data in pools.items()}, out / "guarantee.png")
-    together = {"all": _pooled(cells), **pools}
-    span = [_span([getattr(cell, name) for cell in cells]) for name in ("candidates", "size")]
-    summaries = [summarise(data, f, *span, a) for f, data in together.items() for a in ALGORITHMS]
+    rows = [
+        [f, algorithm.replace("_", " "), *_row(summarise(data, algorithm))]
+        for f, data in {"all": _pooled(cells), **pools}.items()
+        for algorithm in ALGORITHMS
+    ]
     parts = [
         "![Ratios, bounds and rank correlations by generator](guarantee.png)",
         "\n".join(f"- {name}: {value}" for name, value in provenance.items()),
         "## By generator",
         "All ground sets and sizes together; `guarantee.csv` has every cell by itself.",
-        table(list(_COLUMNS), [[column(row) for column in _COLUMNS.values()] for row in summaries]),
+        markdown_table(["f", "algorithm", *_COLUMNS], rows),
         "## The constant, and Random Greedy with dummies",
         _dummies_table(pools),
         "## How surrogates rank candidates beside the exact gain, steps 2 to M",
@@ -93,8 +82,8 @@ def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], o
     write_markdown(out / "guarantee.md", "How good is greedy?", parts)
 
 
-def _span(values: list[int]) -> str:
-    return f"{min(values)}-{max(values)}" if min(values) < max(values) else str(values[0])
+def _row(figures: Mapping[str, float]) -> list[str]:
+    return ["" if np.isnan(figures[name]) else f"{figures[name]:{form}}" for name, form in _COLUMNS.values()]
 
 
 def _pooled(cells: Sequence[CellResult]) -> Data:
@@ -105,16 +94,15 @@ def _pooled(cells: Sequence[CellResult]) -> Data:
     return together
 
 
-def _write_csv(rows: Sequence[Summary], path: Path) -> None:
-    def spelled(value: object) -> str:
-        if isinstance(value, float):
-            return "" if np.isnan(value) else f"{value:.6g}"
-        return str(value)
-
+def _write_csv(cells: Sequence[CellResult], path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(field.name for field in fields(Summary))
-        writer.writerows([spelled(value) for value in asdict(row).values()] for row in rows)
+        for number, (cell, algorithm) in enumerate(product(cells, ALGORITHMS)):
+            figures = summarise(_pooled([cell]), algorithm)
+            if number == 0:
+                writer.writerow(["generator", "candidates", "size", "algorithm", "instances", *figures])
+            place = [cell.generator, cell.candidates, cell.size, algorithm, len(cell.measurements["best"])]
+            writer.writerow([*place, *("" if np.isnan(value) else f"{value:.6g}" for value in figures.values())])
 
 
 def value_ratio(data: Data, algorithm: str) -> np.ndarray:
@@ -128,49 +116,25 @@ def bound(data: Data) -> np.ndarray:
     return np.asarray(RANDOM_GREEDY_FACTOR * data["best"] + (1 - RANDOM_GREEDY_FACTOR) * data["worst"])
 
 
-def summarise(data: Data, generator: str, candidates: str, size: str, algorithm: str) -> Summary:
-    """Return the summary of an algorithm over instances.
-
-    Args:
-        data: Measurements, one number an instance.
-        generator: Of which f-divergence they are.
-        candidates: Of ground sets of how many kernels.
-        size: Of which M.
-        algorithm: One of `ALGORITHMS`.
-    """
+def summarise(data: Data, algorithm: str) -> dict[str, float]:
+    """Return what an algorithm finds over instances, by the names that ``guarantee.csv`` has for it."""
     values, ratio = value_ratio(data, algorithm), data[algorithm] / data["best"]
-    slack = bound(data) - data[algorithm]
-    numbers = (
-        values.mean(),
-        np.quantile(values, 0.05),
-        values.min(),
-        (values < RANDOM_GREEDY_FACTOR).mean(),
-        (values < INAPPROXIMABILITY).mean(),
-        np.median(ratio),
-        np.quantile(ratio, 0.95),
-        ratio.max(),
-        np.nan if algorithm in AVERAGED else (ratio <= 1 + _EXACT).mean(),
-        slack.min(),
-        np.median(slack),
-        np.median(data[algorithm] / bound(data)),
-    )
-    return Summary(generator, candidates, size, algorithm, len(values), *map(float, numbers))
-
-
-_COLUMNS: dict[str, Callable[[Summary], str]] = {
-    "f": lambda row: row.generator,
-    "algorithm": lambda row: row.algorithm.replace("_", " "),
-    "F ratio, mean": lambda row: f"{row.value_ratio_mean:.3f}",
-    "5 %": lambda row: f"{row.value_ratio_5_percent:.3f}",
-    "least": lambda row: f"{row.value_ratio_min:.3f}",
-    "below 1/e": lambda row: f"{row.below_factor:.1%}",
-    "below 0.491": lambda row: f"{row.below_hardness:.1%}",
-    "D / min D, median": lambda row: f"{row.divergence_ratio_median:.3g}",
-    "95 %": lambda row: f"{row.divergence_ratio_95_percent:.3g}",
-    "optimum found": lambda row: "" if row.algorithm in AVERAGED else f"{row.optimum_found:.1%}",
-    "least slack": lambda row: f"{row.slack_min:.3g}",
-    "D / bound, median": lambda row: f"{row.used_median:.2g}",
-}
+    slack, exact = bound(data) - data[algorithm], (ratio <= 1 + _EXACT).mean()
+    found = {
+        "value_ratio_mean": values.mean(),  # F(found) / F(optimum), with F = C - D
+        "value_ratio_5_percent": np.quantile(values, 0.05),
+        "value_ratio_min": values.min(),
+        "below_factor": (values < RANDOM_GREEDY_FACTOR).mean(),  # the share of instances below 1/e
+        "below_hardness": (values < INAPPROXIMABILITY).mean(),  # the share of instances below 0.491
+        "divergence_ratio_median": np.median(ratio),  # D(found) / min D
+        "divergence_ratio_95_percent": np.quantile(ratio, 0.95),
+        "divergence_ratio_max": ratio.max(),
+        "optimum_found": np.nan if algorithm in AVERAGED else exact,  # the share of instances
+        "slack_min": slack.min(),  # of min D / e + (1 - 1/e) max D - D(found)
+        "slack_median": np.median(slack),
+        "used_median": np.median(data[algorithm] / bound(data)),  # D(found) as a share of that bound
+    }
+    return {name: float(value) for name, value in found.items()}
 
 
 def _dummies_table(pools: Mapping[str, Data]) -> str:
@@ -185,7 +149,7 @@ def _dummies_table(pools: Mapping[str, Data]) -> str:
         share = float((data["dummies_size"] / data["size"]).mean())
         rows.append([f, f"{constant:.3g}", f"{negative.mean():.0%}", f"{ratio.size}", *shown, f"{share:.2f}"])
     heading = ["f", "C / min D, median", "F < 0 on a smaller set", "instances without", "F ratio there", "least"]
-    return table([*heading, "mean size / M"], rows)
+    return markdown_table([*heading, "mean size / M"], rows)
 
 
 def _rankings_table(pools: Mapping[str, Data]) -> str:
@@ -200,7 +164,7 @@ def _rankings_table(pools: Mapping[str, Data]) -> str:
                 wide = data["width"] > np.median(data["width"])
                 rows.append([f, f"{name}, narrower half of the kernels", *_ranking(data, key, ~wide)])
                 rows.append([f, f"{name}, wider half", *_ranking(data, key, wide)])
-    return table(["f", "surrogate", "rank correlation", "arg max agrees", "share of the best gain"], rows)
+    return markdown_table(["f", "surrogate", "rank correlation", "arg max agrees", "share of the best gain"], rows)
 
 
 def _ranking(data: Data, key: str, chosen: np.ndarray) -> list[str]:
@@ -241,8 +205,8 @@ def draw_guarantee(data: Mapping[str, Data], path: Path) -> None:
     axes[0, 0].invert_yaxis()
     (handles, labels), (more, names) = (axis.get_legend_handles_labels() for axis in (axes[0, 0], axes[1, 1]))
     caption = "dot: median; thick: 5 % to 95 % of the instances; thin: all of them"
-    place = {"ncols": 5, "loc": "outside upper center", "frameon": False, "title": caption}
-    figure.legend(handles + more[1:], labels + names[1:], **place)
+    shown = handles + more[1:], labels + names[1:]
+    figure.legend(*shown, loc="outside upper center", ncols=5, frameon=False, title=caption)
     figure.savefig(path, dpi=110)
 
 

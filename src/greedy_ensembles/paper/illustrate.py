@@ -16,7 +16,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -57,14 +56,6 @@ class Spread:
     values: list[float]
 
 
-@dataclass(frozen=True)
-class Result:
-    """One panel in figures."""
-
-    approach: str
-    divergence: dict[str, Spread]  #: by generator
-
-
 def density_at(z: Array) -> Array:
     """Return the true density: a skewed mode with a long tail, and three narrower ones."""
     skewed = 0.55 * gamma.pdf(z + 1.5, 1.8, scale=1.9)
@@ -72,19 +63,34 @@ def density_at(z: Array) -> Array:
     return np.asarray(skewed + others)
 
 
-def run(out: Path, seed: int = 0) -> list[Result]:
-    """Write ``illustrate.png``, drawn for the first seed, and ``illustrate.json``, over seeds seed..seed + 19."""
+def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
+    """Write ``illustrate.png``, drawn for the first seed, and ``illustrate.json``, over seeds seed..seed + 19.
+
+    Returns divergences by approach and generator.
+    """
     weights = theory.trapezoid_weights(_GRID)
     density = density_at(_GRID)
     density /= density @ weights
     sets = [_ground_set(s) for s in range(seed, seed + SEEDS)]
     drawn = [_choose_all(centres, density, weights, rng) for centres, rng in sets]
-    results = [_measure(approach, [choice[approach] for choice in drawn], density, weights) for approach in drawn[0]]
+    results = {name: _measure([choice[name] for choice in drawn], density, weights) for name in drawn[0]}
     out.mkdir(parents=True, exist_ok=True)
     _draw(results, drawn[0], density, out / "illustrate.png")
-    content = _describe(results, seed)
-    content["naive_reverse_kl_by_strength"] = {
-        f"{strength:g}": _sweep(strength, [centres for centres, _ in sets], density, weights) for strength in STRENGTHS
+    content = {
+        "size": SIZE,
+        "candidates": CANDIDATES,
+        "kernel": {"family": "gaussian", "width": WIDTH},
+        "naive_strength": STRENGTH,
+        "greedy_generator": "reverse_kl",
+        "seeds": list(range(seed, seed + SEEDS)),
+        "approaches": [
+            {"approach": approach, "divergence": {name: asdict(spread) for name, spread in spreads.items()}}
+            for approach, spreads in results.items()
+        ],
+        "naive_reverse_kl_by_strength": {
+            f"{strength:g}": _sweep(strength, [centres for centres, _ in sets], density, weights)
+            for strength in STRENGTHS
+        },
     }
     (out / "illustrate.json").write_text(json.dumps(content, indent=2) + "\n")
     return results
@@ -139,39 +145,26 @@ def _mixture(centres: Array) -> Array:
     return np.asarray(theory.KernelMixture(centres, theory.gaussian(WIDTH)).on_grid(_GRID).mean(axis=0))
 
 
-def _measure(approach: str, choices: list[Array], density: Array, weights: Array) -> Result:
+def _measure(choices: list[Array], density: Array, weights: Array) -> dict[str, Spread]:
     spreads = {}
     for name in GENERATORS:
         values = [theory.f_divergence(density, _mixture(centres), name, weights) for centres in choices]
         spreads[name] = Spread(float(np.mean(values)), float(np.std(values, ddof=1)), values)
-    return Result(approach, spreads)
+    return spreads
 
 
-def _draw(results: list[Result], choices: dict[str, Array], density: Array, path: Path) -> None:
+def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], density: Array, path: Path) -> None:
     titles = ("(a) random mode picking", "(b) naive pairwise diversity", "(c) greedy, reverse KL")
     panels = []
-    for title, result in zip(titles, results, strict=True):
-        reverse, shannon = result.divergence["reverse_kl"], result.divergence["jensen_shannon"]
+    for title, (approach, spreads) in zip(titles, results.items(), strict=True):
+        reverse, shannon = spreads["reverse_kl"], spreads["jensen_shannon"]
         caption = (
             f"reverse KL {reverse.mean:.3f} ± {reverse.standard_deviation:.3f}\n"
             f"Jensen-Shannon {shannon.mean:.3f} ± {shannon.standard_deviation:.3f}\n"
             f"(mean ± standard deviation over {SEEDS} ground sets)"
         )
-        centres = choices[result.approach]
-        panels.append(Approximation(title, _mixture(centres), centres, caption))
+        panels.append(Approximation(title, _mixture(choices[approach]), choices[approach], caption))
     draw_approximations(panels, _GRID, density, "true density", path)
-
-
-def _describe(results: list[Result], seed: int) -> dict[str, Any]:
-    return {
-        "size": SIZE,
-        "candidates": CANDIDATES,
-        "kernel": {"family": "gaussian", "width": WIDTH},
-        "naive_strength": STRENGTH,
-        "greedy_generator": "reverse_kl",
-        "seeds": list(range(seed, seed + SEEDS)),
-        "approaches": [asdict(result) for result in results],
-    }
 
 
 def draw_approximations(

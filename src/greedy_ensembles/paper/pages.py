@@ -11,7 +11,6 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -60,36 +59,31 @@ def write_markdown(path: Path, title: str, parts: Iterable[str]) -> None:
     write_bytes(path, [text.encode() + b"\n"])
 
 
-@dataclass(frozen=True)
-class Circumstances:
-    """What a page says of how it came about."""
-
-    command: Sequence[str]
-    protocol: Protocol
-    device: cost.Device  #: for which the cost of what is missing is given, unless there are runs from another
-
-
 def write_page(
     study: Study,
+    protocol: Protocol,
     sections: Sequence[Gathered],
     folder: Path,
-    circumstances: Circumstances,
+    command: Sequence[str],
+    device: cost.Device,
     images: Mapping[str, Mapping[str, Bytes]] | None = None,
 ) -> Path:
     """Write the page of a study and all that belongs to it into a folder, and return the page's path.
 
     Args:
         study: What was asked for.
+        protocol: How its runs are trained.
         sections: What there is of it.
         folder: Where the page goes.
-        circumstances: How it came about.
+        command: What writes the page.
+        device: For which the cost of what is missing is given, unless there are runs from another.
         images: By in-domain set and then by name, the images of OOD sets, for galleries of examples.
     """
     folder.mkdir(parents=True, exist_ok=True)
     records = {job: record for each in sections for job, record in (each.done | each.diverged).items()}
-    devices = [device for record in records.values() if (device := cost.device_of(record)).kind in cost.MILLISECONDS]
+    devices = [own for record in records.values() if (own := cost.device_of(record)).kind in cost.MILLISECONDS]
     diverged = {job.name: record.message for each in sections for job, record in each.diverged.items()}
-    parts = [_facts(study, circumstances)]
+    parts = [_facts(study, protocol, command)]
     parts += _headed("Summary", summary_table(sections))
     parts += _headed("Targets", targets_table(sections))
     for gathered in sections:
@@ -97,16 +91,15 @@ def write_page(
             parts.append(f"## {gathered.section.title}")
             parts += _section(study, gathered, folder, images or {})
     parts += _headed("Diverged", markdown_table(["run", "why"], diverged.items()) if diverged else "")
-    device = devices[-1] if devices else circumstances.device
-    parts += _headed("Still missing", missing_table(sections, records, device))
+    parts += _headed("Still missing", missing_table(sections, records, (devices or [device])[-1]))
     parts += _headed("Runs", f"Every run by itself: [{KEPT}]({KEPT}).", runs_table(records))
     page = folder / f"{study.name}.md"
     write_markdown(page, study.title, parts)
     content = {
         "study": study.name,
         "greedy_ensembles": __version__,
-        "command": list(circumstances.command),
-        "protocol": dataclasses.asdict(circumstances.protocol),
+        "command": list(command),
+        "protocol": dataclasses.asdict(protocol),
         "runs": [record.name for record in records.values()],
         "missing": list(dict.fromkeys(job.name for gathered in sections for job in gathered.missing)),
     }
@@ -120,14 +113,14 @@ def _headed(title: str, *parts: str) -> list[str]:
     return [f"## {title}", *parts] if parts[-1] else []
 
 
-def _facts(study: Study, circumstances: Circumstances) -> str:
+def _facts(study: Study, protocol: Protocol, command: Sequence[str]) -> str:
     lines = [
         f"of the paper: {study.paper}",
-        f"protocol: {circumstances.protocol.description}",
-        f"page: `{shlex.join(circumstances.command)}`, greedy_ensembles {__version__}",
+        f"protocol: {protocol.description}",
+        f"page: `{shlex.join(command)}`, greedy_ensembles {__version__}",
         *study.remarks,
     ]
-    if circumstances.protocol.quick:
+    if protocol.quick:
         lines.insert(0, "**quick: tiny settings that exercise every step; the figures mean nothing**")
     return "\n".join(f"- {line}" for line in lines)
 

@@ -1,21 +1,21 @@
 """The tables of a study's page: a summary, targets, training times, corrupted images, what is missing, and the runs."""
 
 import shlex
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean as _mean
 
 from greedy_ensembles.benchmark import Comparison, Estimate, estimate
 from greedy_ensembles.benchmark.comparison import Figure, Row
 from greedy_ensembles.data.cifar import SEVERITIES
 from greedy_ensembles.paper import cost, published
-from greedy_ensembles.paper.corruptions import NOTE, is_generated
+from greedy_ensembles.paper.images import NOTE, is_generated
 from greedy_ensembles.paper.records import Gathered, Record
-from greedy_ensembles.paper.study import DEEP, Case, Job, Target
-from greedy_ensembles.report.results import IN_DOMAIN, OOD
+from greedy_ensembles.paper.study import DEEP, Job, Target
+from greedy_ensembles.report.results import IN_DOMAIN, OOD, plural
 from greedy_ensembles.report.table import Column, Entry, markdown_table
 
 _KINDS = ("synthetic", "natural", "sets")  # how the names of the means over them end
-_CORRUPTED = ("accuracy", "nll")
+_CORRUPTED = IN_DOMAIN[:2]  # accuracy and NLL
 
 
 def summary_table(sections: Sequence[Gathered]) -> str:
@@ -97,74 +97,55 @@ def _of(rows: Iterable[Row], label: str) -> list[Row]:
 
 def overhead_table(gathered: Gathered) -> str:
     """Return seconds of training and of prediction by method, with how much more the greedy one takes."""
-    cases = _by_case(gathered)
-    deep = next((_epoch(records) for case, records in cases.items() if case.strength is None), None)
-    model = gathered.section.cases[0].model
-    printed = next(
-        (row["overhead_percent"] for row in published.table("overhead") if row["architecture"] == model), None
-    )
+    paper = {row["architecture"]: f"+{row['overhead_percent']} %" for row in published.table("overhead")}
+    seconds = {label: _mean(r.epoch_seconds for r in records) for label, records in _by_method(gathered).items()}
     rows = []
-    for case, records in cases.items():
-        seconds, more, theirs = _epoch(records), "", ""
-        if case.strength is not None:
-            more = "" if deep is None else f"{100 * (seconds / deep - 1):+.1f} %"
-            theirs = "" if printed is None else f"+{printed} %"
-        rows.append([gathered.section.label(case), f"{len(records)}", f"{seconds:.3f}", more, theirs, _image(records)])
+    for label, records in _by_method(gathered).items():
+        more = f"{100 * (seconds[label] / seconds[DEEP] - 1):+.1f} %" if DEEP in seconds else ""
+        beside = ["", ""] if label == DEEP else [more, paper.get(gathered.section.cases[0].model, "")]
+        times = [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
+        image = f"{_mean(times):.3f}" if times else ""
+        rows.append([label, f"{len(records)}", f"{seconds[label]:.3f}", *beside, image])
     heading = ["method", "runs", "seconds a member and epoch", f"more than {DEEP}", "the paper's (V100)"]
-    first = "" if all(job.recipe.epochs > 1 for job in gathered.done) else "- seconds are those of the first epoch"
-    notes = [first, *_training_notes(gathered)]
-    return _with_notes(markdown_table([*heading, "ms an image, all members"], rows), notes)
-
-
-def _epoch(records: Iterable[Record]) -> float:
-    return statistics.fmean(record.epoch_seconds for record in records)
-
-
-def _image(records: Iterable[Record]) -> str:
-    """Return milliseconds an image."""
-    times = [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
-    return f"{statistics.fmean(times):.3f}" if times else ""
+    first = [] if all(job.recipe.epochs > 1 for job in gathered.done) else ["seconds are those of the first epoch"]
+    return markdown_table([*heading, "ms an image, all members"], rows) + _notes(gathered, first)
 
 
 def corruption_table(gathered: Gathered) -> str:
     """Return accuracy and NLL by severity, with the corruptions that they are means over."""
-    seeds = {gathered.section.label(case): len(records) for case, records in _by_case(gathered).items()}
-    found = severities(gathered)
-    rows = [
-        [str(severity), method, str(seeds[method]), *(_hundredfold(figures[name][severity - 1]) for name in _CORRUPTED)]
-        for severity in SEVERITIES
-        for method, figures in found.items()
-    ]
-    made = f"- the corruptions are {NOTE}" if any(map(is_generated, _names(gathered))) else ""
-    notes = [f"- means over {corruption_names(gathered)}, ± standard error over seeds", made]
-    return _with_notes(
-        markdown_table(["severity", "method", "seeds", "accuracy (%)", "NLL x 100"], rows),
-        [*notes, *_training_notes(gathered)],
-    )
+    found, methods = severities(gathered), _by_method(gathered)
+    rows = []
+    for number, severity in enumerate(SEVERITIES):
+        for label, figures in found.items():
+            shown = [Entry(figures[column.key][number]).shown(column) for column in _CORRUPTED]
+            rows.append([str(severity), label, str(len(methods[label])), *shown])
+    notes = [f"means over {corruption_names(gathered)}, ± standard error over seeds"]
+    if any(map(is_generated, _names(gathered))):
+        notes.append(f"the corruptions are {NOTE}")
+    heading = ["severity", "method", "seeds", *(column.heading for column in _CORRUPTED)]
+    return markdown_table(heading, rows) + _notes(gathered, notes)
 
 
 def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:
     """Return accuracy and NLL by method and severity: the mean over corruptions of each seed, and then over seeds."""
+
+    def of(record: Record, severity: int, metric: str) -> float:
+        corruptions = (record.corruptions or {}).items()
+        return _mean(values[metric] for name, values in corruptions if name.endswith(f"/{severity}"))
+
     return {
-        gathered.section.label(case): {
-            name: [
-                estimate([_over_corruptions(record, severity, name) for record in records]) for severity in SEVERITIES
-            ]
-            for name in _CORRUPTED
+        label: {
+            column.key: [estimate([of(record, severity, column.key) for record in records]) for severity in SEVERITIES]
+            for column in _CORRUPTED
         }
-        for case, records in _by_case(gathered).items()
+        for label, records in _by_method(gathered).items()
     }
-
-
-def _over_corruptions(record: Record, severity: int, metric: str) -> float:
-    corruptions = (record.corruptions or {}).items()
-    return statistics.fmean(values[metric] for name, values in corruptions if name.endswith(f"/{severity}"))
 
 
 def corruption_names(gathered: Gathered) -> str:
     """Return how many corruptions there are, and which."""
     names = dict.fromkeys(name.partition("/")[0] for name in _names(gathered))
-    return f"{len(names)} corruption{'s' * (len(names) != 1)} ({', '.join(names)})"
+    return f"{plural(len(names), 'corruption')} ({', '.join(names)})"
 
 
 def _names(gathered: Gathered) -> list[str]:
@@ -179,44 +160,35 @@ def _names(gathered: Gathered) -> list[str]:
     return found
 
 
-def _hundredfold(value: Estimate) -> str:
-    error = "" if value.standard_error is None else f"±{100 * value.standard_error:.2f}"
-    return f"{100 * value.mean:.2f}{error}"
+def _notes(gathered: Gathered, notes: Iterable[str]) -> str:
+    """Return notes below a table, with those on the images that runs were trained on."""
+    every = dict.fromkeys([*notes, *(record.training_note for record in gathered.done.values())])
+    lines = [f"- {note}" for note in every if note]
+    return "\n".join(["\n", *lines]) if lines else ""
 
 
-def _training_notes(gathered: Gathered) -> list[str]:
-    notes = dict.fromkeys(record.training_note for record in gathered.done.values())
-    return [f"- {note}" for note in notes if note]
-
-
-def _with_notes(text: str, notes: Iterable[str]) -> str:
-    below = "\n".join(note for note in notes if note)
-    return f"{text}\n\n{below}" if below else text
-
-
-def _by_case(gathered: Gathered) -> dict[Case, list[Record]]:
-    cases: dict[Case, list[Record]] = {}
+def _by_method(gathered: Gathered) -> dict[str, list[Record]]:
+    methods: dict[str, list[Record]] = {}
     for job, record in gathered.done.items():
-        cases.setdefault(job.case, []).append(record)
-    return cases
+        methods.setdefault(gathered.section.label(job.case), []).append(record)
+    return methods
 
 
 def missing_table(sections: Sequence[Gathered], records: Mapping[Job, Record], device: cost.Device) -> str:
     """Return which runs are still to be done, and what they would take on a device; empty where there are none."""
-    prices: dict[Job, cost.Price] = {}
+    prices: dict[Job, float] = {}
     rows = []
     for gathered in sections:
         for case in dict.fromkeys(job.case for job in gathered.missing):
-            own = {job: cost.price(job, device, records.items()) for job in gathered.missing if job.case == case}
+            own = {job: cost.price(job, device, records) for job in gathered.missing if job.case == case}
             prices |= own
-            seconds = cost.spelled(sum(price.seconds for price in own.values()))
             seeds = ", ".join(str(job.seed) for job in own)
-            how = "as timed" if all(price.measured for price in own.values()) else "by the table"
-            rows.append([gathered.section.title, gathered.section.label(case), seeds, seconds, how])
+            seconds = cost.spelled(sum(own.values()))
+            rows.append([gathered.section.title, gathered.section.label(case), seeds, seconds])
     if not rows:
         return ""
-    rows.append(["all", "", f"{len(prices)} runs", cost.spelled(cost.total(prices)), device.basis])
-    return markdown_table(["", "method", "seeds", "time", "estimated"], rows)
+    rows.append(["all", "", f"{len(prices)} runs", cost.spelled(cost.total(prices))])
+    return markdown_table(["", "method", "seeds", f"estimate, {device.basis}"], rows)
 
 
 def runs_table(records: Mapping[Job, Record]) -> str:

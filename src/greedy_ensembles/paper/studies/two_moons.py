@@ -52,19 +52,17 @@ class Result:
 def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     """Train the four ensembles in ``out/runs``, and write ``two-moons.png``, ``.json`` and ``.md`` into ``out``."""
     x, y = _moons(seed)
-    folders = [out / "runs" / _name(strength) for strength in STRENGTHS]
-    jobs = {
-        folder.name: _Training(s, x, y, folder, seed, SIZE, RECIPE)
-        for s, folder in zip(STRENGTHS, folders, strict=True)
-    }
+    folders = {strength: out / "runs" / _name(strength) for strength in STRENGTHS}
+    jobs = {own.name: partial(_train, strength, x, y, own, seed, SIZE, RECIPE) for strength, own in folders.items()}
     with ProgressBars() as bars:
         run_all(jobs, lambda name, event: bars.show(event, name) if progress else None)
-    ensembles = [ge.load_run(folder).ensemble for folder in folders]
+    runs = [ge.load_run(folder) for folder in folders.values()]
+    ensembles = [run.ensemble for run in runs]
     with one_thread():
-        results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(STRENGTHS, ensembles, strict=True)]
+        results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(folders, ensembles, strict=True)]
         _draw(ensembles, results, x, y, out / "two-moons.png")
     (out / "two-moons.json").write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
-    write_markdown(out / "two-moons.md", "Two moons", _page(results, [ge.load_run(folder) for folder in folders]))
+    write_markdown(out / "two-moons.md", "Two moons", _page(results, runs))
     return results
 
 
@@ -80,32 +78,30 @@ def known_points(run: ge.Run) -> KnownPoints | None:
     return KnownPoints("two moons", x.numpy(), y.numpy()) if same else None
 
 
-@dataclass(frozen=True)
-class _Training:
-    """The training of one panel's ensemble, to be run in a process of its own."""
-
-    strength: float | None
-    x: Tensor
-    y: Tensor
-    folder: Path
-    seed: int
-    size: int
-    recipe: ge.Recipe
-
-    def __call__(self, tell: Callable[[ge.Epoch], None]) -> None:
-        ge.fit(
-            partial(ge.models.MLP, 2, hidden=(128, 128), classes=2),
-            (self.x, self.y),
-            size=self.size,
-            method=_method(self.strength),
-            strength=self.strength,
-            recipe=self.recipe,
-            seed=self.seed,
-            run_dir=self.folder,
-            device="cpu",
-            progress=False,
-            callbacks=[lambda epoch: tell(replace(epoch, model=None))],  # the numbers, not the weights
-        )
+def _train(
+    strength: float | None,
+    x: Tensor,
+    y: Tensor,
+    folder: Path,
+    seed: int,
+    size: int,
+    recipe: ge.Recipe,
+    tell: Callable[[ge.Epoch], None],
+) -> None:
+    """Train one panel's ensemble, in a process of its own."""
+    ge.fit(
+        partial(ge.models.MLP, 2, hidden=(128, 128), classes=2),
+        (x, y),
+        size=size,
+        method=_method(strength),
+        strength=strength,
+        recipe=recipe,
+        seed=seed,
+        run_dir=folder,
+        device="cpu",
+        progress=False,
+        callbacks=[lambda epoch: tell(replace(epoch, model=None))],  # the numbers, not the weights
+    )
 
 
 def _method(strength: float | None) -> str:
@@ -145,7 +141,8 @@ def _page(results: list[Result], runs: list[ge.Run]) -> list[str]:
     for result, run in zip(results, runs, strict=True):
         figures = [f"{value:.4f}" for value in (result.accuracy, result.mi_data, result.mi_far)]
         seconds = sum(member["seconds"] for member in run.members)
-        rows.append([result.method, _strength(result), *figures, f"{seconds:.1f}"])
+        strength = "" if result.strength is None else f"{result.strength:g}"
+        rows.append([result.method, strength, *figures, f"{seconds:.1f}"])
     facts = [
         f"300 points, M = {SIZE}, seed {seed}, one run a row",
         "MI: mean mutual information in nats, at the 300 points, and far away at 360 points of a ring of radius "
@@ -157,10 +154,6 @@ def _page(results: list[Result], runs: list[ge.Run]) -> list[str]:
     ]
     picture = "![Mutual information over the plane, one panel an ensemble](two-moons.png)"
     return [picture, markdown_table(heading, rows), "\n".join(f"- {fact}" for fact in facts)]
-
-
-def _strength(result: Result) -> str:
-    return "" if result.strength is None else f"{result.strength:g}"
 
 
 def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Tensor, path: Path) -> None:
