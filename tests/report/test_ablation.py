@@ -96,7 +96,7 @@ def test_the_chosen_strength_is_marked_and_named():
         assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (0.8, y[x.tolist().index(0.8)])
     assert "0.8" in named_ticks(figure.axes[0])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "greedy",
+        r"with $\lambda_M$",
         "Deep Ensembles",
         r"chosen: $\lambda_M$ = 0.8",
     ]
@@ -152,15 +152,7 @@ def test_without_deep_ensembles(tmp_path):
     assert (tmp_path / "ablation.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_is_no_ablation():
-    for none in ([], [trial(None)]):
-        with pytest.raises(ValueError, match="trials must hold at least one with a strength"):
-            draw_ablation(none, "a", 1)
-    for twice in ([trial(None), trial(None), trial(1.0)], [trial(1.0), trial(1.0)]):
-        with pytest.raises(ValueError, match="trials must have each strength once"):
-            draw_ablation(twice, "a", 1)
-    with pytest.raises(ValueError, match=r"chosen must be one of the strengths tried, \[1.0\], got 2"):
-        draw_ablation([trial(1.0)], "a", 1, chosen=2)
+def test_what_is_no_trial():
     good = Estimate(0.5, None, 1)
     with pytest.raises(ValueError, match=r"accuracy must be a share from 0 to 1, not per cent; got 95\.4"):
         Trial(1.0, Estimate(95.4, None, 1), good, good)

@@ -52,25 +52,6 @@ def test_the_shade_is_behind_synthetic_sets_alone():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["greedy", "synthetic sets", "natural sets"]
 
 
-def test_a_missing_set_is_a_gap_and_is_named():
-    without = areas()
-    del without["blobs"]
-    _, axis = radar({"deep": areas(), "greedy": without})
-    radii = line(axis, "greedy").get_ydata()
-    assert np.isnan(radii).tolist() == [False, True, False, False, False]
-    assert np.isfinite(line(axis, "deep").get_ydata()).all()
-    assert labels(axis)[1] == "blobs\n(25,000)\nno result: greedy"
-    assert sum("no result" in label for label in labels(axis)) == 1
-
-
-def test_a_missing_first_set_is_a_gap_at_both_ends():
-    without = areas()
-    del without["uniform"]
-    _, axis = radar({"greedy": without})
-    assert np.isnan(line(axis, "greedy").get_ydata()).tolist() == [True, False, False, False, True]
-    assert labels(axis)[0] == "uniform\n(25,000)\nno result"
-
-
 def test_bands_are_one_standard_error_and_stay_inside():
     figure, axis = radar({"greedy": areas()})
     band = axis.collections[0].get_paths()[0].vertices
@@ -85,13 +66,6 @@ def test_one_seed_has_no_band():
     caption = " ".join(figure.get_supxlabel().split())
     assert caption.endswith("to 1 at the rim, 1 seed.")
     assert "CIFAR-10 (10,000 images)" in caption
-
-
-def test_an_error_between_two_sets_without_is_still_drawn():
-    alone = {name: Estimate(mean, 0.02 if name == "svhn" else None, 5) for name, mean in MEANS.items()}
-    _, axis = radar({"greedy": alone})
-    segments = axis.collections[-1].get_segments()
-    assert [sorted(segment[:, 1]) for segment in segments] == [pytest.approx([0.78, 0.82])]
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,9 @@ def _spelled(sets: tuple[object, ...]) -> str:
 def compare(runs: Sequence[tuple[RunFacts, Evaluation]], published: Published | None = None) -> Comparison:
     """Put evaluations of runs side by side: repetitions become one method, other configurations other methods.
 
-    published : figures to put beside ours, where they are of the same setting.
+    Args:
+        runs: what is known of each run, and its evaluation.
+        published: figures to put beside ours, where they are of the same setting.
     """
     evaluations = {id(facts): evaluation for facts, evaluation in runs}
     groups = group([facts for facts, _ in runs])

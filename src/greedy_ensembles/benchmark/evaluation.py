@@ -141,14 +141,15 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate an ensemble on labelled in-domain images that it has not seen, and on OOD sets.
 
-    Parameters
-    ----------
-    in_domain : test images with labels.
-    ood : sets by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
-        folder `root`, those that are not there becoming `missing`.
-    score : mutual_information, predictive_entropy, expected_entropy or max_probability.
-    batch_size : how many images a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
-    cache : a folder in which each member's predictions are kept, and found again while its weights stay the same.
+    Args:
+        ensemble: one that was trained on images of the same kind.
+        in_domain: test images with labels.
+        ood: sets by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
+            folder `root`, those that are not there becoming `missing`.
+        score: mutual_information, predictive_entropy, expected_entropy or max_probability.
+        batch_size: how many images a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
+        cache: a folder in which each member's predictions are kept, and found again while its weights stay the same.
+        root: the data folder.
 
     >>> import torch
     >>> dark, bright = (np.full((4, 1, 2, 2), value, np.uint8) for value in (0, 255))

@@ -1,8 +1,8 @@
 """The choice of lambda_M as it is shown: figures against lambda_M on the terminal, as CSV and JSON, and in a picture.
 
 The picture has accuracy, negative log-likelihood and calibration on in-domain data. Other figures may stand below
-these, such as means of AUC: to be seen, not to choose by. Deep Ensembles, which have no strength, are a level to
-compare with: a line at their mean in a band of one standard error.
+these, such as means of AUC: to be seen, not to choose by. The baseline, which has no strength, is a level to compare
+with: a line at its mean in a band of one standard error.
 """
 
 import csv
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from greedy_ensembles.benchmark.evaluation import Estimate, InDomain
-from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.benchmark.runs import BASELINE, RunFacts
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial
 from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.figure import (
@@ -34,7 +34,7 @@ from greedy_ensembles.report.results import IN_DOMAIN, to_json_text
 from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
 
-#: Figures by strength, None being Deep Ensembles.
+#: Figures by strength, None being the baseline.
 ByStrength = Mapping[float | None, Estimate]
 
 _INFINITE = float("inf")
@@ -65,14 +65,14 @@ def draw_ablation(
 ) -> Figure:
     """Draw the three figures side by side over a common axis of strengths, and others below them.
 
-    Parameters
-    ----------
-    trials : in any order, each strength once; at most one is of Deep Ensembles.
-    name, images : the in-domain set on which they were measured, and how many images it has.
-    chosen : the strength that was selected, to be marked.
-    others : more figures of all trials, by the label of their axis.
+    Args:
+        trials: in any order, each strength once, and the baseline at most once.
+        name: of the in-domain set on which they were measured.
+        images: how many images it has.
+        chosen: the strength that was selected, to be marked.
+        others: more figures of all trials, by the label of their axis.
     """
-    deep, tried = _split(trials, chosen)
+    tried = sorted((trial for trial in trials if trial.strength is not None), key=lambda trial: trial.strength or 0.0)
     strengths = np.array([trial.strength for trial in tried], dtype=np.float64)
     panels: list[tuple[str, _Scale, ByStrength]] = [
         (label, scale, {trial.strength: getattr(trial, field) for trial in trials}) for field, label, scale in _PANELS
@@ -85,7 +85,7 @@ def draw_ablation(
         axis.remove()
     for axis, (label, scale, figures) in zip(axes, panels, strict=False):
         _draw_panel(axis, strengths, [figures[trial.strength] for trial in tried], scale.factor, chosen)
-        if deep is not None:
+        if None in figures:
             _draw_level(axis, figures[None], scale.factor)
         _widen(axis, scale)
         axis.set(ylabel=label, xlabel=r"$\lambda_M$")
@@ -100,28 +100,14 @@ def draw_ablation(
     return figure
 
 
-def _split(trials: Sequence[Trial], chosen: float | None) -> tuple[Trial | None, list[Trial]]:
-    deep = [trial for trial in trials if trial.strength is None]
-    tried = {trial.strength: trial for trial in trials if trial.strength is not None}
-    if not tried:
-        raise ValueError("trials must hold at least one with a strength, got none")
-    if len(deep) > 1 or len(tried) + len(deep) < len(trials):
-        given = [trial.strength for trial in trials]
-        raise ValueError(f"trials must have each strength once, and None (Deep Ensembles) at most once; got {given}")
-    if chosen is not None and chosen not in tried:
-        raise ValueError(f"chosen must be one of the strengths tried, {sorted(tried)}, got {chosen}")
-    return deep[0] if deep else None, [tried[strength] for strength in sorted(tried)]
-
-
 def _draw_panel(
     axis: Axes, strengths: np.ndarray, estimates: Sequence[Estimate], factor: float, chosen: float | None
 ) -> None:
-    _, style = method_styles(2)  # Deep Ensembles have the first one
+    _, style = method_styles(2)  # the baseline has the first one
     means = factor * np.array([estimate.mean for estimate in estimates])
     errors = factor * np.array([estimate.error for estimate in estimates])
-    axis.errorbar(
-        strengths, means, errors, color=style.colour, marker=style.marker, markersize=3.5, linewidth=1, label="greedy"
-    )
+    bars = axis.errorbar(strengths, means, errors, color=style.colour, marker=style.marker, markersize=3.5, linewidth=1)
+    bars.set_label(r"with $\lambda_M$")
     if chosen is not None:
         place = int(np.flatnonzero(strengths == chosen)[0])
         axis.plot(
@@ -140,7 +126,7 @@ def _draw_level(axis: Axes, estimate: Estimate, factor: float) -> None:
     style = method_styles(1)[0]
     low, high = factor * (estimate.mean - estimate.error), factor * (estimate.mean + estimate.error)
     axis.axhspan(low, high, color=style.colour, alpha=0.2, linewidth=0)
-    axis.axhline(factor * estimate.mean, color=style.colour, linewidth=1.2, label="Deep Ensembles")
+    axis.axhline(factor * estimate.mean, color=style.colour, linewidth=1.2, label=BASELINE)
 
 
 def _widen(axis: Axes, scale: _Scale) -> None:
@@ -196,7 +182,7 @@ def show(selection: Selection, measured_on: InDomain, console: Console) -> None:
 def _row(trial: Trial, selection: Selection) -> dict[str, Entry]:
     figures = {metric: Entry(getattr(trial, metric)) for metric in CRITERIA}
     if trial.strength is None:
-        return {"lambda_M": Entry("Deep Ensembles"), "seeds": Entry(trial.accuracy.seeds), **figures}
+        return {"lambda_M": Entry(BASELINE), "seeds": Entry(trial.accuracy.seeds), **figures}
     harms = "no" if trial.strength in selection.harmless else "yes"
     named = {"lambda_M": Entry(f"{trial.strength:g}"), "seeds": Entry(trial.accuracy.seeds)}
     return {**named, **figures, "harms": Entry(harms)}
@@ -205,9 +191,9 @@ def _row(trial: Trial, selection: Selection) -> dict[str, Entry]:
 def verdict(selection: Selection) -> str:
     """Return what was chosen, and why, in a sentence."""
     name = {"accuracy": "accuracy", "nll": "NLL", "ace": "ACE"}[selection.by]
-    rule = f"its {name} is as good as that of Deep Ensembles, each given one standard error"
+    rule = f"its {name} is as good as that of {BASELINE}, each given one standard error"
     if selection.chosen is None:
-        return f"No lambda_M that was tried does no harm (that is: {rule}). Take Deep Ensembles, or try smaller ones."
+        return f"No lambda_M that was tried does no harm (that is: {rule}). Take {BASELINE}, or try smaller ones."
     text = f"Chosen: lambda_M = {selection.chosen:g}, the largest that does no harm ({rule})."
     if selection.chosen == selection.trials[-1].strength:
         text += " It is the largest that was tried; a larger one may do as well."

@@ -35,7 +35,9 @@ def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, By
 def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterator[tuple[str, Figure]]:
     """Yield curves-SET and, where images are given and methods are two, gallery-SET; radar for three sets or more.
 
-    images : the images of OOD sets by name, in the order of their scores.
+    Args:
+        comparison: what is drawn.
+        images: the images of OOD sets by name, in the order of their scores.
     """
     label, inside, about = _LABELS[comparison.first.score], comparison.first.in_domain, _about(comparison)
     for number, (result, stem) in enumerate(zip(comparison.first.ood, _stems(comparison), strict=True)):

@@ -60,12 +60,12 @@ def draw_curves(
 ) -> Figure:
     """Draw ROC and precision-recall curves, and a histogram for each method.
 
-    Parameters
-    ----------
-    scores : by the name of a method, scores of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
-    in_domain, ood : the names of the sets.
-    label : what the score is, with its unit.
-    about : what else the caption is to say, such as which networks made the scores.
+    Args:
+        scores: by the name of a method, those of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
+        in_domain: the name of the in-domain set.
+        ood: the name of the OOD set.
+        label: what the score is, with its unit.
+        about: what else the caption is to say, such as which networks made the scores.
     """
     averages = average_scores(scores)
     inside, outside = (len(part) for part in next(iter(averages.values())))

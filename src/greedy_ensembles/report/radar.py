@@ -1,11 +1,10 @@
 """A radar plot over OOD sets: an axis for each set, a polygon for each method (the paper's radar figure).
 
-Synthetic and natural sets stand apart, because a method may owe its average to the first alone. A set that a method has
-no figure for is a gap in its polygon and is named, never a zero.
+Synthetic and natural sets stand apart, because a method may owe its average to the first alone.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import cast
 
@@ -31,8 +30,7 @@ from greedy_ensembles.report.figure import (
 
 _CHANCE = 0.5
 
-
-#: By the name of a method, and then of a set, the area under the ROC curve; a set that is not there is missing.
+#: By the name of a method, and then of a set, the area under the ROC curve.
 Areas = Mapping[str, Mapping[str, Estimate]]
 
 
@@ -52,7 +50,7 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], in_domain: str, 
     _legend(figure, axis, sets)
     estimates = [estimate for of_method in areas.values() for estimate in of_method.values()]
     centre = axis.get_ylim()[0]
-    chance = {True: " (chance)", False: " (dotted: chance)"}[centre == _CHANCE] if centre <= _CHANCE else ""
+    chance = " (chance)" if centre == _CHANCE else " (dotted: chance)"
     bands = "; bands: one standard error either side" if any(estimate.error for estimate in estimates) else ""
     caption = (
         f"{in_domain} ({images:,} images) against each OOD set (images in brackets). AUC from {centre:g} at the centre"
@@ -66,7 +64,11 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], in_domain: str, 
 def draw_polygons(axis: Axes, areas: Areas, sets: Sequence[OutOfDistribution], size: float = NORMAL) -> None:
     """Draw a polygon for each method, from 0.5 or, where an area or its band is less, the tenth below it, to 1.
 
-    size : of type, in points.
+    Args:
+        axis: a round panel.
+        areas: by method and set.
+        sets: the axes, three or more of different names.
+        size: of type, in points.
     """
     if len({each.name for each in sets}) < max(3, len(sets)):
         raise ValueError(f"sets must be three or more of different names, got {[each.name for each in sets]}")
@@ -76,9 +78,9 @@ def draw_polygons(axis: Axes, areas: Areas, sets: Sequence[OutOfDistribution], s
     angles = 2 * np.pi * np.arange(len(sets)) / len(sets)
     _prepare(axis, min(_CHANCE, math.floor(10 * least) / 10), angles, sets, size)
     for angle, each in zip(angles, sets, strict=True):
-        _write(axis, angle, _label(each, areas), size)
+        _write(axis, angle, f"{fill(each.name, 18)}\n({each.images:,})", size)
     for (method, of_method), style in zip(areas.items(), method_styles(len(areas)), strict=True):
-        _polygon(axis, angles, [of_method.get(each.name) for each in sets], style, method)
+        _polygon(axis, angles, [of_method[each.name] for each in sets], style, method)
 
 
 def _place(each: OutOfDistribution) -> bool:
@@ -92,8 +94,7 @@ def _prepare(
     axis.set_theta_zero_location("N")
     axis.set_theta_direction(-1)
     axis.set_ylim(centre, 1)
-    step = 0.2 if centre < 0.3 else 0.1 if centre <= 0.7 else 0.05
-    rings = np.arange(1, centre, -step)[::-1]
+    rings = np.arange(1, centre, -0.2 if centre < 0.3 else -0.1)[::-1]
     axis.set_yticks(rings, [f"{ring:g}" for ring in np.round(rings, 2)], fontsize=size - 1, color=DARK)
     axis.set_rlabel_position(-180 / len(sets))  # between the last axis and the first, where no label is
     axis.grid(color=RULE, linewidth=0.6)
@@ -121,21 +122,10 @@ def _write(axis: PolarAxes, angle: float, text: str, size: float) -> None:
     )
 
 
-def _label(each: OutOfDistribution, areas: Areas) -> str:
-    lines = [fill(each.name, 18), f"({each.images:,})"]
-    missing = [method for method, of_method in areas.items() if each.name not in of_method]
-    if missing:
-        lines.append("no result" if len(missing) == len(areas) else fill(f"no result: {', '.join(missing)}", 22))
-    return "\n".join(lines)
-
-
-def _polygon(
-    axis: PolarAxes, angles: np.ndarray, estimates: Iterable[Estimate | None], style: Style, method: str
-) -> None:
-    """Draw a closed line through the means, broken where there is none, and a band about it."""
+def _polygon(axis: PolarAxes, angles: np.ndarray, estimates: Sequence[Estimate], style: Style, method: str) -> None:
+    """Draw a closed line through the means, and a band about it."""
     around = np.r_[angles, 2 * np.pi]
-    given = [(np.nan, None) if each is None else (each.mean, each.standard_error) for each in estimates]
-    means, errors = np.array([*given, given[0]], dtype=np.float64).T
+    means, errors = np.array([(each.mean, each.error) for each in (*estimates, estimates[0])]).T
     axis.plot(
         around,
         means,
@@ -149,14 +139,9 @@ def _polygon(
         zorder=3,
         gid=method,
     )
-    known = np.isfinite(errors)
-    if known.any():
+    if errors.any():
         low, high = np.maximum(means - errors, 0), np.minimum(means + errors, 1)
         axis.fill_between(around, low, high, color=style.colour, alpha=0.25, linewidth=0, zorder=2, gid=method)
-        # At a set between two without an error, a band has no width to be seen by.
-        axis.vlines(
-            around[known], low[known], high[known], color=style.colour, linewidth=2.2, alpha=0.5, zorder=2, gid=method
-        )
 
 
 def _legend(figure: Figure, axis: Axes, sets: Sequence[OutOfDistribution]) -> None:

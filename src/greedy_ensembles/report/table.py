@@ -279,7 +279,10 @@ def to_latex(table: Table) -> str:
 def show(table: Table, console: Console, marked: int | None = None) -> None:
     """Print a table with its title, without its notes.
 
-    marked : the number of a line to be set in bold.
+    Args:
+        table: what is printed.
+        console: where.
+        marked: the number of a line to be set in bold.
     """
     console.print(table.title, style="italic", markup=False, highlight=False)  # a table's own would be as narrow as it
     content, columns = list(table.lines()), table.shown

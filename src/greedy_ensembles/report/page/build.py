@@ -48,8 +48,10 @@ def build_page(
 ) -> Page:
     """Return the page of some runs.
 
-    findings : by the name of a data set, `dataset_of` a run.
-    points : from a run on inputs of two numbers to the points that it was trained on, where they are known.
+    Args:
+        runs: on one data set or several.
+        findings: by the name of a data set, `dataset_of` a run.
+        points: from a run on inputs of two numbers to the points that it was trained on, where they are known.
     """
     if not runs:
         raise ValueError("runs must hold at least one run, got none")
