@@ -132,17 +132,24 @@ class PlainEngine:
 
     def train_epoch(self, plan: Plan) -> list[Losses]:
         """Train every member for one epoch, and return its means of loss and term."""
-        members = self.members
-        totals = torch.zeros(2, len(members), dtype=torch.float64, device=self._step.execution.device)
-        for member in members:
+        count = len(self.members)
+        samples: Sequence[Tensor | None] = plan.samples or [None] * len(plan.rates)
+        totals = torch.zeros(2, count, dtype=torch.float64, device=self._step.execution.device)
+        for member in self.members:
             member.model.train()
-        with members[0].at_work() if len(members) == 1 else nullcontext():
-            for number, (examples, rate) in enumerate(zip(plan.examples, plan.rates, strict=True)):
-                self._take(examples, plan.samples[number] if plan.samples else None, rate, totals)
+        # Members that meet no one need not take turns.
+        for part in [slice(count)] if plan.samples else [slice(k, k + 1) for k in range(count)]:
+            members = self.members[part]
+            with members[0].at_work() if len(members) == 1 else nullcontext():
+                for examples, chosen, rate in zip(plan.examples, samples, plan.rates, strict=True):
+                    self._take(members, examples[part], chosen, rate, totals[:, part])
         return means(totals, plan, self._step)
 
-    def _take(self, examples: Tensor, chosen: Tensor | None, rate: float, totals: Tensor) -> None:
-        step, members = self._step, self.members
+    def _take(
+        self, members: list[Member], examples: Tensor, chosen: Tensor | None, rate: float, totals: Tensor
+    ) -> None:
+        """Take a step of these members, and add losses and terms to their sums."""
+        step = self._step
         samples, bank = step.samples(chosen)
         passes = []
         for member, indices in zip(members, examples, strict=True):
