@@ -1,10 +1,28 @@
+import json
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
-from greedy_ensembles.method.weighting import FromData, Gaussian, Uniform, moments, wrap
+import greedy_ensembles as ge
+from greedy_ensembles.inputs import as_stored
+from greedy_ensembles.method.weighting import (
+    FromData,
+    Gaussian,
+    Mixture,
+    PhaseScrambled,
+    Uniform,
+    apportion,
+    moments,
+    paper_weighting,
+    scramble_phases,
+    wrap,
+)
+from greedy_ensembles.runs.configuration import describe_weighting
 
 
 def generator(seed=0):
@@ -108,6 +126,291 @@ def test_from_data_draws_distinct_examples_while_it_can():
     assert FromData(x.to(torch.uint8)).sample(3, generator()).dtype == torch.uint8
 
 
+def random_images(shape, seed=0, dtype=torch.float32):
+    values = 255 * torch.rand(shape, generator=generator(seed))
+    return values.to(dtype)  # to uint8, this truncates
+
+
+def by_definition(images, noise):
+    """Scramble images one channel at a time, with the whole spectrum and in double precision."""
+    scrambled = np.empty(images.shape)
+    for image, field, result in zip(images.double().numpy(), noise.double().numpy(), scrambled, strict=True):
+        phases = np.angle(np.fft.fft2(field))
+        phases[0, 0] = 0
+        for channel in range(len(image)):
+            turned = np.fft.ifft2(np.fft.fft2(image[channel]) * np.exp(1j * phases))
+            assert np.abs(turned.imag).max() < 1e-9 * (1 + np.abs(image).max())
+            result[channel] = turned.real
+    return scrambled
+
+
+def check_spectrum(images, scrambled):
+    """Assert that amplitudes, means and phases between channels are as they were: all that scrambling keeps."""
+    before, after = (np.fft.fft2(part.double().numpy()) for part in (images, scrambled))
+    scale = np.abs(before).max()
+    np.testing.assert_allclose(np.abs(after), np.abs(before), rtol=0, atol=1e-4 * scale)
+    np.testing.assert_allclose(after[..., 0, 0], before[..., 0, 0], rtol=0, atol=1e-4 * scale)
+    between = (part * part[:, :1].conj() for part in (after, before))
+    np.testing.assert_allclose(*between, rtol=0, atol=1e-4 * scale**2)
+
+
+def turned_by(image, scrambled):
+    """Return exp(i phi) of the field that was added to an image, for every channel and frequency."""
+    turns = np.fft.fft2(scrambled.double().numpy()) / np.fft.fft2(image.double().numpy())
+    return turns / np.abs(turns)
+
+
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 12), st.integers(1, 12)),
+    st.integers(0, 2**31),
+    st.sampled_from([1e-3, 1.0, 1e4]),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_scrambling_agrees_with_the_definition_and_keeps_the_spectrum(shape, seed, scale, dtype):
+    images = scale * random_images(shape, seed, dtype)
+    noise = torch.randn(shape[0], *shape[2:], generator=generator(seed + 1))
+    scrambled = scramble_phases(images, noise)
+    assert scrambled.dtype == dtype
+    np.testing.assert_allclose(scrambled, by_definition(images, noise), rtol=0, atol=1e-4 * float(images.max()))
+    check_spectrum(images, scrambled)
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 28, 28), (4, 3, 32, 32), (3, 3, 27, 31), (2, 2, 1, 8), (2, 3, 96, 64)])
+def test_scrambling_agrees_with_the_definition_for_images_as_they_come(shape):
+    images, noise = random_images(shape), torch.randn(shape[0], *shape[2:], generator=generator(1))
+    scrambled = scramble_phases(images, noise)
+    np.testing.assert_allclose(scrambled, by_definition(images, noise), rtol=0, atol=1e-4 * 255)
+    check_spectrum(images, scrambled)
+    assert (scrambled - images).abs().mean() > 10  # something was done
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 6), (7, 6), (8, 5), (7, 5)])
+def test_frequencies_that_are_their_own_opposite_stay_real_and_the_mean_keeps_its_sign(height, width):
+    images = random_images((20, 2, height, width))
+    noise = torch.randn(20, height, width, generator=generator(1)) - 3  # of a negative mean, which must not matter
+    spectrum = np.fft.fft2(scramble_phases(images, noise).double().numpy())
+    rows = [0, height // 2] if height % 2 == 0 else [0]
+    columns = [0, width // 2] if width % 2 == 0 else [0]
+    own = spectrum[..., rows, :][..., columns]
+    assert np.abs(own.imag).max() < 1e-4 * np.abs(spectrum).max()
+    assert (spectrum[..., 0, 0].real > 0).all()
+    if len(rows) * len(columns) > 1:  # the others have phases of 0 and of pi, each by chance
+        signs = np.sign(own[:, 0, -1, -1].real * np.fft.fft2(images[:, 0].numpy())[:, rows[-1], columns[-1]].real)
+        assert set(signs) == {-1.0, 1.0}
+
+
+def phases_of_each_channel(images):
+    noise = torch.fft.fft2(torch.randn(images.shape, generator=generator(1))).sgn()
+    noise[..., 0, 0] = 1
+    return torch.fft.ifft2(torch.fft.fft2(images) * noise).real
+
+
+def phases_of_no_real_image(images):
+    angles = 2 * np.pi * torch.rand(len(images), 1, *images.shape[2:], generator=generator(1))
+    angles[..., 0, 0] = 0
+    return torch.fft.ifft2(torch.fft.fft2(images) * torch.polar(torch.ones_like(angles), angles)).real
+
+
+def phase_of_the_mean(images):
+    noise = torch.fft.fft2(torch.randn(len(images), 1, *images.shape[2:], generator=generator(1)) - 3).sgn()
+    return torch.fft.ifft2(torch.fft.fft2(images) * noise).real
+
+
+@pytest.mark.parametrize("wrong", [phases_of_each_channel, phases_of_no_real_image, phase_of_the_mean])
+def test_the_check_of_spectra_notices_what_is_not_scrambling(wrong):
+    images = random_images((4, 3, 9, 8))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_spectrum(images, wrong(images))
+
+
+def test_samples_are_images_each_scrambled_by_a_field_of_its_own():
+    # Two at a time are scrambled together; the last image is of so wide a range that none of the others is clipped.
+    images = random_images((5, 2, 512, 1024), seed=3) + 10 * torch.arange(5.0)[:, None, None, None]
+    images[-1] = torch.where(images[-1] > 160, 1e4, -1e4)
+    samples = PhaseScrambled(images).sample(5, generator())
+    assert samples.dtype == torch.float32
+    assert samples.abs().max() == 1e4
+    means = images.mean(dim=(1, 2, 3))
+    source = (samples.mean(dim=(1, 2, 3))[:, None] - means).abs().argmin(dim=1)
+    rest = source != 4
+    assert sorted(source[rest].tolist()) == list(range(4))  # all of them, and not in order
+    assert source.tolist() != list(range(5))
+    images, samples = images[source[rest]], samples[rest]
+    check_spectrum(images, samples)
+    turns = np.stack([turned_by(*pair) for pair in zip(images, samples, strict=True)])
+    for frequency in [(0, 1), (1, 0), (3, 5), (100, 200)]:
+        turn = turns[(slice(None), slice(None), *frequency)]
+        np.testing.assert_allclose(turn, np.broadcast_to(turn[:, :1], turn.shape), atol=0.05)  # one for all channels
+        assert len(np.unique(turn[:, 0].round(3))) == len(turn)  # and one for each sample
+
+
+def test_one_image_gives_samples_that_differ_and_many_draws_use_all_images():
+    image = random_images((1, 1, 8, 8), dtype=torch.uint8)
+    samples = PhaseScrambled(image).sample(50, generator())
+    assert len({tuple(sample.flatten().tolist()) for sample in samples}) == 50
+    constant = torch.arange(9, dtype=torch.uint8)[:, None, None, None].expand(9, 3, 4, 4)
+    assert sorted(PhaseScrambled(constant).sample(9, generator())[:, 0, 0, 0].tolist()) == list(range(9))
+    assert set(PhaseScrambled(constant).sample(500, generator()).unique().tolist()) == set(range(9))
+    assert PhaseScrambled(constant).sample(0, generator()).shape == (0, 3, 4, 4)
+
+
+def test_floats_are_clipped_to_the_range_of_the_data_and_bytes_truncated_in_theirs():
+    images = random_images((40, 3, 9, 7), dtype=torch.uint8)
+    images[:, :, :4] //= 8  # for contrast
+    wide = images.float()
+    wide[0, 0, 0, 0], wide[0, 0, 0, 1] = -1e4, 1e4
+    free, clipped, whole = (PhaseScrambled(x).sample(40, generator()) for x in (wide, images.float(), images))
+    other = free.abs().amax(dim=(1, 2, 3)) < 2000  # not the image that was changed
+    low, high = images.min(), images.max()
+    assert int(other.sum()) == 39
+    assert ((free < low) | (free > high))[other].float().mean() > 0.02
+    assert torch.equal(clipped[other], free[other].clamp(low, high))
+    assert whole.dtype == torch.uint8
+    inside = (clipped > low) & (clipped < high)
+    assert torch.equal(whole[inside], clipped[inside].floor().to(torch.uint8))
+    assert (free[(whole == 255) & other[:, None, None, None]] >= 255).all()
+    assert (free[(whole == 0) & other[:, None, None, None]] < 1).all()
+    grey = PhaseScrambled(images // 8 + 100).sample(40, generator())
+    assert grey.min() < 100  # bytes have the range of bytes, whichever of it the data fill
+    assert grey.max() > 131
+
+
+@pytest.mark.parametrize("size", [(28, 28), (27, 31), (32, 32), (1, 1)])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64, torch.float16])
+def test_constant_channels_stay_what_they_are(size, dtype):
+    levels = torch.arange(256) if dtype == torch.uint8 else torch.arange(256) / 255
+    images = levels.to(dtype)[:, None, None, None].expand(256, 3, *size).clone()
+    images[:, 1] = random_images((256, *size), dtype=torch.float32).to(dtype)
+    samples = PhaseScrambled(images).sample(256, generator())
+    assert samples.dtype == dtype
+    tolerance = 1e-15 if dtype == torch.float64 else 0
+    for channel in (0, 2):
+        flat = samples[:, channel].flatten(1)
+        assert (flat - flat[:, :1]).abs().max() <= tolerance
+        np.testing.assert_allclose(flat[:, 0].sort().values, levels.to(dtype), rtol=0, atol=tolerance)
+    assert size == (1, 1) or not torch.equal(samples[:, 1].sort(dim=0).values, images[:, 1].sort(dim=0).values)
+
+
+def test_apportion_by_hand():
+    assert apportion(50_000, [0.5, 0.5]) == [25_000, 25_000]
+    assert apportion(7, [0.5, 0.5]) == [4, 3]
+    assert apportion(100, [0.29, 0.71]) == [29, 71]  # of which .29 * 100 falls short, in floating point
+    assert apportion(3, [0.45, 0.1, 0.45]) == [2, 0, 1]
+    assert apportion(0, [0.4, 0.6]) == [0, 0]
+
+
+@given(st.integers(0, 100_000), st.lists(st.integers(0, 1000), min_size=1, max_size=6).filter(any))
+def test_apportion_gives_each_its_share_to_less_than_one(n, weights):
+    counts = apportion(n, [weight / sum(weights) for weight in weights])
+    assert sum(counts) == n
+    for count, weight in zip(counts, weights, strict=True):
+        assert abs(count * sum(weights) - n * weight) < sum(weights) * (1 + 1e-6)
+        assert weight > 0 or count == 0
+
+
+def test_a_mixture_has_its_shares_exactly_in_an_order_by_chance():
+    parts = [Uniform(10 * k, 10 * k + 1, (2,)) for k in range(3)]
+    samples = Mixture(parts, shares=[2, 1, 0]).sample(300, generator())
+    origin = (samples[:, 0] // 10).long()
+    assert torch.bincount(origin, minlength=3).tolist() == [200, 100, 0]
+    assert 80 < int(origin[:150].eq(0).sum()) < 120  # 100, standard deviation 4
+    assert len(samples.unique(dim=0)) == 300
+    equal = Mixture(parts).sample(300, generator())
+    assert torch.bincount((equal[:, 0] // 10).long()).tolist() == [100, 100, 100]
+
+
+def test_a_mixture_of_one_draws_what_its_part_does_and_mixtures_nest():
+    inner = Mixture([FromData(torch.zeros(5, 2)), FromData(torch.ones(5, 2))])
+    outer = Mixture([inner, FromData(torch.full((5, 2), 2.0))], shares=np.array([0.5, 0.5]))
+    assert torch.bincount(outer.sample(100, generator())[:, 0].long()).tolist() == [25, 25, 50]
+    x = torch.arange(30, dtype=torch.int64)[:, None]
+    tokens = Mixture([FromData(x)]).sample(30, generator())
+    assert (tokens.dtype, sorted(tokens[:, 0].tolist())) == (torch.int64, list(range(30)))
+
+
+def test_a_mixture_of_bytes_remains_bytes_and_with_floats_of_pixels_becomes_floats():
+    images = random_images((20, 3, 8, 8), dtype=torch.uint8)
+    scrambled, wrapped = PhaseScrambled(images), Gaussian.from_data(images)
+    assert Mixture([scrambled, FromData(images)]).sample(10, generator()).dtype == torch.uint8
+    mixed = Mixture([scrambled, wrapped])
+    samples = mixed.sample(10, generator())
+    assert samples.dtype == torch.float32
+    assert mixed.sample(1, generator()).dtype == torch.float32  # which is of the first part
+    stored = as_stored(samples, torch.uint8)
+    assert stored.dtype == torch.uint8  # all of them are whole pixel values
+    assert torch.equal(stored.float(), samples)
+    assert Mixture([scrambled, Uniform(0, 1, (3, 8, 8))]).sample(3, generator()).dtype == torch.float32
+    assert Mixture([FromData(images.double()), scrambled]).sample(3, generator()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_images_and_mixtures_depend_on_the_generator_alone(dtype):
+    images = random_images((30, 3, 8, 8), dtype=dtype)
+    for weighting in (PhaseScrambled(images), Mixture([PhaseScrambled(images), FromData(images)])):
+        first = weighting.sample(40, generator(1))
+        torch.rand(7)
+        assert torch.equal(first, weighting.sample(40, generator(1)))
+        assert not torch.equal(first, weighting.sample(40, generator(2)))
+
+
+def test_arrays_that_cannot_be_written_to_and_strided_ones_are_taken():
+    images = random_images((6, 8, 8, 3), dtype=torch.uint8)
+    array = images.numpy()
+    array.flags.writeable = False
+    found = PhaseScrambled(array.transpose(0, 3, 1, 2)).sample(6, generator())
+    assert torch.equal(found, PhaseScrambled(images.permute(0, 3, 1, 2).contiguous()).sample(6, generator()))
+
+
+def test_run_json_tells_mixtures_apart_and_equal_ones_not():
+    images = random_images((20, 3, 8, 8), dtype=torch.uint8)
+
+    def described(*shares, x=images):
+        return json.dumps(describe_weighting(Mixture([PhaseScrambled(x), Gaussian.from_data(images)], shares or None)))
+
+    assert described() == described(1, 1) == described(0.5, 0.5)
+    assert described() != described(1, 3)
+    assert described() != described(x=images.flip(0))
+    assert json.loads(described())["parts"][0]["high"] == 255
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_networks_train_with_scrambled_images_and_mixtures(dtype):
+    images = random_images((40, 1, 7, 8), dtype=dtype)
+    recipe = ge.Recipe(epochs=1, batch_size=20)
+
+    def make_model():
+        return nn.Sequential(nn.Flatten(), nn.Linear(56, 2))
+
+    for weighting in (PhaseScrambled(images), Mixture([PhaseScrambled(images), Gaussian.from_data(images)])):
+        data = (images, torch.arange(40) % 2)
+        ensemble = ge.fit(
+            make_model, data, size=2, strength=1.0, weighting=weighting, recipe=recipe, device="cpu", progress=False
+        )
+        assert torch.isfinite(ensemble.predict_proba(images)).all()
+
+
+def test_the_papers_p_star_wraps_bytes_and_leaves_floats():
+    x = random_images((500, 3, 4, 4), dtype=torch.uint8)
+    pixels = paper_weighting(x.split(64), x.dtype)
+    np.testing.assert_allclose(pixels.std, x.numpy().astype(float).std(axis=0), rtol=1e-5)
+    samples = pixels.sample(2000, generator())
+    assert torch.equal(samples, samples.to(torch.uint8).float())
+    assert samples.mean() == pytest.approx(127.5, abs=1)  # uniform
+    floats = paper_weighting((x / 255).split(64), torch.float32).sample(2000, generator())
+    np.testing.assert_allclose(floats.std(dim=0), 5 * (x / 255).std(dim=0), rtol=0.1)
+    assert floats.min() < -2
+    with pytest.raises(ValueError, match=r"x holds torch.int64, .* pass weighting"):
+        paper_weighting([x.long()], torch.int64)
+
+
+@dataclass
+class Numbers:
+    """A user's own p*, of whole numbers."""
+
+    def sample(self, n, generator):
+        return torch.randint(9, (n, 2), generator=generator)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -126,6 +429,25 @@ def test_from_data_draws_distinct_examples_while_it_can():
         (lambda: Uniform(torch.zeros(3), 1.0, (2,)), "low of shape .* does not fit shape"),
         (lambda: FromData(torch.zeros(3)), "FromData needs examples"),
         (lambda: moments([]), "at least one example"),
+        (
+            lambda: PhaseScrambled(torch.zeros(5, 8, 8)),
+            r"x of PhaseScrambled .* got shape \(5, 8, 8\); use x\[:, None\]",
+        ),
+        (lambda: PhaseScrambled(torch.zeros(5, 8)), r"\(n, channels, height, width\), .* got shape \(5, 8\)$"),
+        (lambda: PhaseScrambled(torch.zeros(0, 3, 8, 8)), "at least one of them; got shape"),
+        (lambda: PhaseScrambled(torch.zeros(2, 3, 8, 8).long()), "uint8 or floating-point type, got torch.int64"),
+        (lambda: PhaseScrambled(torch.full((2, 1, 2, 2), float("nan"))), "x of PhaseScrambled must be finite"),
+        (lambda: PhaseScrambled(torch.full((2, 1, 2, 2), -float("inf"))), "x of PhaseScrambled must be finite"),
+        (lambda: Mixture([]), "parts of a Mixture must be a list of weightings, at least one"),
+        (lambda: Mixture(Uniform(0, 1, (2,))), "parts of a Mixture must be a list of weightings"),
+        (lambda: Mixture([Uniform(0, 1, (2,)), "wrap"]), "parts of a Mixture must be a list of weightings"),
+        (lambda: Mixture([Numbers(), Numbers()], [1]), r"a number for each of 2 parts, not all 0; got \[1\]"),
+        (lambda: Mixture([Numbers(), Numbers()], 0.5), "shares must be a number for each of 2 parts"),
+        (lambda: Mixture([Numbers(), Numbers()], [0, 0.0]), "not all 0"),
+        (lambda: Mixture([Numbers(), Numbers()], [2, -1]), "shares of a Mixture must be .* at least 0, got -1"),
+        (lambda: Mixture([Numbers(), Numbers()], [1, float("nan")]), "shares of a Mixture must be finite"),
+        (lambda: Mixture([Uniform(0, 1, (2,)), Uniform(0, 1, (3,))]), r"one shape .* got \(2,\) .*, \(3,\) of"),
+        (lambda: Mixture([Uniform(0, 1, (2,)), Numbers()]), "one kind of values; got .*float32, .*int64"),
     ],
 )
 def test_bad_arguments_are_named(make, message):
