@@ -66,3 +66,9 @@ def test_titles_carry_notes(comparison):
     plain, noted = (figure.get_suptitle().replace("\n", " ") for _, figure in draw_pictures(comparison, {}))
     assert "[50 % of it & no more]" not in plain
     assert "[50 % of it & no more]" in noted
+
+
+def test_dollars_in_a_name_are_no_mathematics(comparison, tmp_path):
+    odd = renamed(comparison, r"a$\frac$.npy", "b", "c")
+    images = {r"a$\frac$.npy": np.zeros((25, 1, 8, 8), np.uint8)}
+    assert len(write_pictures(odd, tmp_path, images)) == 5

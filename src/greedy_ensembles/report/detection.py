@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from textwrap import fill
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
@@ -16,6 +17,7 @@ from matplotlib.patches import Patch
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.metrics import auroc, average_precision, precision_recall_curve, roc_curve
 from greedy_ensembles.report.figure import (
+    AS_IT_IS,
     GREY,
     NORMAL,
     SMALL,
@@ -55,6 +57,7 @@ def average_scores(scores: Scores) -> Averages:
     }
 
 
+@rc_context(AS_IT_IS)
 def draw_curves(
     scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)", about: str = ""
 ) -> Figure:

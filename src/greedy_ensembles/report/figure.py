@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -16,6 +17,8 @@ from matplotlib.figure import Figure
 
 from greedy_ensembles.benchmark.evaluation import Estimate
 
+#: For what draws names that are not ours: dollars in them are no mathematics.
+AS_IT_IS: dict[Any, Any] = {"text.parse_math": False}
 WIDTH = 7.0  #: inches
 SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  #: points
 DARK, GREY, RULE, PALE = "#404040", "#8c8c8c", "#cfcfcf", "#e6e6e6"  #: text, lines, grids, shades

@@ -7,16 +7,18 @@ are shown of a group is drawn by lot from a seed, never chosen.
 from textwrap import fill
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from greedy_ensembles.metrics import balanced_threshold
 from greedy_ensembles.report.detection import Averages, Scores, average_scores, describe_score
-from greedy_ensembles.report.figure import NORMAL, WIDTH, entitle, new_figure
+from greedy_ensembles.report.figure import AS_IT_IS, NORMAL, WIDTH, entitle, new_figure
 
 _COLUMNS = 8
 
 
+@rc_context(AS_IT_IS)
 def draw_gallery(
     images: np.ndarray,
     scores: Scores,

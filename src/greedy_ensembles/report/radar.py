@@ -9,6 +9,7 @@ from textwrap import fill
 from typing import cast
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -16,6 +17,7 @@ from matplotlib.projections.polar import PolarAxes
 
 from greedy_ensembles.benchmark.evaluation import Estimate, OutOfDistribution
 from greedy_ensembles.report.figure import (
+    AS_IT_IS,
     DARK,
     GREY,
     NORMAL,
@@ -34,6 +36,7 @@ _CHANCE = 0.5
 Areas = Mapping[str, Mapping[str, Estimate]]
 
 
+@rc_context(AS_IT_IS)
 def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], in_domain: str, images: int, about: str = "") -> Figure:
     """Draw areas under ROC curves, 1 on the rim, with bands of one standard error where there is one.
 

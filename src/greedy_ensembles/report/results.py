@@ -164,23 +164,17 @@ def to_markdown(comparison: Comparison) -> str:
     first, (inside, outside) = comparison.first, tables(comparison)
     counted = f"{first.in_domain.name}, {first.in_domain.images:,} images"
     rows = sorted(outside.rows, key=lambda row: _ORDER.index(str(row["kind"].value)))  # stable
-    named = [{**row, "set": Entry(_counted(row)), "kind": row["kind"]} for row in rows]
-    by_set = dataclasses.replace(outside, rows=named)
+    by_set = dataclasses.replace(outside, rows=[{**row, "set": Entry(_counted(row))} for row in rows])
+    turned = [formats.pivot(by_set, column.key, ("set", "kind"), "method") for column in OOD]
     parts = [
         f"In the domain, {_marked(counted, first.in_domain.note, comparison)}:",
         formats.to_markdown(inside),
         f"Told from these by {first.score.replace('_', ' ')}, OOD images being positive. In brackets: the paper's "
         "figure, its means over the same sets.",
-        *(_by_method(by_set, column) for column in OOD),
+        *(f"**{table.title}**\n\n{formats.to_markdown(table)}" for table in turned),
         "\n".join(f"- {note}" for note in inside.notes),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _by_method(table: Table, column: Column) -> str:
-    turned = formats.pivot(table, column.key, ("set", "kind"), "method")
-    shown = [dataclasses.replace(each, shown=True) for each in turned.columns]
-    return f"**{column.heading}**\n\n{formats.to_markdown(dataclasses.replace(turned, columns=shown))}"
 
 
 def _counted(row: formats.Row) -> str:

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from greedy_ensembles.report.figure import COLOURS, DARK, GREY, PALE, RULE, new_figure
+from greedy_ensembles.report.figure import AS_IT_IS, COLOURS, DARK, GREY, PALE, RULE, new_figure
 
 INK = "#1c1e21"  #: stands for the page's colour of text
 _THEME = {
@@ -33,7 +33,7 @@ _THEME = {
 _STYLE: dict[Any, Any] = {
     "font.size": 11,
     "text.color": INK,
-    "text.parse_math": False,  # names may have dollars in them
+    **AS_IT_IS,
     "axes.labelcolor": INK,
     "axes.edgecolor": RULE,
     "axes.axisbelow": True,

@@ -176,11 +176,12 @@ def pivot(table: Table, metric: str, index: Sequence[str], across: str) -> Table
     names = dict.fromkeys(row[across].shown(by_key[across]) for row in table.rows)
     rows: dict[tuple[str, ...], dict[str, Entry]] = {}
     for row in table.rows:
-        facts = {key: row[key] for key in index}
-        own = rows.setdefault(tuple(entry.shown(by_key[key]) for key, entry in facts.items()), facts)
+        place = {key: row[key] for key in index}
+        own = rows.setdefault(tuple(entry.shown(by_key[key]) for key, entry in place.items()), place)
         own[row[across].shown(by_key[across])] = row.get(metric, _EMPTY)
-    columns = [dataclasses.replace(by_key[metric], key=name, heading=name, better="") for name in names if name]
-    return Table(by_key[metric].heading, [*(by_key[key] for key in index), *columns], list(rows.values()))
+    facts = [dataclasses.replace(by_key[key], shown=True) for key in index]
+    figures = [dataclasses.replace(by_key[metric], key=name, heading=name, better="") for name in names if name]
+    return Table(by_key[metric].heading, [*facts, *figures], list(rows.values()))
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
