@@ -1,5 +1,5 @@
-"""Pictures of results.
+"""Results as people and programs read them: one table object and its formats, matplotlib's charts, the HTML page.
 
-A `draw_` function of the OOD benchmark takes arrays and small records and returns a matplotlib `Figure`, with no state
-kept anywhere; `figure.write_figure` puts it on disk. None needs a display.
+A `draw_` function takes records and arrays and returns a matplotlib `Figure`, or fills a panel, with no state kept
+anywhere; `figure.write_figure` puts a figure on disk, `svg.draw_chart` makes a chart of the page. None needs a display.
 """

@@ -159,7 +159,7 @@ def _title(method: str) -> str:
 
 def _line(axis: Axes, x: np.ndarray, y: np.ndarray, averages: Averages, method: str, area: str) -> None:
     style, label = _styles(averages)[method], _label(f"{area}  {method}")
-    line = axis.plot(x, y, color=style.colour, linewidth=1.3, label=label, clip_on=False, gid=method)[0]
+    line = axis.plot(x, y, color=style.colour, linewidth=1.3, label=label, clip_on=False, zorder=3, gid=method)[0]
     if style.dashes:
         line.set_dashes(style.dashes)
 
