@@ -242,12 +242,19 @@ def test_deep_ensembles():
     assert np.array_equal(deep, classifier(strength=0.0).fit(X, Y).predict_proba(X))
 
 
+def test_a_method_without_strength_does_not_look_at_it():
+    search = GridSearchCV(classifier(), {"method": ["deep", "greedy"]}, cv=2, error_score="raise").fit(X, Y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    alike = (classifier(method="deep", strength=strength).fit(X, Y).predict_proba(X) for strength in (1.0, -1.0))
+    assert np.array_equal(*alike)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"size": 0}, ValueError, "size must be at least 1, got 0"),
         ({"strength": -1.0}, ValueError, r"strength \(lambda_M\) must be finite and at least 0, got -1"),
-        ({"strength": None}, ValueError, "method 'greedy' needs strength"),
+        ({"strength": None}, TypeError, r"strength \(lambda_M\) must be a number, got None"),
         ({"hidden": (0,)}, ValueError, "hidden must be at least 1, got 0"),
         ({"hidden": 128}, TypeError, r"hidden must be the widths of layers, such as \(128, 128\); got 128"),
         ({"recipe": "quick"}, TypeError, "recipe must be a ge.Recipe or None, got 'quick'"),

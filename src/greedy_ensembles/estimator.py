@@ -34,7 +34,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     Args:
         size: M, the number of members.
-        strength: lambda_M, how strongly members repel each other; None for a `method` that has none.
+        strength: lambda_M, how strongly members repel each other; a `method` without one does not look at it.
         hidden: widths of the hidden layers of each member, a `ge.models.MLP`.
         make_model: builds a model of your own from standardised columns (n, columns) to logits (n, classes), instead of
             the MLP; name a function or use ``functools.partial`` where the estimator is to be pickled.

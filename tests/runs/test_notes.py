@@ -1,10 +1,11 @@
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.runs.notes import idle_members, training_notes
+from greedy_ensembles.runs.notes import training_notes, weak_members
 
 HOW = ("greedy, lambda_M = 3", "concurrent", 7, 0.1)
 
@@ -78,28 +79,37 @@ def of(*accuracies):
     return [{"number": number, "validation_accuracy": share} for number, share in enumerate(accuracies, start=1)]
 
 
-def test_members_that_learnt_next_to_nothing_are_named():
-    told = idle_members(of(0.9, 0.1, 0.12, 0.9), classes=10, held_out=100)
+@pytest.mark.parametrize("held_out", [100, 1000])
+def test_members_clearly_below_the_best_are_named(held_out):
+    told = weak_members(of(0.98, 0.67, 0.98, 0.84, 0.97), held_out)
     assert told == (
-        "members 2, 3 learnt next to nothing: they are right on 12.00% at most of the held-out examples, and the best "
-        "member on 90.00%"
+        f"members 2, 4 are right on 67.00%, 84.00% of the {held_out:,} held-out examples, and the best member on 98.00%"
     )
-    assert "member 1 learnt" in idle_members(of(0.5, 0.95), classes=2, held_out=100)
+
+
+def test_one_good_member_among_weak_ones_is_the_measure():
+    assert weak_members(of(0.95, 0.6, 0.6, 0.6), 200).startswith("members 2, 3, 4 are right on")
+
+
+def test_a_member_at_chance_is_told_of_few_examples():
+    assert weak_members(of(0.9, 0.1, 0.9), 30).startswith("member 2 is right on 10.00%")
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "classes", "held_out"),
-    [
-        ((0.9, 0.2), 10, 1000),  # an eighth of what the best has over chance
-        ((0.3, 0.1), 10, 1000),  # the best has not learnt much either
-        ((0.9, 0.1), 10, 99),
-        ((0.95, 0.55), 2, 1000),
-        ((), 2, 1000),
-        ((None, None), 2, 1000),
-    ],
+    ("accuracies", "held_out"),
+    [((0.95, 0.94), 1_000_000), ((0.98, 0.93), 100), ((), 1000), ((0.9,), 1000), ((None, None), 1000)],
 )
-def test_others_are_not(accuracies, classes, held_out):
-    assert idle_members(of(*accuracies), classes, held_out) == ""
+def test_others_are_not(accuracies, held_out):
+    assert weak_members(of(*accuracies), held_out) == ""
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 15])
+@pytest.mark.parametrize("accuracy", [0.5, 0.8, 0.95, 0.99])
+@pytest.mark.parametrize("held_out", [30, 100, 1000, 10_000])
+def test_members_that_differ_by_chance_are_told_in_less_than_one_of_a_hundred_ensembles(size, accuracy, held_out):
+    counts = np.random.default_rng([size, int(100 * accuracy), held_out]).binomial(held_out, accuracy, (2000, size))
+    told = sum(bool(weak_members(of(*shares), held_out)) for shares in (counts / held_out).tolist())
+    assert told < 20
 
 
 class Deaf(torch.nn.Linear):
@@ -115,8 +125,8 @@ def test_training_tells_of_them(quick):
         made.append(Deaf if len(made) == 2 else torch.nn.Linear)
         return made[-1](2, 2)
 
-    with pytest.warns(UserWarning, match=r"member \d learnt next to nothing: .* A smaller strength"):
+    with pytest.warns(UserWarning, match=r"member \d is right on .* What may help: a smaller strength"):
         ge.fit(make_model, data, size=3, strength=1.0, **{**quick, "validation": 0.2})
     made.clear()
-    with pytest.warns(UserWarning, match=r"learnt next to nothing: .*%\. A smaller lr, or warmup_epochs, may help"):
+    with pytest.warns(UserWarning, match=r"is right on .*%\. What may help: a smaller lr, or warmup_epochs$"):
         ge.fit(make_model, data, size=3, method="deep", **{**quick, "validation": 0.2})

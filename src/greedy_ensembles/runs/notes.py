@@ -1,9 +1,12 @@
 """What a training says of itself: data, method and accuracy, on the card of its ensemble; and which members failed."""
 
+import math
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
-_ENOUGH = 100  # held-out examples to tell a member from chance
+#: A member is weak where it is this much below another, and chance alone would show such a gap in one of 300 ensembles.
+GAP, CHANCE = 0.02, 1 / 300
 
 
 def training_notes(
@@ -41,30 +44,45 @@ def training_notes(
     return notes
 
 
-def idle_members(members: Sequence[Mapping[str, Any]], classes: int, held_out: int) -> str:
-    """Return who learnt next to nothing while others learnt much, which the mean of an ensemble hides; or nothing.
+def clearly_below(accuracy: float, other: float, held_out: int, comparisons: int) -> bool:
+    """Say whether an accuracy on held-out examples is below another by more than chance explains, and by two points.
 
-    Next to nothing: less than a tenth of what the best has over chance. Much: a third of all there is. Of few held-out
-    examples neither can be told.
+    The arcsine of the root of a share of n has a standard error of about 1 / (2 root n), whatever the share. Two such
+    figures are compared, as one of so many pairs that each could have been the one told of (Bonferroni).
 
-    >>> facts = [{"number": 1, "validation_accuracy": 0.93}, {"number": 2, "validation_accuracy": 0.11}]
-    >>> idle_members(facts, classes=10, held_out=1000)
-    'member 2 learnt next to nothing: it is right on 11.00% of the held-out examples, and the best member on 93.00%'
+    Args:
+        accuracy: from 0 to 1.
+        other: the one that it is compared with.
+        held_out: how many examples each was measured on.
+        comparisons: how many pairs are compared.
+
+    >>> clearly_below(0.84, 0.98, held_out=100, comparisons=10), clearly_below(0.93, 0.98, held_out=100, comparisons=10)
+    (True, False)
     """
-    chance = 1 / classes
-    above = {
-        member["number"]: found - chance
-        for member in members
-        if (found := member.get("validation_accuracy")) is not None
-    }
-    best = max(above.values(), default=0.0)
-    idle = [number for number, gain in above.items() if gain < 0.1 * best]
-    if held_out < _ENOUGH or not idle or best < (1 - chance) / 3:
+    if not held_out or other - accuracy < GAP:
+        return False
+    low, high = (math.asin(math.sqrt((share * held_out + 3 / 8) / (held_out + 3 / 4))) for share in (accuracy, other))
+    deviations = NormalDist().inv_cdf(1 - CHANCE / comparisons / 2)
+    return high - low > deviations * math.sqrt(2) / (2 * math.sqrt(held_out))
+
+
+def weak_members(members: Sequence[Mapping[str, Any]], held_out: int) -> str:
+    """Return who is clearly below the best member on the held-out examples, which an ensemble's mean hides; or "".
+
+    >>> facts = [{"number": 1, "validation_accuracy": 0.93}, {"number": 2, "validation_accuracy": 0.71}]
+    >>> weak_members(facts, held_out=1000)
+    'member 2 is right on 71.00% of the 1,000 held-out examples, and the best member on 93.00%'
+    """
+    found = {member["number"]: member.get("validation_accuracy") for member in members}
+    known = {number: accuracy for number, accuracy in found.items() if accuracy is not None}
+    best, pairs = max(known.values(), default=0.0), math.comb(len(known), 2)
+    weak = {n: accuracy for n, accuracy in known.items() if clearly_below(accuracy, best, held_out, pairs)}
+    if not weak:
         return ""
-    most = max(above[number] for number in idle) + chance
-    who = f"member {idle[0]} learnt" if len(idle) == 1 else f"members {', '.join(map(str, idle))} learnt"
-    right = f"it is right on {most:.2%}" if len(idle) == 1 else f"they are right on {most:.2%} at most"
-    return f"{who} next to nothing: {right} of the held-out examples, and the best member on {best + chance:.2%}"
+    each = ", ".join(f"{accuracy:.2%}" for accuracy in weak.values())
+    who = "member {} is" if len(weak) == 1 else "members {} are"
+    who = who.format(", ".join(map(str, weak)))
+    return f"{who} right on {each} of the {held_out:,} held-out examples, and the best member on {best:.2%}"
 
 
 def _data(data: Mapping[str, Any] | None) -> str:

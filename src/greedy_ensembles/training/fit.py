@@ -24,7 +24,7 @@ from greedy_ensembles.runs.configuration import (
     provenance,
 )
 from greedy_ensembles.runs.folder import RunFolder, open_run_folder
-from greedy_ensembles.runs.notes import idle_members, training_notes
+from greedy_ensembles.runs.notes import training_notes, weak_members
 from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import Data, as_examples, split_off
@@ -220,17 +220,26 @@ def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callba
 def _collect(
     algorithm: Algorithm, folder: RunFolder | None, done: list[Finished], data: Any, validation: Any
 ) -> Ensemble:
-    """Return the members as an ensemble that knows how it was trained; warn of those that learnt nothing."""
+    """Return the members as an ensemble that knows how it was trained; warn of those that are clearly weak."""
     coupling, examples = algorithm.method.coupling, algorithm.data.examples
     facts = [member.facts for member in done] if folder is None else folder.facts()
     members = [member.model for member in done] if folder is None else folder.members()
     at_once = algorithm.at_once if folder is None else folder.members_at_once
-    if idle := idle_members(facts, algorithm.data.classes, len(algorithm.data.validation)):
-        less = "lr" if coupling.sees == "none" else "strength (lambda_M) or lr"
-        warnings.warn(f"{idle}. A smaller {less}, or warmup_epochs, may help", stacklevel=3)
+    if weak := weak_members(facts, len(algorithm.data.validation)):
+        warnings.warn(f"{weak}. {_remedy(algorithm)}", stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
     notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
     inputs = InputForm.of(examples.shape, examples.dtype)
     return Ensemble(members, algorithm.data.normalize, inputs=inputs, notes=notes)
+
+
+def _remedy(algorithm: Algorithm) -> str:
+    """Return what may help a weak member."""
+    coupled = algorithm.method.coupling.sees != "none"
+    remedies = ["a smaller strength (lambda_M)"] if coupled else []
+    remedies += ["a smaller lr", "warmup_epochs"]
+    if coupled and algorithm.recipe.weighting_statistics == "running":
+        remedies.append("weighting_statistics='batch'")
+    return f"What may help: {', or '.join(remedies)}"
