@@ -116,6 +116,9 @@ class Member:
         assert self._best is not None
         if self._best["weights"] is not None:
             self.model.load_state_dict(self._best["weights"])
+        for parameter in self.model.parameters():
+            if parameter.untyped_storage().nbytes() > parameter.nbytes:  # a part of a stack of all members' weights
+                parameter.data = parameter.data.clone()
         self.model.eval()
         facts = {
             "number": self.number,

@@ -127,8 +127,9 @@ class PlainEngine:
 
     def __init__(self, members: list[Member], step: Step) -> None:
         self.members, self._step = members, step
-        if step.execution.device.type == "cpu":
-            keep_freed_memory()
+        # glibc returns blocks of the size of activations to the system as they are freed; getting them anew, page by
+        # page, took up to a fifth of a step. It stops doing so for blocks up to the size of the largest freed so far.
+        torch.empty(31 * 2**20, dtype=torch.uint8)
 
     def train_epoch(self, plan: Plan) -> list[Losses]:
         """Train every member for one epoch, and return its means of loss and term."""
@@ -174,9 +175,6 @@ class PlainEngine:
                 rows.append(in_pieces(member.model, inputs.to(memory_format=self._step.execution.layout(member.model))))
         return torch.stack(rows)
 
-    def close(self) -> None:
-        """Let go of the members, which are trained."""
-
 
 def means(totals: Tensor, plan: Plan, step: Step) -> list[Losses]:
     """Return the means of an epoch's sums (2, members): of losses over examples, and of terms over steps."""
@@ -208,13 +206,3 @@ def in_pieces(model: nn.Module, inputs: Tensor) -> Tensor:
 def full_precision(logits: Tensor) -> Tensor:
     """Return logits in at least single precision: autocast leaves them in half."""
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-
-
-def keep_freed_memory() -> None:
-    """Let memory that a step on the CPU frees stay with the process for the next step.
-
-    glibc returns blocks of the size of activations to the system as they are freed; getting them anew, page by page,
-    took up to a fifth of a step. It stops doing so for blocks up to the size of the largest freed so far, of at most
-    32 MiB.
-    """
-    torch.empty(31 * 2**20, dtype=torch.uint8)

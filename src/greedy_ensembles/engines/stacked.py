@@ -4,7 +4,7 @@ A step of a small network costs what its operations cost to start, more than wha
 once for all members: parameters lie stacked in leaves (members, ...), a step is one forward and one backward pass over
 the stack and one step of one optimizer. It is the same training as the plain engine's, up to the rounding of sums.
 While they train, members' weights and optimizers' states are parts of the stack, so that what is done to a member
-between epochs is done to its part; then they get memory of their own.
+between epochs is done to its part; a member that is finished gets memory of its own.
 """
 
 import inspect
@@ -93,15 +93,6 @@ class StackedEngine(PlainEngine):
             self._lend_states()
         totals = torch.stack([torch.stack(part).sum(dim=0, dtype=torch.float64) for part in (losses, terms)])
         return means(totals, plan, self._step)
-
-    @torch.no_grad()
-    def close(self) -> None:
-        """Give members weights and states of their own: a copy of one must not drag along those of all."""
-        for own in self._parameters:
-            for member, parameter in zip(self.members, own, strict=True):
-                parameter.data = parameter.detach().clone()
-                state = member.optimizer.state.get(parameter, {})
-                state.update({name: value.clone() for name, value in state.items()})
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:

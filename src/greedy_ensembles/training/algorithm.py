@@ -184,8 +184,6 @@ class Algorithm:
                 folder.save_checkpoint(lambda: {"members": [member.state() for member in members]}, last)
             self.at_once = self.at_once or len(members)
             notify(events)
-        if engine is not None:
-            engine.close()
 
     def _plan(self, members: list[Member], bank: Bank | None) -> Plan:
         """Return the examples, samples of p* and learning rates of an epoch.
