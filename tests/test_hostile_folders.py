@@ -101,7 +101,7 @@ INPUTS = [
 
 @pytest.mark.parametrize(
     "changes",
-    [{"format": value} for value in NUMBERS]
+    [{"format": value} for value in NUMBERS if value != 2]
     + [{"members": value} for value in SEALS]
     + [{"normalize": value} for value in NORMALS]
     + [{"inputs": value} for value in INPUTS]

@@ -259,7 +259,6 @@ def by_fit(network, engine, device, **others):
         first = make_engine(group.members, group.step, group.plan())
         # One member alone has no others to be stacked with.
         assert type(first) is (PlainEngine if engine is StackedEngine and len(group.members) == 1 else engine)
-        first.close()
         return [member.cpu().state_dict() for member in ge.fit(make_model, data(shape), progress=False, **chosen)]
 
 

@@ -325,7 +325,7 @@ def paper_weighting(batches: Iterable[Tensor], dtype: torch.dtype) -> Gaussian:
         return Gaussian(*moments(batches), overflow="wrap", low=0, high=255)
     if dtype.is_floating_point:
         return Gaussian(*moments(batches))
-    raise ValueError(f"x holds {dtype}, for which the paper has no p*; pass weighting, see ge.weighting")
+    raise ValueError(f"x holds {dtype}, for which there is no default p*; pass weighting, see ge.weighting")
 
 
 def moments(batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:

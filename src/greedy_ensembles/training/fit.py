@@ -39,7 +39,7 @@ def fit(
     size: int,
     method: str | Coupling = "greedy",
     strength: float | None = 1.0,
-    weighting: Weighting | None = None,
+    weighting: Weighting | str | None = None,
     distance: str = "probabilities",
     recipe: Recipe | None = None,
     seed: int = 0,
@@ -60,8 +60,8 @@ def fit(
         size: M, the number of members, those of `earlier` or of the run that is extended included.
         method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pairwise" or "repulsive", or a `ge.Coupling`.
         strength: lambda_M, how strongly members repel each other; methods without one do not look at it.
-        weighting: p*, where members are asked to differ, see `ge.weighting`; by default a Gaussian about the data at
-            five standard deviations, wrapped to 8 bits where x is uint8.
+        weighting: p*, where members are asked to differ, see `ge.weighting`; by default, and with "paper", a Gaussian
+            about the data at five standard deviations, wrapped to 8 bits where x is uint8.
         distance: whether members differ in their "probabilities" or in their "logits".
         recipe: how a member is trained.
         seed: where all random numbers come from; repetitions need seeds at least `size` apart.
@@ -122,7 +122,7 @@ def _build(
     data: Any,
     size: int,
     coupling: Coupling,
-    weighting: Weighting | None,
+    weighting: Weighting | str | None,
     distance: str,
     recipe: Recipe,
     execution: Execution,
@@ -136,8 +136,8 @@ def _build(
     Generators.seeded(seed, device)  # so that a Dataset with random transforms has the same hash at every start
     examples = as_examples(data)
     train, held_out, validation = split_off(examples, validation, seed)
-    weighting = None if coupling.sees == "none" else check_weighting(weighting, examples)
-    trial = try_model(make_model, examples, weighting, recipe, execution, earlier, len(train))
+    p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
+    trial = try_model(make_model, examples, p_star, recipe, execution, earlier, len(train))
     alone = held_out is examples
     examples = examples.to(device)
     held_out = examples if alone else held_out.to(device)
@@ -154,7 +154,7 @@ def _build(
             trial.classes,
             trial.dtype,
         ),
-        method=Method(coupling, weighting, DISTANCES[distance], distance, trial.one_pass),
+        method=Method(coupling, p_star, DISTANCES[distance], distance, trial.one_pass),
         recipe=recipe,
         execution=execution,
         schedule=SCHEDULES[schedule],

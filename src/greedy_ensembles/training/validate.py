@@ -20,7 +20,7 @@ from greedy_ensembles.engines.execution import Execution, generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, device_of, dtype_of, to_model
 from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
-from greedy_ensembles.method.weighting import Gaussian, Weighting, moments
+from greedy_ensembles.method.weighting import Gaussian, Weighting, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import Recipe, flip_crop, make_optimizer
 
@@ -100,10 +100,14 @@ def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe) -> None:
         )
 
 
-def check_weighting(weighting: Weighting | None, examples: Examples) -> Weighting:
-    """Return p*, the default where none is given, after drawing two samples."""
+def check_weighting(weighting: Weighting | str | None, examples: Examples) -> Weighting:
+    """Return p*, the default where none is given and the paper's where it is asked for, after drawing two samples."""
     if weighting is None:
         weighting = default_weighting(examples)
+    elif isinstance(weighting, str):
+        if weighting != "paper":
+            raise TypeError(f"weighting must have sample(n, generator), or be 'paper'; got {weighting!r}")
+        weighting = paper_weighting(examples.chunks(), examples.dtype)
     if not callable(getattr(weighting, "sample", None)):
         raise TypeError(f"weighting must have sample(n, generator), as those of ge.weighting; got {weighting!r}")
     samples = weighting.sample(2, generator(0))
@@ -119,21 +123,15 @@ def check_weighting(weighting: Weighting | None, examples: Examples) -> Weightin
 
 
 def default_weighting(examples: Examples) -> Gaussian:
-    """Return the paper's p*: a Gaussian at five standard deviations of the data."""
-    as_bytes = examples.dtype == torch.uint8
-    if not (as_bytes or examples.dtype.is_floating_point):
-        raise ValueError(
-            f"x holds {examples.dtype}, for which there is no default p*; pass weighting, see ge.weighting"
-        )
-    if not as_bytes and len(examples.shape) == 3:
+    """Return the p* that members meet on where none is asked for: today the paper's."""
+    if examples.dtype.is_floating_point and len(examples.shape) == 3:
         warnings.warn(
             "x looks like images of floating-point type, so p* is an unclipped Gaussian. The published image results "
             "come from samples wrapped to 8 bits and are not reached without: pass uint8 images, or "
             "weighting=ge.weighting.Gaussian.from_data(x, overflow='wrap', low=0, high=1) for a range of [0, 1]",
             stacklevel=5,
         )
-    mean, std = moments(examples.chunks())
-    return Gaussian(mean, std, overflow="wrap", low=0, high=255) if as_bytes else Gaussian(mean, std)
+    return paper_weighting(examples.chunks(), examples.dtype)
 
 
 class Trial(NamedTuple):
