@@ -163,19 +163,21 @@ class Algorithm:
         """Minimise losses and terms (line 10), epoch by epoch; `members` become fewer where memory is short."""
         engine: PlainEngine | None = None
         while members[0].epoch < self.recipe.epochs and not all(member.stopped for member in members):
-            plan, start = self._plan(members, step.bank), time.perf_counter()
+            plan, start, events, why = self._plan(members, step.bank), time.perf_counter(), None, ""
             try:
                 engine = engine or make_engine(members, step, plan)
-                losses = engine.train_epoch(plan)
-                events = self._end_epoch(engine, losses, start)
+                events = self._end_epoch(engine, engine.train_epoch(plan), start)
             except CannotCapture as error:
-                warnings.warn(f"trained step by step, since steps cannot be captured: {error}", stacklevel=2)
-                members[:] = self._next_group(members[0].number - 1, folder)  # what was tried may have left its marks
-                engine = PlainEngine(members, step)
-                continue
+                why = str(error)
             except torch.OutOfMemoryError:
                 engine = None
-                self._halve(members, folder)
+            if why:
+                warnings.warn(f"trained step by step, since steps cannot be captured: {why}", stacklevel=2)
+                members[:] = self._next_group(members[0].number - 1, folder)  # what was tried may have left its marks
+                engine = PlainEngine(members, step)
+            elif events is None:
+                self._halve(members, folder)  # here, where the error and what its frames held are gone
+            if events is None:
                 continue
             last = members[0].epoch == self.recipe.epochs or all(member.stopped for member in members)
             if folder is not None:
@@ -236,9 +238,11 @@ class Algorithm:
         if len(held_out) == 0:
             nothing: list[float | None] = [None] * len(engine.members)
             return nothing, nothing
-        parts = [self.data.look_up(indices, held_out=True) for indices in held_out.split(_ROWS)]
-        probs = torch.cat([engine.predict(inputs).softmax(dim=2) for inputs, _ in parts], dim=1)
-        labels = torch.cat([own for _, own in parts])
+        rows = []
+        for indices in held_out.split(_ROWS):
+            inputs, own = self.data.look_up(indices, held_out=True)
+            rows.append((engine.predict(inputs).softmax(dim=2), own))
+        probs, labels = torch.cat([probs for probs, _ in rows], dim=1), torch.cat([own for _, own in rows])
         accuracies = (probs.argmax(dim=2) == labels).sum(dim=1).div(len(labels)).tolist()
         if select_by == "accuracy":
             return accuracies, accuracies
