@@ -4,6 +4,7 @@ from greedy_ensembles.paper.studies import (
     capacity,
     cifar10,
     cifar100,
+    default_p_star,
     ensemble_size,
     mnist,
     outlier_exposure,
@@ -31,5 +32,6 @@ STUDIES: dict[str, Study] = {
         robustness,
         qualitative,
         p_star,
+        default_p_star,
     )
 }
