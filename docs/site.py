@@ -13,7 +13,7 @@ _LINK = re.compile(r"```.*?```|`[^`\n]*`|(!?)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add pages and pictures of results; readings stand at the end of pages already."""
+    """Add pages and pictures of results; readings stand on their pages already."""
     for path in sorted(RESULTS.rglob("*")):
         if path.suffix in (".md", ".png") and not path.name.endswith("reading.md"):
             files.append(File.generated(config, f"results/{path.relative_to(RESULTS)}", abs_src_path=str(path)))

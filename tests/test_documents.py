@@ -158,6 +158,26 @@ def test_the_page_on_gotchas_runs_and_says_the_truth():
     torch.testing.assert_close(torch.cat([names["logits"], names["others"]]), rest[-1](expected))
 
 
+def test_the_example_of_a_new_method_runs():
+    names = {}
+    for block in blocks("CONTRIBUTING.md"):
+        exec(compile(block, "CONTRIBUTING.md", "exec"), names)
+    assert len(names["ensemble"]) == 3
+    method, (live, bank) = names["Nearest"](), torch.eye(2).expand(5, 2, 2).clone().split([3, 2])
+    assert method.terms(live, bank).tolist() == [0, 0, 0]  # the nearest is where they are
+    bank[1] = live[0].flip(1)
+    assert method.terms(live[:1], bank[1:]).tolist() == [-2]  # lambda_M = M = 1, and opposite corners
+
+
+def test_the_page_on_changes_runs_and_says_the_truth():
+    names = {}
+    for block in blocks("docs/changes-0.2.md"):
+        exec(compile(block, "docs/changes-0.2.md", "exec"), names)
+    run = names["run"]
+    assert (run.method, run.strength) == ("greedy", 3.0)
+    assert run.configuration["method"].keys() == {"class", "label", "strength"}
+
+
 def test_no_document_with_python_is_left_out():
     documents = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
     run_above = re.findall(r'blocks\("(.*?)"\)', Path(__file__).read_text())
