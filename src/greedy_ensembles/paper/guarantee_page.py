@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from greedy_ensembles.paper.pages import write_markdown
+from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
@@ -185,8 +184,7 @@ def _figures(data: Data) -> Data:
 
 def draw_guarantee(data: Mapping[str, Data], path: Path) -> None:
     """Draw F ratios, divergence ratios, the share of the bound used, and rank correlations, by generator."""
-    figure = Figure(figsize=(13, 9.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9.5, 13)
     axes = figure.subplots(2, 2, sharey=True)
     for axis, prefix in ((axes[0, 0], "value"), (axes[0, 1], "divergence"), (axes[1, 0], "used")):
         _spread(axis, data, {f"{prefix} {name}": style for name, style in _SERIES.items()})

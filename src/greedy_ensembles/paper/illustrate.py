@@ -13,16 +13,15 @@ the figures hold it over a range of strengths too, so that the best of them can 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from scipy.stats import gamma, norm
 
 from greedy_ensembles import theory
+from greedy_ensembles.report.figure import new_figure
 
 SIZE = 10
 SEEDS = 20
@@ -35,16 +34,6 @@ _GRID = np.linspace(-7.0, 16.0, 1151)
 _TRUE, _APPROXIMATION = "#1f5fbf", "#d62728"  # colours
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True)
-class Approximation:
-    """One panel: an approximation over the grid of `draw_approximations`, and where its kernels sit."""
-
-    title: str
-    values: np.ndarray  #: (points,)
-    centres: np.ndarray
-    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,47 +143,32 @@ def _measure(choices: list[Array], density: Array, weights: Array) -> dict[str, 
 
 
 def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], density: Array, path: Path) -> None:
-    titles = ("(a) random mode picking", "(b) naive pairwise diversity", "(c) greedy, reverse KL")
-    panels = []
-    for title, (approach, spreads) in zip(titles, results.items(), strict=True):
-        reverse, shannon = spreads["reverse_kl"], spreads["jensen_shannon"]
-        caption = (
-            f"reverse KL {reverse.mean:.3f} ± {reverse.standard_deviation:.3f}\n"
-            f"Jensen-Shannon {shannon.mean:.3f} ± {shannon.standard_deviation:.3f}\n"
-            f"(mean ± standard deviation over {SEEDS} ground sets)"
-        )
-        panels.append(Approximation(title, _mixture(choices[approach]), choices[approach], caption))
-    draw_approximations(panels, _GRID, density, "true density", path)
-
-
-def draw_approximations(
-    panels: Sequence[Approximation], grid: np.ndarray, density: np.ndarray, label: str, path: Path
-) -> None:
-    """Draw the density in blue and one approximation a panel in red, on common axes, and write an image file.
+    """Draw the density in blue and one approximation a panel in red, on common axes.
 
     Ticks below the curves are the kernels; those that coincide are stacked, so that they can be counted.
     """
-    figure = Figure(figsize=(4.3 * len(panels), 3.7), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    top = 1.08 * max(float(density.max()), *(float(np.quantile(panel.values, 0.999)) for panel in panels))
-    for axis, panel in zip(axes, panels, strict=True):
-        axis.fill_between(grid, density, color=_TRUE, alpha=0.18, linewidth=0)
-        axis.plot(grid, density, color=_TRUE, linewidth=1.8, label=label)
-        axis.plot(grid, panel.values, color=_APPROXIMATION, linewidth=1.8, label="approximation")
-        heights = -0.035 * top * (1 + _ranks(panel.centres))
-        axis.scatter(panel.centres, heights, s=16, marker="^", color=_APPROXIMATION, linewidths=0, clip_on=False)
-        axis.set_title(panel.title, fontsize=13)
-        axis.set_xlabel(panel.caption, fontsize=10)
+    figure = new_figure(3.7, 4.3 * len(results))
+    axes = figure.subplots(1, len(results), sharex=True, sharey=True)
+    mixtures = {approach: _mixture(choices[approach]) for approach in results}
+    top = 1.08 * max(float(density.max()), *(float(np.quantile(values, 0.999)) for values in mixtures.values()))
+    titles = ("(a) random mode picking", "(b) naive pairwise diversity", "(c) greedy, reverse KL")
+    for axis, title, (approach, spreads) in zip(axes, titles, results.items(), strict=True):
+        axis.fill_between(_GRID, density, color=_TRUE, alpha=0.18, linewidth=0)
+        axis.plot(_GRID, density, color=_TRUE, linewidth=1.8, label="true density")
+        axis.plot(_GRID, mixtures[approach], color=_APPROXIMATION, linewidth=1.8, label="approximation")
+        heights = -0.035 * top * (1 + _ranks(choices[approach]))
+        axis.scatter(choices[approach], heights, s=16, marker="^", color=_APPROXIMATION, linewidths=0, clip_on=False)
+        axis.set_title(title, fontsize=13)
+        shown = {"reverse KL": spreads["reverse_kl"], "Jensen-Shannon": spreads["jensen_shannon"]}
+        lines = [f"{name} {spread.mean:.3f} ± {spread.standard_deviation:.3f}" for name, spread in shown.items()]
+        caption = "\n".join([*lines, f"(mean ± standard deviation over {SEEDS} ground sets)"])
+        axis.set_xlabel(caption, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
         axis.axhline(0, color="black", linewidth=0.6)
         axis.set_yticks([])
-    lowest = max(int(_ranks(panel.centres).max()) for panel in panels)
-    axes[0].set_ylim(-0.035 * top * (lowest + 2), top)
-    axes[0].set_xlim(grid[0], grid[-1])
-    axes[0].set_ylabel("density")
+    lowest = max(int(_ranks(choices[approach]).max()) for approach in results)
+    axes[0].set(ylim=(-0.035 * top * (lowest + 2), top), xlim=(_GRID[0], _GRID[-1]), ylabel="density")
     axes[-1].legend(frameon=False, fontsize=10, loc="upper right")
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 

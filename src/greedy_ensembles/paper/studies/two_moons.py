@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from sklearn.datasets import make_moons
 from torch import Tensor
 
@@ -25,6 +23,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.paper.pages import write_markdown
 from greedy_ensembles.paper.processes import one_thread, run_all
 from greedy_ensembles.paper.study import Study
+from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.planes import KnownPoints, draw_plane, over_plane
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training.events import ProgressBars
@@ -161,8 +160,7 @@ def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Ten
     middle = points.x.mean(axis=0)
     values = [over_plane(ensemble, middle) for ensemble in ensembles]
     top = max(float(each.max()) for each in values)
-    figure = Figure(figsize=(3.1 * len(values) + 0.9, 3.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(3.9, 3.1 * len(values) + 0.9)
     axes = figure.subplots(1, len(values), sharex=True, sharey=True, squeeze=False)[0]
     for axis, each, result in zip(axes, values, results, strict=True):
         image = draw_plane(axis, each, middle, top, points)
@@ -171,7 +169,6 @@ def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Ten
         axis.set_title(title, fontsize=13)
         axis.set_xlabel(caption, fontsize=10)
     figure.colorbar(image, ax=axes, label="mutual information (nats)", fraction=0.05, pad=0.01)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 
