@@ -17,6 +17,7 @@ from greedy_ensembles.version import __version__
 
 if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory
+    from greedy_ensembles.benchmark.strengths import select
     from greedy_ensembles.ensemble import Ensemble, Uncertainty
     from greedy_ensembles.estimator import GreedyEnsembleClassifier
     from greedy_ensembles.method import Coupling, diversity_term, frozen_batchnorm, split_batchnorm, weighting
@@ -45,6 +46,7 @@ __all__ = [
     "load_run",
     "metrics",
     "models",
+    "select",
     "split_batchnorm",
     "theory",
     "weighting",
@@ -66,6 +68,7 @@ _HOMES = {
     "fit": "training",
     "frozen_batchnorm": "method",
     "load_run": "runs",
+    "select": "benchmark.strengths",
     "split_batchnorm": "method",
 }
 _MODULES = {

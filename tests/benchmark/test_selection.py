@@ -9,44 +9,64 @@ import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.benchmark.runs import group
-from greedy_ensembles.benchmark.selection import Trial, check_strength_alone_differs, held_out, select, training_images
+from greedy_ensembles.benchmark.selection import Trial, check_strength_alone_differs, choose, held_out, training_images
 from greedy_ensembles.benchmark.stored_runs import facts_of
 
 
-def trial(strength, accuracy=0.9, error=0.01, nll=0.3, ace=0.02, seeds=3):
-    return Trial(strength, Estimate(accuracy, error, seeds), Estimate(nll, error, seeds), Estimate(ace, error, seeds))
+def trial(strength, accuracy=0.9, error=0.01, nll=0.3, ace=0.02, seeds=3, **more):
+    figures = (Estimate(mean, error, seeds) for mean in (accuracy, nll, ace))
+    return Trial(strength, *figures, **more)
 
 
 def test_the_largest_that_reaches_deep_ensembles():
     trials = [trial(3.0, 0.875), trial(0.1, 0.91), trial(None, 0.90), trial(5.0, 0.882), trial(7.0, 0.878)]
-    found = select(trials)
+    found = choose(trials)
     # The reference goes down to .89. Of .885 + .01, .92, .892 and .888 the second and third reach it.
     assert found.harmless == (0.1, 5.0)
-    assert found.chosen == 5.0  # though 3, below it, did harm
+    assert found.strength == 5.0  # though 3, below it, did harm
     assert [each.strength for each in found.trials] == [0.1, 3.0, 5.0, 7.0]
     assert found.deep.strength is None
 
 
 def test_touching_is_enough():
-    assert select([trial(None, 0.5, error=0.125), trial(1.0, 0.25, error=0.125)]).chosen == 1.0
-    assert select([trial(None, 0.5, error=0.125), trial(1.0, 0.2499, error=0.125)]).chosen is None
+    assert choose([trial(None, 0.5, error=0.125), trial(1.0, 0.25, error=0.125)]).strength == 1.0
+    assert choose([trial(None, 0.5, error=0.125), trial(1.0, 0.2499, error=0.125)]).strength is None
 
 
 @pytest.mark.parametrize("by", ["nll", "ace"])
 def test_lower_is_better_for_the_others(by):
     trials = [trial(None, **{by: 0.30}), trial(1.0, **{by: 0.05}), trial(3.0, **{by: 0.315}), trial(5.0, **{by: 0.33})]
-    assert select(trials, by).harmless == (1.0, 3.0)
-    assert select(trials, "accuracy").chosen == 5.0  # which is the same for all
+    assert choose(trials, by).harmless == (1.0, 3.0)
+    assert choose(trials, "accuracy").strength == 5.0  # which is the same for all
 
 
 def test_better_than_deep_ensembles_is_no_harm():
     """The paper's words, overlap of intervals, would refuse what is clearly better."""
-    assert select([trial(None, 0.5), trial(1.0, 0.9)]).chosen == 1.0
+    assert choose([trial(None, 0.5), trial(1.0, 0.9)]).strength == 1.0
+
+
+def test_a_strength_that_breaks_a_member_is_not_chosen_however_good_the_ensemble():
+    known = {"examples": 200, "chance": 0.2}
+    deep = trial(None, 0.98, members=((0.98, 0.97, 0.98), (0.97, 0.98, 0.99)), **known)
+    calm = trial(1.0, 0.98, members=((0.98, 0.94, 0.98), (0.97, 0.98, 0.95)), **known)
+    hard = trial(9.0, 0.99, members=((0.98, 0.97, 0.98), (0.97, 0.67, 0.99)), **known)
+    found = choose([deep, calm, hard])
+    assert (found.strength, found.harmless) == (1.0, (1.0,))
+    assert found.harms == {9.0: "member 2 of seed 2 is right on 67.00%, and those of Deep Ensembles on 98.00%"}
+    assert found.harms[9.0] in found.verdict
+
+
+@pytest.mark.parametrize(("accuracy", "chance", "chosen"), [(0.2, 0.1, None), (0.52, 0.5, None), (0.6, 0.5, 1.0)])
+def test_nothing_is_chosen_where_deep_ensembles_learnt_next_to_nothing(accuracy, chance, chosen):
+    found = choose([trial(strength, accuracy, examples=1000, chance=chance) for strength in (None, 1.0)])
+    assert found.strength == chosen
+    assert ("does no harm" in found.verdict) == (chosen is not None)
+    assert bool(found.failure) == (chosen is None)
 
 
 def test_an_infinite_likelihood_is_harm():
     bad = Trial(1.0, Estimate(0.9, 0.01, 2), Estimate(math.inf, None, 2), Estimate(0.02, 0.01, 2))
-    assert select([trial(None, seeds=2), bad], "nll").chosen is None
+    assert choose([trial(None, seeds=2), bad], "nll").strength is None
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.2)), min_size=2, max_size=6))
@@ -57,7 +77,7 @@ def test_against_the_rule_in_other_words(figures):
     for k, (m, e) in enumerate(others):
         if not m + e < mean - error:
             expected = float(k + 1)
-    assert select(trials).chosen == expected
+    assert choose(trials).strength == expected
 
 
 @pytest.mark.parametrize(
@@ -73,12 +93,12 @@ def test_against_the_rule_in_other_words(figures):
 )
 def test_bad_input(trials, message):
     with pytest.raises(ValueError, match=message):
-        select(trials)
+        choose(trials)
 
 
 def test_unknown_criteria_are_refused():
     with pytest.raises(ValueError, match="by must be one of 'accuracy', 'nll', 'ace'"):
-        select([trial(None), trial(1.0)], "brier")
+        choose([trial(None), trial(1.0)], "brier")
 
 
 @pytest.fixture
@@ -173,6 +193,13 @@ def pair(**options):
 
 def test_lambda_and_seed_may_differ(runs):
     check_strength_alone_differs(runs(*pair(), *pair(strength=1.0), *pair(strength=3.0), {"seed": 10}))
+
+
+def test_deep_ensembles_may_differ_in_what_they_never_draw(runs):
+    ours = {"recipe": {"weighting_batch_size": 128, "weighting_statistics": "running", "weighting_samples": 9}}
+    check_strength_alone_differs(runs(*pair(), *pair(strength=1.0, **ours), *pair(strength=3.0, **ours)))
+    with pytest.raises(ValueError, match=r"recipe\.weighting_batch_size is 128 in run 2 and"):
+        check_strength_alone_differs(runs(*pair(), *pair(strength=1.0, **ours), *pair(strength=3.0)))
 
 
 CLIPPED = {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}

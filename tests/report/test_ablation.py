@@ -10,7 +10,7 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark.evaluation import Estimate, InDomain
 from greedy_ensembles.benchmark.runs import RunFacts
-from greedy_ensembles.benchmark.selection import Trial, select
+from greedy_ensembles.benchmark.selection import Trial, choose
 from greedy_ensembles.report import ablation as report
 from greedy_ensembles.report.ablation import draw_ablation
 from greedy_ensembles.report.figure import write_figure
@@ -170,7 +170,7 @@ def chosen():
     def make(*accuracies, by="accuracy"):
         figures = zip((None, 0.1, 3.0, 5.0), accuracies, strict=False)
         rest = Estimate(0.25, 0.001, 3), Estimate(0.0123, 0.0004, 3)
-        return select([Trial(strength, Estimate(mean, 0.005, 3), *rest) for strength, mean in figures], by)
+        return choose([Trial(strength, Estimate(mean, 0.005, 3), *rest) for strength, mean in figures], by)
 
     return make
 
@@ -200,13 +200,13 @@ def test_the_whole_curve_is_shown(chosen, measured_on):
     ],
 )
 def test_verdicts(chosen, accuracies, text):
-    assert text in report.verdict(chosen(*accuracies))
+    assert text in chosen(*accuracies).verdict
 
 
 def test_an_infinite_likelihood_is_json_and_a_picture_all_the_same(measured_on, tmp_path):
     good = Estimate(0.5, 0.01, 2)
     trials = [Trial(None, good, good, good), Trial(1.0, good, Estimate(math.inf, None, 2), good)]
-    paths = report.write(select(trials), measured_on, [], tmp_path)
+    paths = report.write(choose(trials), measured_on, [], tmp_path)
     content = json.loads(paths[1].read_text(), parse_constant=pytest.fail)
     assert content["trials"][0]["nll"]["mean"] == "inf"
 

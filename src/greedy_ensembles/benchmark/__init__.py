@@ -21,7 +21,7 @@ from greedy_ensembles.benchmark.predictions import (
 )
 from greedy_ensembles.benchmark.presets import PRESETS, load_preset
 from greedy_ensembles.benchmark.runs import RunFacts
-from greedy_ensembles.benchmark.selection import Selection, Trial, select
+from greedy_ensembles.benchmark.selection import Selection, Trial
 
 __all__ = [
     "PRESETS",
@@ -46,6 +46,5 @@ __all__ = [
     "pack_predictions",
     "predict",
     "score",
-    "select",
     "unpack_predictions",
 ]

@@ -1,18 +1,22 @@
 """The choice of lambda_M: the largest that does not harm the predictions within the domain.
 
-The paper's rule. A strength does no harm where the interval of one standard error about its mean reaches that of Deep
-Ensembles, or is better. No OOD data have a say: which lambda_M finds them best cannot be known beforehand.
+The paper's rule, and one of our own. A strength does no harm where the interval of one standard error about its mean
+reaches that of Deep Ensembles, or is better; and where no member is clearly below those of Deep Ensembles, which the
+mean of an ensemble hides. No OOD data have a say: which lambda_M finds them best cannot be known beforehand. Where Deep
+Ensembles themselves have learnt next to nothing, nothing is chosen.
 
-It is chosen on the images that each run held out of its training data. Which these were follows from the labels, the
+It is chosen on the examples that each run held out of its training data. Which these were follows from the labels, the
 share and the seed; that the data are the same, from their hash in run.json. Each member's best epoch was chosen on
-these images as well, so figures on them are a little better than on new ones. That holds for all strengths alike, and
+these examples as well, so figures on them are a little better than on new ones. That holds for all strengths alike, and
 for Deep Ensembles.
 """
 
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, estimate, judge
@@ -20,17 +24,21 @@ from greedy_ensembles.benchmark.runs import BASELINE, RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import Predict, facts_of, finished_run
 from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.data import ImageSet, load
-from greedy_ensembles.ensemble import ModelFactory
+from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.runs.configuration import differences
+from greedy_ensembles.runs.notes import clearly_below
 from greedy_ensembles.training.examples import as_examples, split
 
 #: By what harm is measured: 1 where a higher figure is better, -1 where a lower one is.
 CRITERIA = {"accuracy": 1, "nll": -1, "ace": -1}
 SPLITS = ("validation", "test")
 NO_TEST = "test images: lambda_M is chosen on them, so that figures on them are no test of the choice"
-#: What runs with a lambda_M may differ in; and what they may differ in from those without.
+#: How much of the way from the share of the most frequent class to 1 Deep Ensembles must have gone.
+LEAST_LEARNT = 0.15
+#: What runs with a lambda_M may differ in; and what they may differ in from those without, which draw no p*.
 _STRENGTH = {"method.strength"}
-_COUPLING = {"method", "weighting", "distance"}
+_OF_P_STAR = {f"recipe.weighting_{name}" for name in ("batch_size", "statistics", "samples")}
+_COUPLING = {"method", "weighting", "distance", *_OF_P_STAR}
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,10 @@ class Trial:
     accuracy: Estimate  #: from 0 to 1
     nll: Estimate  #: negative log-likelihood, in nats
     ace: Estimate  #: adaptive calibration error, from 0 to 1
+    _: KW_ONLY
+    members: tuple[tuple[float, ...], ...] = ()  #: accuracies of the members of each seed, where they are known
+    examples: int = 0  #: that each of these was measured on
+    chance: float = 0.0  #: the share of the most frequent class among them
 
     def __post_init__(self) -> None:
         if self.strength is not None:
@@ -48,6 +60,19 @@ class Trial:
         for name, figure in (("accuracy", self.accuracy), ("ace", self.ace)):
             if not 0 <= figure.mean <= 1:
                 raise ValueError(f"{name} must be a share from 0 to 1, not per cent; got {figure.mean:g}")
+
+    @classmethod
+    def of(cls, strength: float | None, results: Sequence[InDomain], labels: Sequence[np.ndarray]) -> "Trial":
+        """Put the results of several seeds together, each on examples with these labels."""
+        figures = (estimate([getattr(result, name) for result in results]) for name in CRITERIA)
+        members = tuple(result.member_accuracies for result in results)
+        chance = max(float(np.bincount(own).max() / len(own)) for own in labels)
+        return cls(strength, *figures, members=members, examples=min(map(len, labels)), chance=chance)
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return BASELINE if self.strength is None else f"lambda_M = {self.strength:g}"
 
 
 @dataclass(frozen=True)
@@ -57,17 +82,60 @@ class Selection:
     by: str
     deep: Trial  #: Deep Ensembles, the reference
     trials: tuple[Trial, ...]  #: in order of their strength
-    harmless: tuple[float, ...]  #: the strengths that do no harm
-    chosen: float | None  #: the largest of these; None where all do harm
+    harms: dict[float, str]  #: why a strength was not taken, of those that do harm
+    failure: str = ""  #: why nothing can be chosen at all
+    #: By strength, None being Deep Ensembles: those of all seeds. Of runs that lie on disk, empty.
+    ensembles: dict[float | None, list[Ensemble]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def harmless(self) -> tuple[float, ...]:
+        """The strengths that do no harm."""
+        strengths = (trial.strength for trial in self.trials)
+        return () if self.failure else tuple(s for s in strengths if s is not None and s not in self.harms)
+
+    @property
+    def strength(self) -> float | None:
+        """The largest of these; None where all do harm."""
+        return max(self.harmless, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """What was chosen, and why."""
+        name = {"accuracy": "accuracy", "nll": "NLL", "ace": "ACE"}[self.by]
+        rule = f"its {name} is as good as that of {BASELINE}, each given one standard error, and no member is broken"
+        if self.failure:
+            return f"Nothing is chosen: {self.failure}."
+        told = "".join(f" lambda_M = {strength:g} does harm: {why}." for strength, why in self.harms.items() if why)
+        if self.strength is None:
+            none = f"No lambda_M that was tried does no harm (that is: {rule}). Take {BASELINE}, or try smaller ones."
+            return none + told
+        text = f"Chosen: lambda_M = {self.strength:g}, the largest that does no harm ({rule})."
+        if self.strength == self.trials[-1].strength:
+            text += " It is the largest that was tried; a larger one may do as well."
+        return text + told
+
+    def __str__(self) -> str:
+        lines = [f"{'lambda_M':>14} {'accuracy':>16} {'NLL':>16} {'ACE':>16}  harms"]
+        for trial in (self.deep, *self.trials):
+            figures = (getattr(trial, name) for name in CRITERIA)
+            shown = " ".join(f"{figure.mean:>8.4f} ± {figure.error:.3f}" for figure in figures)
+            lines.append(f"{trial.name.removeprefix('lambda_M = '):>14} {shown}  {self.harm_of(trial)}".rstrip())
+        return "\n".join([*lines, self.verdict])
+
+    def harm_of(self, trial: Trial) -> str:
+        """Return yes or no for a strength, and nothing where it is not judged."""
+        if self.failure or trial.strength is None:
+            return ""
+        return "yes" if trial.strength in self.harms else "no"
 
 
-def select(trials: Sequence[Trial], by: str = "accuracy") -> Selection:
+def choose(trials: Sequence[Trial], by: str = "accuracy") -> Selection:
     """Choose lambda_M among trials, one of which is of Deep Ensembles, by accuracy, nll or ace.
 
     >>> level, calm = Estimate(0.2, 0.1, 3), Estimate(0.1, 0.0, 3)
     >>> accuracies = {None: 0.90, 1.0: 0.91, 3.0: 0.88, 5.0: 0.85}
     >>> trials = [Trial(strength, Estimate(mean, 0.01, 3), level, calm) for strength, mean in accuracies.items()]
-    >>> select(trials).chosen  # .88 + .01 reaches .90 - .01, and .85 + .01 does not
+    >>> choose(trials).strength  # .88 + .01 reaches .90 - .01, and .85 + .01 does not
     3.0
     """
     check_choice("by", by, CRITERIA)
@@ -77,19 +145,42 @@ def select(trials: Sequence[Trial], by: str = "accuracy") -> Selection:
     for trial in trials:
         figure: Estimate = getattr(trial, by)
         if figure.seeds < 2:
-            name = BASELINE if trial.strength is None else f"lambda_M = {trial.strength:g}"
-            raise ValueError(f"{name} has {figure.seeds} seed; a standard error needs at least 2")
+            raise ValueError(f"{trial.name} has {figure.seeds} seed; a standard error needs at least 2")
     baseline = trials[strengths.index(None)]
     tried = {trial.strength: trial for trial in trials if trial.strength is not None}
-    harmless = [strength for strength in sorted(tried) if does_no_harm(tried[strength], baseline, by)]
     ordered = tuple(tried[strength] for strength in sorted(tried))
-    return Selection(by, baseline, ordered, tuple(harmless), max(harmless, default=None))
+    broken = {strength: broken_member(trial, baseline) for strength, trial in sorted(tried.items())}
+    harms = {s: why for s, why in broken.items() if why or not does_no_harm(tried[s], baseline, by)}
+    return Selection(by, baseline, ordered, harms, _failure(baseline))
 
 
 def does_no_harm(trial: Trial, baseline: Trial, by: str) -> bool:
     """Say whether a trial reaches Deep Ensembles, each given one standard error."""
     ours, reference, sign = getattr(trial, by), getattr(baseline, by), CRITERIA[by]
     return bool(sign * ours.mean + ours.error >= sign * reference.mean - reference.error)
+
+
+def broken_member(trial: Trial, baseline: Trial) -> str:
+    """Return which member of a trial is clearly below the median member of Deep Ensembles, or nothing."""
+    ours = [(accuracy, seed, k) for seed, own in enumerate(trial.members, 1) for k, accuracy in enumerate(own, 1)]
+    theirs = [accuracy for own in baseline.members for accuracy in own]
+    if not ours or not theirs:
+        return ""
+    (worst, seed, number), median = min(ours), statistics.median(theirs)
+    if not clearly_below(worst, median, min(trial.examples, baseline.examples), len(ours)):
+        return ""
+    return f"member {number} of seed {seed} is right on {worst:.2%}, and those of {BASELINE} on {median:.2%}"
+
+
+def _failure(baseline: Trial) -> str:
+    """Return why Deep Ensembles are no measure, or nothing."""
+    accuracy, chance = baseline.accuracy.mean, baseline.chance
+    if not baseline.examples or accuracy - chance >= LEAST_LEARNT * (1 - chance):
+        return ""
+    return (
+        f"{BASELINE} are right on {accuracy:.2%}, and the most frequent class alone would be on {chance:.2%}. They "
+        "learnt too little for harm to be seen; train longer, or with another lr"
+    )
 
 
 def training_images(facts: RunFacts, root: str | Path | None = None) -> ImageSet:
@@ -144,15 +235,17 @@ def try_strengths(
     else:
         every = training_images(facts[0], root)
     results: dict[str, InDomain] = {}
+    labels: dict[str, np.ndarray] = {}
     for run in facts:
         images = every if on == "test" else held_out(run, every)
+        assert images.labels is not None
+        labels[run.source] = images.labels
         ensemble = finished_run(Path(run.source), make_model, device).ensemble
         results[run.source] = judge(predict(ensemble, images, Path(run.source)), []).in_domain
-    trials = []
-    for repetitions in groups:
-        values = [results[run.source] for run in repetitions]
-        figures = {name: estimate([getattr(value, name) for value in values]) for name in CRITERIA}
-        trials.append(Trial(repetitions[0].strength, **figures))
+    trials = [
+        Trial.of(own[0].strength, [results[run.source] for run in own], [labels[run.source] for run in own])
+        for own in groups
+    ]
     return trials, results[facts[0].source], [run for repetitions in groups for run in repetitions]
 
 

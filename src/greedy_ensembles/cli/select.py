@@ -39,8 +39,7 @@ def select(
     quiet: Quiet = False,
 ) -> None:
     """Choose the largest lambda_M that does no harm within the domain, compared with Deep Ensembles."""
-    from greedy_ensembles.benchmark.selection import CRITERIA, try_strengths
-    from greedy_ensembles.benchmark.selection import select as choose
+    from greedy_ensembles.benchmark.selection import CRITERIA, choose, try_strengths
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.report import ablation as report

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate, select
+from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate
+from greedy_ensembles.benchmark.selection import CRITERIA, choose
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.paper import cost
 from greedy_ensembles.paper.records import KEPT, Gathered, keep
@@ -173,14 +174,14 @@ def _write_curve(section: Section, comparison: Comparison, path: Path) -> None:
     """Draw figures against lambda_M, and mark the one that the paper's rule would choose, where seeds allow it."""
     strengths = {section.label(case): case.strength for case in section.cases}
     trials = [
-        Trial(strengths[row.method], **{name: row.figures[name].ours for name in ("accuracy", "nll", "ace")})
+        Trial(strengths[row.method], *(row.figures[name].ours for name in CRITERIA))
         for row in comparison.in_domain_rows
     ]
     tried = [trial.strength for trial in trials]
     several = None in tried and len(tried) > 2 and all(trial.accuracy.seeds > 1 for trial in trials)
     inside = comparison.first.in_domain
     name = f"{inside.name} [{inside.note}]" if inside.note else inside.name
-    chosen = select(trials).chosen if several else None
+    chosen = choose(trials).strength if several else None
     write_figure(draw_ablation(trials, name, inside.images, chosen, mean_areas(comparison, strengths)), path)
 
 

@@ -173,31 +173,18 @@ def show(selection: Selection, measured_on: InDomain, console: Console) -> None:
         [_row(trial, selection) for trial in trials],
     )
     strengths = [trial.strength for trial in trials]
-    formats.show(table, console, None if selection.chosen is None else strengths.index(selection.chosen))
+    formats.show(table, console, None if selection.strength is None else strengths.index(selection.strength))
     if measured_on.note:
         console.print(f"{measured_on.name}: {measured_on.note}", markup=False, highlight=False)
-    console.print(verdict(selection), markup=False, highlight=False)
+    console.print(selection.verdict, markup=False, highlight=False)
 
 
 def _row(trial: Trial, selection: Selection) -> dict[str, Entry]:
     figures = {metric: Entry(getattr(trial, metric)) for metric in CRITERIA}
     if trial.strength is None:
         return {"lambda_M": Entry(BASELINE), "seeds": Entry(trial.accuracy.seeds), **figures}
-    harms = "no" if trial.strength in selection.harmless else "yes"
     named = {"lambda_M": Entry(f"{trial.strength:g}"), "seeds": Entry(trial.accuracy.seeds)}
-    return {**named, **figures, "harms": Entry(harms)}
-
-
-def verdict(selection: Selection) -> str:
-    """Return what was chosen, and why, in a sentence."""
-    name = {"accuracy": "accuracy", "nll": "NLL", "ace": "ACE"}[selection.by]
-    rule = f"its {name} is as good as that of {BASELINE}, each given one standard error"
-    if selection.chosen is None:
-        return f"No lambda_M that was tried does no harm (that is: {rule}). Take {BASELINE}, or try smaller ones."
-    text = f"Chosen: lambda_M = {selection.chosen:g}, the largest that does no harm ({rule})."
-    if selection.chosen == selection.trials[-1].strength:
-        text += " It is the largest that was tried; a larger one may do as well."
-    return text
+    return {**named, **figures, "harms": Entry(selection.harm_of(trial))}
 
 
 def write(selection: Selection, measured_on: InDomain, runs: Sequence[RunFacts], folder: Path) -> list[Path]:
@@ -206,14 +193,19 @@ def write(selection: Selection, measured_on: InDomain, runs: Sequence[RunFacts],
     paths = [folder / name for name in ("selection.csv", "selection.json", "ablation.png")]
     write_bytes(paths[0], [_to_csv(selection, measured_on).encode()])
     content = {
-        **dataclasses.asdict(selection),
+        "by": selection.by,
+        "chosen": selection.strength,
+        "verdict": selection.verdict,
+        "harmless": selection.harmless,
+        "deep": dataclasses.asdict(selection.deep),
+        "trials": [dataclasses.asdict(trial) for trial in selection.trials],
         "measured_on": {"name": measured_on.name, "images": measured_on.images, "note": measured_on.note},
         "runs": [{"source": run.source, "strength": run.strength, "seed": run.seed, "size": run.size} for run in runs],
     }
     write_bytes(paths[1], [to_json_text(content).encode()])
     name = f"{measured_on.name} [{measured_on.note}]" if measured_on.note else measured_on.name
     trials = [selection.deep, *selection.trials]
-    write_figure(draw_ablation(trials, name, measured_on.images, selection.chosen), paths[2])
+    write_figure(draw_ablation(trials, name, measured_on.images, selection.strength), paths[2])
     return paths
 
 
@@ -226,7 +218,7 @@ def _to_csv(selection: Selection, measured_on: InDomain) -> str:
         for metric in CRITERIA:
             figure = getattr(trial, metric)
             # Of the other criteria nothing was asked.
-            judged = metric == selection.by and trial.strength is not None
+            judged = metric == selection.by and trial.strength is not None and not selection.failure
             harmless = trial.strength in selection.harmless if judged else ""
             about = [measured_on.name, measured_on.images, strength, metric, figure.seeds]
             writer.writerow([*about, figure.mean, figure.standard_error, harmless, measured_on.note])

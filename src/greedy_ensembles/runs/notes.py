@@ -9,6 +9,10 @@ from typing import Any
 GAP, CHANCE = 0.02, 1 / 300
 
 
+class WeakMemberWarning(UserWarning):
+    """A member is clearly less accurate than the best one."""
+
+
 def training_notes(
     method: str,
     schedule: str,

@@ -24,7 +24,7 @@ from greedy_ensembles.runs.configuration import (
     provenance,
 )
 from greedy_ensembles.runs.folder import RunFolder, open_run_folder
-from greedy_ensembles.runs.notes import training_notes, weak_members
+from greedy_ensembles.runs.notes import WeakMemberWarning, training_notes, weak_members
 from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import Data, as_examples, split_off
@@ -226,7 +226,7 @@ def _collect(
     members = [member.model for member in done] if folder is None else folder.members()
     at_once = algorithm.at_once if folder is None else folder.members_at_once
     if weak := weak_members(facts, len(algorithm.data.validation)):
-        warnings.warn(f"{weak}. {_remedy(algorithm)}", stacklevel=3)
+        warnings.warn(f"{weak}. {_remedy(algorithm)}", WeakMemberWarning, stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)

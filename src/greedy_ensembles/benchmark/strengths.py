@@ -1,0 +1,153 @@
+"""`ge.select`: which lambda_M to take for any data, from training to the choice."""
+
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greedy_ensembles.benchmark.evaluation import InDomain, judge
+from greedy_ensembles.benchmark.predictions import Predictions
+from greedy_ensembles.benchmark.runs import BASELINE
+from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial, choose
+from greedy_ensembles.checks import check_choice, check_count, check_number
+from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.runs.notes import WeakMemberWarning
+from greedy_ensembles.training.algorithm import NonFiniteLossError
+from greedy_ensembles.training.events import ProgressBars
+from greedy_ensembles.training.examples import Examples, as_examples, split_off
+from greedy_ensembles.training.fit import fit
+
+_DEEP = "deep"
+
+
+def select(
+    make_model: ModelFactory,
+    data: Any,
+    *,
+    size: int,
+    strengths: Sequence[float] = (0.3, 1.0, 3.0, 10.0),
+    seeds: int | Sequence[int] = 3,
+    by: str = "accuracy",
+    validation: Any = 0.1,
+    run_dir: str | Path | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Selection:
+    """Train Deep Ensembles and ensembles of several strengths, and choose the largest strength that does no harm.
+
+    A strength does harm where its mean over the seeds, on the held-out examples, does not reach that of Deep
+    Ensembles, each given one standard error, or where a member is clearly below those of Deep Ensembles. OOD data
+    have no say. It takes ``(len(strengths) + 1) * seeds`` trainings.
+
+    Args:
+        make_model: builds a new ``nn.Module`` at every call, as in `ge.fit`.
+        data: as in `ge.fit`.
+        size: M, the number of members.
+        strengths: the values of lambda_M to try.
+        seeds: how many repetitions, or their seeds, which must be at least `size` apart.
+        by: what must not be harmed: "accuracy", "nll" or "ace".
+        validation: the share of the examples that is held out, another one for each seed, or data of its own.
+        run_dir: a folder in which each training has its own; what is found there is resumed.
+        progress: whether to show a progress bar for each training.
+        options: other arguments of `ge.fit`, such as `recipe`, `weighting` or `schedule`, the same for all.
+
+    Returns:
+        What was chosen: ``.strength`` (None where all do harm), ``.trials`` with the figures of each strength,
+        ``.verdict``, and ``.ensembles``, a list over seeds for each strength and, under None, for Deep Ensembles.
+        Printed, it is a table.
+
+    Raises:
+        ValueError, TypeError: an argument will not do; nothing was trained.
+
+    >>> import greedy_ensembles as ge, torch
+    >>> x = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+    >>> recipe = ge.Recipe(epochs=5, batch_size=32)
+    >>> found = ge.select(lambda: ge.models.MLP(2, (16,)), (x, (x[:, 0] > 0).long()), size=2, strengths=[1.0],
+    ...                   seeds=2, recipe=recipe, progress=False, device="cpu")
+    >>> found.strength, len(found.ensembles[1.0])
+    (1.0, 2)
+    """
+    check_choice("by", by, CRITERIA)
+    check_count("size", size, least=1)
+    tried, repeated = _checked_strengths(strengths), _checked_seeds(seeds, size)
+    for name in ("seed", "strength", "earlier"):
+        if name in options:
+            raise TypeError(f"select has no argument {name}; it gives ge.fit its own, or none")
+    examples = as_examples(data)
+    held_out = {seed: split_off(examples, validation, seed)[1:] for seed in repeated}
+    if not all(len(indices) for _, indices in held_out.values()):
+        raise ValueError(f"validation={validation!r} holds out nothing, and lambda_M is chosen on held-out examples")
+    labels = [among.labels[indices].numpy() for among, indices in held_out.values()]
+    ensembles: dict[float | None, list[Ensemble]] = {}
+    trials, diverged = [], {}
+    for strength in (None, *tried):
+        method = _DEEP if strength is None else options.get("method", "greedy")
+        asked = {**options, "method": method, "strength": strength, "size": size, "validation": validation}
+        try:
+            trained = [_train(make_model, data, {**asked, "seed": seed}, run_dir, progress) for seed in repeated]
+        except NonFiniteLossError:
+            if strength is None:
+                raise
+            diverged[strength] = "its training left the range of numbers"
+            continue
+        ensembles[strength] = trained
+        judged = zip(trained, held_out.values(), strict=True)
+        trials.append(Trial.of(strength, [_judge(own, *where) for own, where in judged], labels))
+    found = choose(trials, by) if len(trials) > 1 else Selection(by, trials[0], (), {})
+    return replace(found, harms={**found.harms, **diverged}, ensembles=ensembles)
+
+
+def _checked_strengths(strengths: Sequence[float]) -> list[float]:
+    if isinstance(strengths, str) or not isinstance(strengths, Sequence | np.ndarray):
+        raise TypeError(f"strengths must be a list of values of lambda_M, such as [1, 3, 10]; got {strengths!r}")
+    for strength in strengths:
+        check_number("strengths", strength, above=0)
+    tried = sorted({float(strength) for strength in strengths})
+    if not tried:
+        raise ValueError(f"strengths must hold a value of lambda_M at least; {BASELINE} are trained in any case")
+    return tried
+
+
+def _checked_seeds(seeds: int | Sequence[int], size: int) -> list[int]:
+    if isinstance(seeds, Sequence | np.ndarray):
+        for seed in seeds:
+            check_count("seeds", seed, least=0)
+        repeated = sorted(map(int, seeds))
+    else:
+        check_count("seeds", seeds, least=1)
+        repeated = [size * number for number in range(seeds)]
+    if len(repeated) < 2:
+        raise ValueError(f"seeds must be two or more, since a standard error needs them; got {seeds!r}")
+    for one, other in pairwise(repeated):
+        if other - one < size:
+            raise ValueError(f"seeds must be at least {size} apart, or runs share members; got {one} and {other}")
+    return repeated
+
+
+def _train(
+    make_model: ModelFactory, data: Any, asked: dict[str, Any], run_dir: str | Path | None, progress: bool
+) -> Ensemble:
+    """Train one ensemble, in a folder of its own where there is one for all."""
+    strength, seed = asked["strength"], asked["seed"]
+    kind = _DEEP if strength is None else f"lambda-{strength}"
+    folder = None if run_dir is None else Path(run_dir).expanduser() / f"{kind}-seed-{seed}"
+    callbacks = list(asked.pop("callbacks", ()))
+    title = f"{BASELINE if strength is None else f'lambda_M = {strength:g}'}, seed {seed}"
+    with ExitStack() as stack:
+        if progress:
+            callbacks.append(partial(stack.enter_context(ProgressBars()).show, run=title))
+        stack.enter_context(warnings.catch_warnings())
+        if strength is not None:  # what is chosen will have no weak member
+            warnings.simplefilter("ignore", WeakMemberWarning)
+        return fit(make_model, data, **asked, run_dir=folder, progress=False, callbacks=callbacks)
+
+
+def _judge(ensemble: Ensemble, among: Examples, indices: Any) -> InDomain:
+    log_probs = ensemble.predict_log_proba(among.inputs(indices)).cpu().numpy()
+    return judge(Predictions("held-out examples", log_probs, among.labels[indices].numpy()), []).in_domain

@@ -1,0 +1,87 @@
+"""`ge.select`, from training to the choice."""
+
+import pytest
+import torch
+
+import greedy_ensembles as ge
+from greedy_ensembles.training.examples import split
+
+# Three epochs leave some members behind, which is no matter here.
+pytestmark = pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")
+
+
+@pytest.fixture
+def easy():
+    x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
+    return x, (x[:, 0] > 0).long()
+
+
+@pytest.fixture
+def fast(quick):
+    recipe = ge.Recipe(epochs=3, batch_size=8)
+    return {**quick, "recipe": recipe, "size": 2, "strengths": [3, 1.0], "seeds": 2, "validation": 0.2}
+
+
+def test_figures_are_those_of_the_held_out_examples(easy, make_model, fast):
+    found = ge.select(make_model, easy, **fast)
+    assert [trial.strength for trial in found.trials] == [1.0, 3.0]
+    assert set(found.ensembles) == {None, 1.0, 3.0}
+    x, y = easy
+    for strength, trial in ((None, found.deep), (3.0, found.trials[1])):
+        accuracies = []
+        for seed, ensemble in zip((0, 2), found.ensembles[strength], strict=True):
+            held = split(y, 0.2, seed)[1]
+            probs = ensemble.predict_proba(x[held])
+            accuracies.append(float((probs.mean(0).argmax(1) == y[held]).double().mean()))
+            assert trial.members[seed // 2] == pytest.approx((probs.argmax(2) == y[held]).double().mean(1).tolist())
+        assert trial.accuracy.mean == pytest.approx(sum(accuracies) / 2)
+        assert trial.examples == 60
+    plain = ge.fit(make_model, easy, size=2, strength=3.0, seed=2, validation=0.2, recipe=fast["recipe"],
+                   progress=False, device="cpu")  # fmt: skip
+    assert torch.equal(plain.predict_proba(x), found.ensembles[3.0][1].predict_proba(x))
+    assert str(found).splitlines()[-1] == found.verdict
+
+
+def test_what_is_in_the_folder_is_not_trained_again(easy, make_model, fast, tmp_path):
+    epochs = []
+    first = ge.select(make_model, easy, **fast, run_dir=tmp_path / "runs", callbacks=[epochs.append])
+    assert len(epochs) == 3 * 2 * 2 * 3
+    assert len(list((tmp_path / "runs").glob("*/run.json"))) == 6
+    again = ge.select(make_model, easy, **fast, run_dir=tmp_path / "runs", callbacks=[epochs.append])
+    assert len(epochs) == 36
+    assert again == first
+    more = ge.select(make_model, easy, **{**fast, "seeds": [0, 2, 6]}, run_dir=tmp_path / "runs",
+                     callbacks=[epochs.append])  # fmt: skip
+    assert len(epochs) == 36 + 18
+    assert more.deep.accuracy.seeds == 3
+
+
+def test_validation_may_be_data_of_its_own(easy, make_model, fast):
+    x, y = easy
+    found = ge.select(make_model, (x[:200], y[:200]), **{**fast, "validation": (x[200:], y[200:])})
+    assert found.deep.examples == 100
+
+
+def test_a_strength_that_diverges_does_harm(easy, make_model, fast):
+    found = ge.select(make_model, easy, **{**fast, "strengths": [1.0, 1e30]}, distance="logits")
+    assert "range of numbers" in found.harms[1e30]
+    assert found.harmless in [(), (1.0,)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"seeds": [0, 1]}, ValueError, "seeds must be at least 2 apart"),
+        ({"seeds": 1}, ValueError, "seeds must be two or more"),
+        ({"seeds": [3]}, ValueError, "seeds must be two or more"),
+        ({"strengths": []}, ValueError, "strengths must hold a value"),
+        ({"strengths": 3.0}, TypeError, "strengths must be a list"),
+        ({"strengths": [0.0]}, ValueError, "strengths must be .*above 0"),
+        ({"validation": 0}, ValueError, "holds out nothing"),
+        ({"by": "brier"}, ValueError, "by must be one of"),
+        ({"strength": 1.0}, TypeError, "select has no argument strength"),
+    ],
+)
+def test_bad_arguments(easy, make_model, fast, changes, error, message):
+    with pytest.raises(error, match=message):
+        ge.select(make_model, easy, **{**fast, **changes})
