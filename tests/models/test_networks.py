@@ -1,6 +1,9 @@
 """The convolutional networks against figures worked out by hand from their papers."""
 
+import json
+import math
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.models import MLP, VGG16BN, PreResNet, WideResNet28x10, named
 
+#: The authors' WideResNet28x10: its parameters, and logits for weights and inputs that a formula gives.
+REFERENCE = json.loads((Path(__file__).parents[1] / "fixtures" / "wide_resnet_reference.json").read_text())
 NETWORKS = {
     "PreResNet8": partial(PreResNet, 8),
     "PreResNet20": partial(PreResNet, 20),
@@ -59,6 +64,37 @@ def test_published_parameters():
     assert count(PreResNet(164, blocks_per_stage=27)) == bottlenecks(27, 3, 10)
     assert count(VGG16BN()) == 15_253_578
     assert round(count(WideResNet28x10()) / 1e6, 1) == 36.5
+
+
+@torch.no_grad()
+def test_the_papers_wide_resnet_computes_what_the_authors_does():
+    model = WideResNet28x10(published=True).double()
+    assert count(model) == 36_489_290
+    norms = [name for name, layer in model.named_modules() if isinstance(layer, nn.BatchNorm2d)]
+    for i, ((name, own), (_, shape)) in enumerate(
+        zip(model.named_parameters(), REFERENCE["parameters"], strict=True)  # theirs have other names, in this order
+    ):
+        assert list(own.shape) == shape
+        scale = math.sqrt(2 / own[0].numel()) if own.ndim > 1 else 0.1
+        values = torch.sin(0.7 * torch.arange(own.numel(), dtype=torch.float64) + i) * scale
+        module, _, kind = name.rpartition(".")
+        own.copy_((values + (module in norms and kind == "weight")).view(shape))
+    x = torch.sin(0.013 * torch.arange(4 * 3 * 32 * 32, dtype=torch.float64)).view(4, 3, 32, 32)
+    for mode, expected in ((model.eval, REFERENCE["eval_logits"]), (model.train, REFERENCE["train_logits"])):
+        mode()
+        assert torch.allclose(model(x), torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    found = [layer.momentum for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    assert found == [0.1] * 24 + [0.9]
+
+
+def test_the_papers_wide_resnet_starts_as_pytorch_has_it():
+    torch.manual_seed(0)
+    for layer in WideResNet28x10(published=True).modules():
+        if isinstance(layer, nn.Conv2d):  # uniform up to the root of 1 / inputs
+            most = layer.weight[0].numel() ** -0.5
+            assert 0.95 * most < layer.weight.abs().max().item() <= most
+            assert layer.bias.any()
+    assert count(WideResNet28x10()) < count(WideResNet28x10(published=True))
 
 
 def test_block_kinds_change_at_depth_44_and_can_be_chosen():

@@ -33,6 +33,17 @@ def test_constant_is_constant_but_for_the_warmup():
     assert [learning_rate_factor(recipe, epoch) for epoch in (0, 10, 99)] == pytest.approx([0.1, 1, 1])
 
 
+def test_the_papers_learning_rate_changes_once_an_epoch():
+    recipe = ge.Recipe.paper("cifar10", "VGG16BN")
+    steps = [learning_rate_factor(recipe, step / 7) for step in range(700)]
+    by_epoch = [steps[7 * epoch : 7 * epoch + 7] for epoch in range(100)]
+    assert all(len(set(epoch)) == 1 for epoch in by_epoch)
+    factors = [epoch[0] for epoch in by_epoch]
+    assert factors[:7] == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9, 1, 1])
+    assert factors[50:53] == pytest.approx([1, 1 - 0.99 / 40, 1 - 2 * 0.99 / 40])
+    assert factors[89:92] == pytest.approx([0.01 + 0.99 / 40, 0.01, 0.01])
+
+
 @given(st.integers(2, 300), st.floats(1e-4, 1), st.data())
 def test_the_papers_curve_has_no_jumps_and_falls_after_the_warmup(epochs, lr_scale, data):
     recipe = ge.Recipe(epochs=epochs, lr_scale=lr_scale, warmup_epochs=data.draw(st.integers(0, epochs // 2)))
@@ -80,14 +91,16 @@ def test_the_papers_rows():
     assert (vgg.epochs, vgg.batch_size, vgg.lr, vgg.nesterov, vgg.weight_decay, vgg.lr_scale, vgg.warmup_epochs) == (
         100, 128, 0.05, False, 5e-4, 0.01, 5,
     )  # fmt: skip
-    assert vgg.augment == "flip_crop"
+    assert (vgg.augment, vgg.lr_updates, vgg.weighting_statistics) == ("flip_crop_paper", "epoch", "running")
+    assert vgg.normalize == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert ge.Recipe.paper("cifar100", "PreResNet164").nesterov
     assert ge.Recipe.paper("svhn", "WideResNet28x10").lr_scale == 0.001
     mnist = ge.Recipe.paper("mnist", "PreResNet8", epochs=2)
     assert (mnist.epochs, mnist.batch_size, mnist.lr, mnist.weight_decay, mnist.lr_scale, mnist.warmup_epochs) == (
         2, 256, 0.1, 1e-5, 1e-4, 0,
     )  # fmt: skip
-    assert mnist.augment is None
+    assert (mnist.augment, mnist.lr_updates, mnist.weighting_statistics) == (None, "epoch", "running")
+    assert mnist.normalize == ((0.1307,), (0.3081,))
     with pytest.raises(ValueError, match=r"dataset must be one of .* did you mean 'cifar10'"):
         ge.Recipe.paper("cifar-10", "VGG16BN")
     with pytest.raises(ValueError, match=r"model must be one of .* did you mean 'VGG16BN'"):
@@ -113,7 +126,8 @@ def test_the_papers_rows():
         ("weight_decay", -1.0, ValueError, "weight_decay must be finite and at least 0"),
         ("schedule", "annealing", ValueError, "schedule must be one of .* did you mean 'anneal'"),
         ("optimizer", "SGD", ValueError, "optimizer must be one of 'sgd', 'adamw'; got 'SGD'; did you mean 'sgd'"),
-        ("augment", "flip-crop", ValueError, "augment must be one of 'flip_crop'; .* did you mean"),
+        ("augment", "flip-crop", ValueError, "augment must be one of 'flip_crop', .* did you mean"),
+        ("lr_updates", "epochs", ValueError, "lr_updates must be one of 'step', 'epoch'; .* did you mean 'epoch'"),
         ("loss", "mse", TypeError, "loss must be a callable"),
         ("milestones", (3,), ValueError, "milestones need schedule='milestones', but schedule is 'anneal'"),
         ("milestones", 5, TypeError, "milestones must be a list of epochs, as in"),

@@ -10,20 +10,28 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.models.initial import initialise
 
 #: From the channels that go in, the width of the stage and the stride to a block.
 MakeBlock = Callable[[int, int, int], nn.Module]
 
 
-def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    """Return a 3x3 convolution without bias, padded."""
-    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+def conv3x3(inputs: int, outputs: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:
+    """Return a 3x3 convolution, padded."""
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=bias)
 
 
-def conv1x1(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    """Return a 1x1 convolution without bias."""
-    return nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+def conv1x1(inputs: int, outputs: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:
+    """Return a 1x1 convolution."""
+    return nn.Conv2d(inputs, outputs, 1, stride, bias=bias)
+
+
+def initialise(model: nn.Module) -> None:
+    """Draw convolutions from N(0, 2 / (kernel area * output channels)), without biases (He et al. 2015, by outputs)."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 class ResidualNetwork(nn.Module):
@@ -37,6 +45,7 @@ class ResidualNetwork(nn.Module):
         expansion: int,
         classes: int,
         channels: int,
+        plain: bool = False,  # the first convolution with a bias, all layers initialised as PyTorch does
     ) -> None:
         super().__init__()
         for name, value in (("classes", classes), ("channels", channels), ("blocks_per_stage", blocks_per_stage)):
@@ -47,11 +56,12 @@ class ResidualNetwork(nn.Module):
             for number in range(blocks_per_stage):
                 blocks.append(block(inputs, width, 2 if stage > 0 and number == 0 else 1))
                 inputs = expansion * width
-        self.first = conv3x3(channels, 16)
+        self.first = conv3x3(channels, 16, bias=plain)
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.BatchNorm2d(inputs)
         self.linear = nn.Linear(inputs, classes)
-        initialise(self)
+        if not plain:
+            initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes)."""

@@ -44,6 +44,7 @@ _RECIPE_OF_0_1: dict[str, Any] = {
     "weight_decay": 1e-4,
     "schedule": "anneal",
     "lr_scale": 0.01,
+    "lr_updates": "step",
     "warmup_epochs": 0,
     "milestones": [],
     "gamma": 0.5,

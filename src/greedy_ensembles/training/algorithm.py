@@ -36,7 +36,7 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.examples import ArrayExamples, Data
-from greedy_ensembles.training.recipe import Recipe, flip_crop, learning_rate_factor, make_optimizer
+from greedy_ensembles.training.recipe import Recipe, augmentation, learning_rate_factor, make_optimizer
 from greedy_ensembles.training.validate import check_model
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
@@ -274,7 +274,7 @@ class Algorithm:
             look_up=data.look_up,
             to_model=lambda samples: to_model(samples, data.normalize, data.dtype),
             loss=recipe.loss or cross_entropy,
-            augment=flip_crop if recipe.augment == "flip_crop" else recipe.augment,
+            augment=augmentation(recipe),
             coupling=self.method.coupling,
             bank=bank,
             outputs=self.method.outputs,
