@@ -13,6 +13,7 @@ PINNED = {
     "uniform": "4412d101169901a379090f513aabaf8d17dbfcea4bae3ea5a86ef5f73739b90b",
     "gaussian": "2d8758aa148d58d920cf0e27a566c8d38d0036f230f2f627083988f7ffd33547",
     "bernoulli": "b08d71ed9bd79c5108d43fa795a83e0c6d666af2280717039fbfabf83fa30e00",
+    "gaussian_wide": "1b0e00f4b505dc1102d73f82db290748f38fca6c651f40cceca0913e18faa6a3",
     "blobs": "0ec9fd80db7feb28b72beffdc9ce9b625daf800eb1d9271bd58b2abc5049dc1a",
 }
 
@@ -48,30 +49,33 @@ def test_uniform_and_bernoulli_are_fair():
     assert abs((bernoulli == 255).mean() - 0.5) < 5 * 0.5 / math.sqrt(bernoulli.size)
 
 
-def test_gaussian_is_the_clipped_normal():
-    images = ge.data.make_noise("gaussian", 400).images
+@pytest.mark.parametrize(("kind", "deviation"), [("gaussian", 0.25), ("gaussian_wide", 0.5)])
+def test_gaussian_is_the_clipped_normal(kind, deviation):
+    images = ge.data.make_noise(kind, 400).images
     edges = (np.arange(1, 256) - 0.5) / 255
-    cumulative = norm.cdf(edges, 0.5, 0.25)
+    cumulative = norm.cdf(edges, 0.5, deviation)
     expected = np.diff(np.concatenate([[0.0], cumulative, [1.0]])) * images.size
     counts = np.bincount(images.ravel(), minlength=256)
     assert ((counts - expected) ** 2 / expected).sum() < 255 + 5 * math.sqrt(2 * 255)
 
 
-def test_no_threshold_of_the_normal_hangs_on_the_last_bits_of_a_library():
-    edges = ((np.arange(1, 256) - 0.5) / 255 - 0.5) / 0.25
+@pytest.mark.parametrize("deviation", [0.25, 0.5])
+def test_no_threshold_of_the_normal_hangs_on_the_last_bits_of_a_library(deviation):
+    edges = ((np.arange(1, 256) - 0.5) / 255 - 0.5) / deviation
     exact = norm.cdf(edges) * 2.0**32
     assert abs(exact - np.floor(exact) - 0.5).min() > 1e-4  # a double is good to about 1e-6 of these units
-    assert (np.round(exact) == noise.gaussian_thresholds()).all()
+    assert (np.round(exact) == noise.gaussian_thresholds(deviation)).all()
 
 
-def test_grey_values_are_the_thresholds_not_above_the_bits():
+@pytest.mark.parametrize("deviation", [0.25, 0.5])
+def test_grey_values_are_the_thresholds_not_above_the_bits(deviation):
     """At every threshold, at every change of the upper half of the bits, and next to both."""
-    thresholds = noise.gaussian_thresholds()
+    thresholds = noise.gaussian_thresholds(deviation)
     assert np.diff(thresholds.astype(np.int64)).min() > 1 << 16
     places = np.concatenate([thresholds.astype(np.int64), np.arange(0, 1 << 32, 1 << 16)])
     bits = np.concatenate([places - 1, places, places + 1, [(1 << 32) - 1]])
     bits = bits[(bits >= 0) & (bits < 1 << 32)].astype(np.uint32)
-    grey = noise.grey_values(bits)
+    grey = noise.grey_values(bits, deviation)
     assert grey.dtype == np.uint8
     assert np.array_equal(grey, np.searchsorted(thresholds, bits, side="right"))
 

@@ -7,7 +7,9 @@ import zipfile
 import numpy as np
 import pytest
 
+import greedy_ensembles as ge
 from greedy_ensembles.data import picture_sets
+from greedy_ensembles.data.image_set import squeeze
 
 
 def zipped(path, files):
@@ -34,6 +36,15 @@ def test_omniglot_is_white_on_black_and_small(tmp_path, encoded):
     assert labels.tolist() == [0, 1, 2, 3]
     assert classes[0] == "Atlantean/character01"
     assert note == ""
+
+
+def test_pictures_are_resized_whole_where_asked(tmp_path, encoded, random_bytes):
+    pixels = random_bytes(30, 50, 3)
+    path = zipped(tmp_path / "x.zip", {"a/1.png": encoded(pixels)})
+    cropped, whole = (ge.data.read(path, 8, resize=how).images[0] for how in ("crop", "whole"))
+    assert np.array_equal(whole, squeeze(pixels, 8).transpose(2, 0, 1))
+    assert not np.array_equal(whole, cropped)
+    assert np.array_equal(picture_sets.read_places(path, 8, "whole")[0][0], whole)
 
 
 def test_tiny_imagenet_follows_its_annotations(tmp_path, encoded):

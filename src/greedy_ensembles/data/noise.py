@@ -1,4 +1,4 @@
-"""Synthetic out-of-distribution sets: uniform, Gaussian and Bernoulli noise, and blobs.
+"""Synthetic out-of-distribution sets: uniform, Gaussian (two of them) and Bernoulli noise, and blobs.
 
 They follow the benchmark of outlier exposure (Hendrycks, Mazeika and Dietterich, 2019), whose pixels lie in [-1, 1];
 the paper rescales to [0, 1], and here the 256 grey values are those of [0, 1]:
@@ -6,6 +6,8 @@ the paper rescales to [0, 1], and here the 256 grey values are those of [0, 1]:
 - **uniform**: each value equally likely;
 - **gaussian**: normal with mean 0 and standard deviation 0.5 on [-1, 1], cut off at the ends: 0.5 and 0.25 on [0, 1],
   so that 2.3 % of the pixels are black and as many white;
+- **gaussian_wide**: normal with mean 0.5 and standard deviation 0.5 on [0, 1], cut off at the ends, so that 16 % of the
+  pixels are black and as many white: what that benchmark draws for MNIST and SVHN;
 - **bernoulli**: black or white by the toss of a fair coin for each pixel and channel (Rademacher noise on [-1, 1]);
 - **blobs**: every pixel and channel is white with probability 0.7; a Gaussian blur of standard deviation 1.5 pixels
   turns that into hills; what then lies below 0.75 becomes black. As in the original the blur runs over the channels,
@@ -78,33 +80,37 @@ def _gaussian(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes:
     return grey_values(_bits(bit_generator, shape, "<u4"))
 
 
-def grey_values(bits: npt.NDArray[np.unsignedinteger]) -> Bytes:
+def _gaussian_wide(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes:
+    return grey_values(_bits(bit_generator, shape, "<u4"), 0.5)
+
+
+def grey_values(bits: npt.NDArray[np.unsignedinteger], deviation: float = 0.25) -> Bytes:
     """Return how many thresholds are not above 32 random bits.
 
     Thresholds are further apart than 2^16, so the upper half of the bits says it up to one; a search took ten times as
     long.
     """
-    thresholds, of_upper_half = _tables()
+    thresholds, of_upper_half = _tables(deviation)
     grey: Bytes = of_upper_half[bits >> np.uint32(16)]
     grey += bits >= thresholds[grey]
     return grey
 
 
 @cache
-def _tables() -> tuple[npt.NDArray[np.uint64], Bytes]:
+def _tables(deviation: float) -> tuple[npt.NDArray[np.uint64], Bytes]:
     """Return the thresholds, with one that nothing reaches, and the grey values of bits whose lower half is 0."""
-    thresholds = np.append(gaussian_thresholds().astype(np.uint64), np.uint64(1 << 32))
+    thresholds = np.append(gaussian_thresholds(deviation).astype(np.uint64), np.uint64(1 << 32))
     upper_halves = np.arange(1 << 16, dtype=np.uint64) << np.uint64(16)
     return thresholds, np.searchsorted(thresholds, upper_halves, side="right").astype(np.uint8)
 
 
-def gaussian_thresholds() -> npt.NDArray[np.uint32]:
+def gaussian_thresholds(deviation: float = 0.25) -> npt.NDArray[np.uint32]:
     """Return 2^32 P(pixel < v) for v = 1..255: the grey value of 32 random bits is the number of those not above them.
 
     The error function is the C library's, which may be off in its last bits; rounding to 32 bits hides that (a test
     checks that no threshold is near a tie).
     """
-    edges = (((value - 0.5) / 255 - 0.5) / 0.25 for value in range(1, 256))
+    edges = (((value - 0.5) / 255 - 0.5) / deviation for value in range(1, 256))
     return np.array([round((1 << 32) * 0.5 * math.erfc(-edge / math.sqrt(2))) for edge in edges], np.uint32)
 
 
@@ -125,4 +131,5 @@ KINDS: dict[str, Callable[[np.random.Philox, tuple[int, ...]], Bytes]] = {
     "gaussian": _gaussian,
     "bernoulli": _bernoulli,
     "blobs": _blobs,
+    "gaussian_wide": _gaussian_wide,
 }

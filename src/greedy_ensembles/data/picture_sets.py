@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
-from greedy_ensembles.data.image_set import Bytes, Labels, fit_square, to_array
+from greedy_ensembles.data.image_set import Bytes, Labels, Resize, to_array, to_small_array
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"))
 #: How many pictures of Places365's test set the paper takes, in alphabetical order.
@@ -35,22 +35,25 @@ Named = tuple[str, bytes]
 Read = tuple[Bytes, Labels | None, tuple[str, ...] | None, str]
 
 
-def read_folder(path: Path, size: int | None, channels: int = 3, depth: int = 1, invert: bool = False) -> Read:
+def read_folder(
+    path: Path, size: int | None, resize: Resize = "crop", channels: int = 3, depth: int = 1, invert: bool = False
+) -> Read:
     """Return every picture in a folder or archive, sorted by name.
 
     Args:
         path: the folder or archive.
-        size: height and width to which pictures are cropped and resized; None: as they are.
+        size: height and width to which pictures are resized; None: as they are.
+        resize: "crop", or "whole" (`image_set.Resize`).
         channels: 1 (grey) or 3 (colour).
         depth: a picture's label is the last so many folders that it lies in; where some lie in none, there are none.
         invert: whether to swap black and white, before resizing.
     """
     chosen = picture_names(path)
     labels, classes = by_folder(chosen, depth)
-    return stack(path, chosen, size, channels, invert=invert), labels, classes, ""
+    return stack(path, chosen, size, channels, resize, invert=invert), labels, classes, ""
 
 
-def read_tiny_imagenet(path: Path, size: int | None) -> Read:
+def read_tiny_imagenet(path: Path, size: int | None, resize: Resize = "crop") -> Read:
     """Return the validation set in the order of its annotations, labelled by its WordNet identifiers, sorted."""
     every = file_names(path)
     table = _only(path, [name for name in every if PurePosixPath(name).name == "val_annotations.txt"])
@@ -65,16 +68,16 @@ def read_tiny_imagenet(path: Path, size: int | None) -> Read:
     classes = tuple(sorted({identifier for _, identifier in rows}))
     number = {identifier: index for index, identifier in enumerate(classes)}
     labels = np.array([number[identifier] for _, identifier in rows], np.int64)
-    return stack(path, chosen, size, 3), labels, classes, _subset_note(chosen, TINY_IMAGENET_NAMES)
+    return stack(path, chosen, size, 3, resize), labels, classes, _subset_note(chosen, TINY_IMAGENET_NAMES)
 
 
-def read_places(path: Path, size: int | None) -> Read:
+def read_places(path: Path, size: int | None, resize: Resize = "crop") -> Read:
     """Return the first pictures in alphabetical order; the published test set has no labels."""
     chosen = sorted(picture_names(path), key=lambda name: PurePosixPath(name).name)[:PLACES_COUNT]
-    return stack(path, chosen, size, 3), None, None, _subset_note(chosen, PLACES_NAMES)
+    return stack(path, chosen, size, 3, resize), None, None, _subset_note(chosen, PLACES_NAMES)
 
 
-def read_lsun(path: Path, size: int | None) -> Read:
+def read_lsun(path: Path, size: int | None, resize: Resize = "crop") -> Read:
     """Return the pictures of LSUN's test set, an LMDB folder of encoded pictures, in the order of their keys."""
     try:
         import lmdb  # an extra: nothing else here needs it
@@ -89,7 +92,7 @@ def read_lsun(path: Path, size: int | None) -> Read:
         ):
             count = transaction.stat()["entries"]
             numbered = (
-                (index, decode(content, key.decode("latin1"), size, 3))
+                (index, decode(content, key.decode("latin1"), size, 3, resize=resize))
                 for index, (key, content) in enumerate(transaction.cursor())
             )
             return assemble(numbered, count, path), None, None, ""
@@ -144,11 +147,14 @@ def read_text(path: Path, name: str) -> str:
     raise ValueError(f"{path} holds no {name}")
 
 
-def stack(path: Path, wanted: Sequence[str], size: int | None, channels: int, *, invert: bool = False) -> Bytes:
+def stack(
+    path: Path, wanted: Sequence[str], size: int | None, channels: int, resize: Resize = "crop", *, invert: bool = False
+) -> Bytes:
     """Return the wanted pictures, in that order, as one array; `invert` swaps black and white before resizing."""
     position = {name: index for index, name in enumerate(wanted)}
     pictures = (
-        (position[name], decode(content, name, size, channels, invert)) for name, content in contents(path, wanted)
+        (position[name], decode(content, name, size, channels, invert, resize=resize))
+        for name, content in contents(path, wanted)
     )
     return assemble(pictures, len(wanted), path)
 
@@ -172,7 +178,13 @@ def assemble(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) ->
 
 
 def decode(
-    content: bytes, name: str, size: int | None, channels: int, invert: bool = False, upright: bool = False
+    content: bytes,
+    name: str,
+    size: int | None,
+    channels: int,
+    invert: bool = False,
+    upright: bool = False,
+    resize: Resize = "crop",
 ) -> Bytes:
     """Return one picture file as (channels, height, width); `upright` turns it as the camera says that it was held.
 
@@ -191,7 +203,7 @@ def decode(
         raise ValueError(f"{name} is not a readable picture: {error}") from error
     if invert:
         picture = ImageChops.invert(picture)
-    return to_array(picture if size is None else fit_square(picture, size), channels)
+    return to_array(picture, channels) if size is None else to_small_array(picture, size, channels, resize)
 
 
 def is_picture(name: str) -> bool:

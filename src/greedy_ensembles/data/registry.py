@@ -4,12 +4,13 @@ import hashlib
 import os
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.data import formats, noise, picture_sets
-from greedy_ensembles.data.image_set import ImageSet, check_channels
+from greedy_ensembles.data.image_set import ImageSet, Resize, check_channels
 from greedy_ensembles.data.sets import SETS, Entry, Form
 
 StrPath = str | os.PathLike[str]
@@ -35,6 +36,7 @@ def load(
     root: StrPath | None = None,
     size: int | None = None,
     channels: int | None = None,
+    resize: Resize = "crop",
 ) -> ImageSet:
     """Return a set by name.
 
@@ -45,13 +47,15 @@ def load(
         size: height and width of the images; None: the set's own, or 32 (Omniglot: 28) where pictures come in many
             sizes.
         channels: 1 (grey) or 3 (colour); None: the set's own, and 3 for noise.
+        resize: how pictures of other sizes become squares: "crop" takes the centre and is antialiased, "whole" squeezes
+            all of it and is not, as the paper's code does it (where the original files are there).
 
     >>> load("uniform", size=8, channels=1).images.shape
     (25000, 1, 8, 8)
     """
     entry = get(name)
     check_split(entry, split)
-    _check_shape(size, channels)
+    _check_shape(size, channels, resize)
     if not entry.forms:
         return noise.make_noise(name, size=size or 32, channels=channels or 3)
     folder = data_root(root)
@@ -61,30 +65,31 @@ def load(
             f"{name} ({split}) is not in {folder}: get it with `greedy-ensembles data download {name}`, "
             "or name another data folder (root, or GREEDY_ENSEMBLES_DATA)"
         )
-    images = form.read(folder, split, size).replace(name=name)
+    images = form.read(folder, split, size, resize).replace(name=name)
     for note in (quick_note(form, split, folder), _partial(entry, split, images)):
         images = images.with_note(note)
-    return _shaped(images, size, channels)
+    return _shaped(images, size, channels, resize)
 
 
-def read(path: StrPath, size: int | None = None, channels: int | None = None) -> ImageSet:
+def read(path: StrPath, size: int | None = None, channels: int | None = None, resize: Resize = "crop") -> ImageSet:
     """Return the images of any folder, zip or tar of pictures, or of any .npy or .npz of uint8 images.
 
     A picture's label is the folder that it lies in, if all lie in one.
 
     Args:
         path: the folder or file.
-        size: height and width to which images are cropped and resized; pictures of several sizes need it.
+        size: height and width to which images are resized; pictures of several sizes need it.
         channels: 1 (grey) or 3 (colour); None: those of an array, and 3 for pictures.
+        resize: "crop" or "whole", as `load` has it.
     """
     path = Path(path)
-    _check_shape(size, channels)
+    _check_shape(size, channels, resize)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     if path.suffix in (".npy", ".npz"):
         images, labels = formats.read_arrays(path)
-        return _shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels)
-    images, labels, classes, note = picture_sets.read_folder(path, size, channels or 3)
+        return _shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels, resize)
+    images, labels, classes, note = picture_sets.read_folder(path, size, resize, channels or 3)
     return ImageSet(images, labels, path.stem, classes, str(path), note)
 
 
@@ -117,15 +122,16 @@ def check_split(entry: Entry, split: str) -> None:
     check_choice("severity", severity, "12345")
 
 
-def _check_shape(size: int | None, channels: int | None) -> None:
+def _check_shape(size: int | None, channels: int | None, resize: str) -> None:
+    check_choice("resize", resize, get_args(Resize))
     if size is not None:
         check_count("size", size, 1)
     if channels is not None:
         check_channels(channels)
 
 
-def _shaped(images: ImageSet, size: int | None, channels: int | None) -> ImageSet:
-    images = images if size is None else images.resized(size)
+def _shaped(images: ImageSet, size: int | None, channels: int | None, resize: Resize) -> ImageSet:
+    images = images if size is None else images.resized(size, resize)
     return images if channels is None else images.with_channels(channels)
 
 

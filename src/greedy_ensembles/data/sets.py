@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from greedy_ensembles.data import cifar, formats, noise, picture_sets
-from greedy_ensembles.data.image_set import ImageSet
+from greedy_ensembles.data.image_set import ImageSet, Resize
 from greedy_ensembles.data.sources import SOURCES
 
-#: From the data folder, the split and the size asked for (None: the set's own) to the set.
-Reader = Callable[[Path, str, int | None], ImageSet]
+#: From the data folder, the split, the size asked for (None: the set's own) and how to resize pictures, to the set.
+Reader = Callable[[Path, str, int | None, Resize], ImageSet]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _idx(folder: str, classes: tuple[str, ...], end: str) -> Form:
         prefix = {"train": "train", "test": "t10k"}[split]
         return [f"{folder}/{prefix}-{kind}-ubyte{end}" for kind in ("images-idx3", "labels-idx1")]
 
-    def read(root: Path, split: str, size: int | None) -> ImageSet:
+    def read(root: Path, split: str, size: int | None, resize: Resize) -> ImageSet:
         files = [root / need for need in needs(split)]
         images, labels = formats.read_idx_pair(files[0], files[1])
         return ImageSet(images, labels.astype(np.int64), folder, classes, str(files[0]))
@@ -76,7 +76,7 @@ def _cifar(
         meta = [f"{folder}/{classes}"] if isinstance(classes, str) else []
         return [f"{folder}/{file}" for file in files[split]] + meta
 
-    def read(root: Path, split: str, size: int | None) -> ImageSet:
+    def read(root: Path, split: str, size: int | None, resize: Resize) -> ImageSet:
         paths = [root / folder / file for file in files[split]]
         parts = [cifar.read_binary(path, label_bytes) if label_bytes else cifar.read_python(path) for path in paths]
         images, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -88,25 +88,25 @@ def _cifar(
     return Form(needs, read, published={f"{folder}/{file}": digest for file, digest in md5.items()})
 
 
-def _corrupted(root: Path, split: str, size: int | None) -> ImageSet:
+def _corrupted(root: Path, split: str, size: int | None, resize: Resize) -> ImageSet:
     corruption, _, severity = split.partition("/")
     folder = root / "CIFAR-10-C"
     images, labels = cifar.read_corrupted(folder, corruption, int(severity) if severity else None)
     return ImageSet(images, labels.astype(np.int64), "cifar10c", _CIFAR10, str(folder / f"{corruption}.npy"))
 
 
-def _svhn(root: Path, split: str, size: int | None) -> ImageSet:
+def _svhn(root: Path, split: str, size: int | None, resize: Resize) -> ImageSet:
     path = root / "svhn" / f"{split}_32x32.mat"
     images, labels = formats.read_svhn(path)
     return ImageSet(images, labels.astype(np.int64), "svhn", _DIGITS, str(path))
 
 
-def _pictures(read: Callable[[Path, int | None], picture_sets.Read], size: int, *places: str) -> tuple[Form, ...]:
+def _pictures(read: Callable[[Path, int, Resize], picture_sets.Read], size: int, *places: str) -> tuple[Form, ...]:
     """Return the forms of a set of pictures, in a folder or archive at one of some places."""
 
     def form(place: str) -> Form:
-        def read_place(root: Path, split: str, asked: int | None) -> ImageSet:
-            images, labels, classes, note = read(root / place, asked or size)
+        def read_place(root: Path, split: str, asked: int | None, resize: Resize) -> ImageSet:
+            images, labels, classes, note = read(root / place, asked or size, resize)
             return ImageSet(images, labels, place, classes, str(root / place), note)
 
         return Form(lambda split: [place], read_place)
@@ -118,11 +118,12 @@ def _copy(name: str, note: str = "") -> Form:
     """Return the form of a small copy in `ood/`."""
     place = f"ood/{name}.npz"
 
-    def read(root: Path, split: str, size: int | None) -> ImageSet:
+    def read(root: Path, split: str, size: int | None, resize: Resize) -> ImageSet:
         images, labels = formats.read_arrays(root / place)
         stored = images.shape[2]
         again = f"resized from {stored}, not from the original" if size not in (None, stored) else ""
-        return ImageSet(images, labels, name, None, str(root / place), again)
+        copied = ImageSet(images, labels, name, None, str(root / place), again)
+        return copied.with_note("a small copy, cropped and antialiased already") if resize == "whole" else copied
 
     return Form(lambda split: [place], read, note)
 
