@@ -36,7 +36,7 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.examples import ArrayExamples, Data
-from greedy_ensembles.training.recipe import Recipe, augmentation, learning_rate_factor, make_optimizer
+from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer
 from greedy_ensembles.training.validate import check_model
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
@@ -274,7 +274,7 @@ class Algorithm:
             look_up=data.look_up,
             to_model=lambda samples: to_model(samples, data.normalize, data.dtype),
             loss=recipe.loss or cross_entropy,
-            augment=augmentation(recipe),
+            augment=AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment,
             coupling=self.method.coupling,
             bank=bank,
             outputs=self.method.outputs,

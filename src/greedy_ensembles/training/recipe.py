@@ -228,13 +228,6 @@ def learning_rate_factor(recipe: Recipe, epoch: float) -> float:
     return factor
 
 
-def augmentation(recipe: Recipe) -> Augmentation | None:
-    """Return what is done to the training examples of a step."""
-    if callable(recipe.augment) or recipe.augment is None:
-        return recipe.augment
-    return {"flip_crop": flip_crop, "flip_crop_paper": flip_crop_paper}[recipe.augment]
-
-
 def flip_crop(images: Tensor, padding: int = 4, offsets: int | None = None) -> Tensor:
     """Flip each of (n, channels, height, width) images with probability 1/2, and then crop it out of its padded self.
 
@@ -260,6 +253,9 @@ def flip_crop(images: Tensor, padding: int = 4, offsets: int | None = None) -> T
 def flip_crop_paper(images: Tensor) -> Tensor:
     """Flip and crop as the authors' code does: 2 pixels of padding, and never the last position, so -2 to +1 pixels."""
     return flip_crop(images, padding=2, offsets=4)
+
+
+AUGMENTATIONS: dict[str, Augmentation] = {"flip_crop": flip_crop, "flip_crop_paper": flip_crop_paper}
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:

@@ -22,7 +22,7 @@ from greedy_ensembles.inputs import as_stored, device_of, dtype_of, to_model
 from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
 from greedy_ensembles.method.weighting import Gaussian, Weighting, paper_weighting
 from greedy_ensembles.training.examples import Examples
-from greedy_ensembles.training.recipe import Recipe, augmentation, make_optimizer
+from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
 
 #: How the distance between members sees their logits. The paper's figures belong to probabilities.
 DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -263,7 +263,7 @@ def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:
 
 
 def _check_augment(x: Tensor, model: nn.Module, recipe: Recipe) -> None:
-    augment = augmentation(recipe)
+    augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
     assert augment is not None
     try:
         augment(to_model(x.to(device_of(model)), recipe.normalize, dtype_of(model)))  # type: ignore[arg-type]
