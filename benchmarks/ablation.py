@@ -6,177 +6,161 @@ Every measurement is written to FOLDER/ablation.json at once, and those that are
 may be broken off and gone on with. What failed is tried once more, after all others. FOLDER/ablation.md is made of it.
 """
 
-import dataclasses
 import datetime
 import functools
 import gc
+import importlib
 import json
-import signal
-import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import engine
 import torch
-from ablation_page import page
-from greedy_ensembles.training.captured import CapturedEngine
-from greedy_ensembles.training.compilation import worth_compiling
-from greedy_ensembles.training.eager import EagerEngine
-from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.memory import members_at_once
-from greedy_ensembles.training.numerics import numerics
-from greedy_ensembles.training.problem import Problem
-from greedy_ensembles.training.weighting_set import WeightingSet
-from pieces import PREDICTIONS, VARIANTS, Cell, Prediction, Variant, replaced
 from speed_page import MODELS, PREDICTING
 
 import greedy_ensembles as ge
+from greedy_ensembles.engines import captured, prediction
+from greedy_ensembles.engines.accelerate import accelerate
+from greedy_ensembles.engines.captured import CapturedEngine
+from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.models import named
 from greedy_ensembles.runs.configuration import git_commit
-from greedy_ensembles.training import captured
+from greedy_ensembles.training.algorithm import Algorithm
 
 PARTS = (*MODELS, *PREDICTING)
-#: Members that train together: of VGG16BN all, of others as many as fill the lanes, or nearly.
+#: Members that train together: of VGG16BN all, of others as many as fill the streams, or nearly.
 TOGETHER = {"VGG16BN": 11, "PreResNet164": 6, "WideResNet28x10": 4}
 #: Steps of an epoch, alone and together; and those of steps that are not captured, of which each takes long.
-STEPS, STEPS_TOGETHER, STEPS_EAGER = 20, 10, 5
+STEPS, STEPS_TOGETHER, STEPS_PLAIN = 20, 10, 5
 REPEATS = 3
-#: Seconds that one measurement may take, compiling included.
-LIMIT = 100.0
-#: The training that decides whether compiling pays.
-REAL_EXAMPLES = 50_000
 IMAGES, IMAGES_AT_ONCE = 10_000, 1024
+#: Columns of a table: schedule, and samples of p* a step.
+CELLS = (("sequential", 128), ("concurrent", 128), ("sequential", 32), ("concurrent", 32))
+PREDICT = "predict_proba"
+#: A piece is worth keeping where a step without it takes this many times as long, on so many networks.
+WORTH, NETWORKS = 1.10, 2
+
+Change = tuple[Any, str, Any]  # an object, the name of an attribute, and what stands there instead
+EVERYTHING, AGAIN = "everything", "everything, again"
+_KERNELS = tuple((module, "accelerate", lambda *_: nullcontext()) for module in (captured, prediction))
 
 
-class OutOfTime(BaseException):
-    """A measurement took too long. No `Exception`: the engine takes those for reasons not to compile."""
+@dataclass(frozen=True)
+class Variant:
+    """Everything, or all of it but some changes."""
+
+    name: str
+    changes: tuple[Change, ...] = ()
+    plain: bool = False  #: whether steps are taken one operation after another
+    cells: tuple[tuple[str, int], ...] = CELLS
+
+
+TRAINING = (
+    Variant(EVERYTHING),
+    Variant("less captured steps", plain=True, cells=CELLS[:3]),
+    Variant("less BatchNorm kernels", _KERNELS),
+    Variant("less streams", ((captured, "STREAMS", 1),), cells=(CELLS[1], CELLS[3])),
+    Variant(AGAIN, cells=CELLS[:2]),
+)
+# The ensemble's module by its name, since the package gives its own names out lazily.
+_ENSEMBLE = importlib.import_module("greedy_ensembles.ensemble")
+PREDICTIONS = (
+    Variant(EVERYTHING),
+    Variant("less captured predictions", ((_ENSEMBLE, "can_capture", lambda *_: False),)),
+    Variant("less BatchNorm kernels", _KERNELS),
+    Variant(AGAIN),
+)
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` when the block has taken that long; a call into C++ is waited for."""
-
-    def stop(*_: object) -> None:
-        raise OutOfTime(f"not done after {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
+def replaced(changes: Sequence[Change]) -> Iterator[None]:
+    """Put other things in the place of names inside the block; afterwards the originals are back."""
+    with ExitStack() as stack:
+        for target, name, value in changes:
+            stack.enter_context(mock.patch.object(target, name, value))
         yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @functools.cache
-def posed(model: str, samples: int, steps: int, together: int) -> Problem:
-    """Return the training of so many steps an epoch; the same one for all variants, since posing it takes a while."""
-    changes: dict[str, Any] = {
-        "precision": "bf16",
-        "weighting_statistics": "batch",
-        "members_at_once": together,
-    }
-    return engine.problem(model, samples, engine.DEVICE, steps * engine.BATCH, **changes)
+def algorithm(model: str, samples: int, steps: int) -> Algorithm:
+    """Return the training of so many steps an epoch; the same one for all variants, since building it takes a while."""
+    changes: dict[str, Any] = {"precision": "bf16", "weighting_statistics": "batch"}
+    return engine.algorithm(model, samples, engine.DEVICE, steps * engine.BATCH, **changes)
 
 
-def training(variant: Variant, model: str, cell: Cell) -> dict[str, Any]:
-    """Return milliseconds a member and step, and what getting ready took, compiling included."""
-    schedule, samples = cell
+def training(variant: Variant, model: str, schedule: str, samples: int) -> dict[str, Any]:
+    """Return milliseconds a member and step, and what getting ready took."""
     alone = schedule == "sequential"
-    steps = STEPS_EAGER if variant.eager else STEPS if alone else STEPS_TOGETHER
-    together = min(TOGETHER[model], engine.SIZE)
-    problem = posed(model, samples, steps, together)
-    decisions: list[bool] = []
+    steps = STEPS_PLAIN if variant.plain else STEPS if alone else STEPS_TOGETHER
+    of = algorithm(model, samples, steps)
+    group = (engine.SIZE // 2, 1) if alone else (0, min(TOGETHER[model], engine.SIZE))
+    with replaced(variant.changes), of.execution.settings(), ExitStack() as stack:
 
-    def decide(members: list[Member], problem: Problem) -> bool:
-        real = dataclasses.replace(problem, train=torch.empty(REAL_EXAMPLES))
-        decisions.append(worth_compiling(members, real) if variant.compiled is None else variant.compiled)
-        return decisions[-1]
+        def plain(members: Any, step: Any, plan: Any) -> PlainEngine:
+            stack.enter_context(accelerate(*(member.model for member in members)))
+            return PlainEngine(members, step)
 
-    make = EagerEngine if variant.eager else CapturedEngine
-    with (
-        replaced([*variant.changes, (captured, "worth_compiling", decide)]),
-        numerics(problem.recipe, problem.device),
-        warnings.catch_warnings(),
-    ):
-        warnings.filterwarnings("error", message="trained without compiling")  # which is another variant
-        assert problem.weighting is not None
-        weighting = WeightingSet(problem, problem.weighting)
-        count, first = (1, engine.SIZE // 2 + 1) if alone else (members_at_once(problem, together), 1)
-        for _ in range(first - 1):
-            weighting.bank.append(torch.rand(len(weighting.samples), 10, device=problem.device).softmax(1))
-        members = [Member(problem, number) for number in range(first, first + count)]
         start = time.perf_counter()
-        trained = make(members, problem, weighting)
-        ready = time.perf_counter() - start
-        taken = engine.seconds(trained.train_epoch, 2 if variant.eager else REPEATS)
-    found: dict[str, Any] = {
-        "milliseconds": 1e3 * taken / steps / count,
-        "ready_seconds": ready,
-        "members": count,
-        "peak_gib": torch.cuda.max_memory_reserved() / 2**30,
-        "compiled": any(decisions),
-    }
-    if any(decisions):
-        from torch._dynamo.utils import counters
-
-        found["graphs"] = counters["stats"]["unique_graphs"]
-        found["graph_breaks"] = sum(counters["graph_break"].values())
-    return found
+        trained, plan = engine.engine_of(of, *group, plain if variant.plain else CapturedEngine)
+        ready, count = time.perf_counter() - start, len(trained.members)
+        taken = engine.seconds(lambda: trained.train_epoch(plan), 2 if variant.plain else REPEATS)
+    peak = torch.cuda.max_memory_reserved() / 2**30
+    milliseconds = 1e3 * taken / steps / count
+    return {"milliseconds": milliseconds, "ready_seconds": ready, "members": count, "peak_gib": peak}
 
 
-def predicting(way: Prediction, model: str) -> dict[str, Any]:
+def predicting(variant: Variant, model: str) -> dict[str, Any]:
     """Return milliseconds of `predict_proba`, after a first call, which records."""
     torch.manual_seed(0)
     ensemble = ge.Ensemble.from_members([named(model, 10, 3)().to(engine.DEVICE) for _ in range(engine.SIZE)])
     x = torch.randint(0, 256, (IMAGES, 3, 32, 32), dtype=torch.uint8)
-    with replaced(way.changes):
+    with replaced(variant.changes):
         start = time.perf_counter()
         ensemble.predict_proba(x, IMAGES_AT_ONCE)
         ready = time.perf_counter() - start
         taken = engine.seconds(lambda: ensemble.predict_proba(x, IMAGES_AT_ONCE), REPEATS)
-    return {"milliseconds": 1e3 * taken, "ready_seconds": ready, "captured": ensemble._captured is not None}
+    return {"milliseconds": 1e3 * taken, "ready_seconds": ready}
 
 
-def plan(parts: list[str]) -> list[tuple[int, str, str, str, Callable[[], dict[str, Any]]]]:
-    """Return stage, part, row and column of all measurements, and what makes them, the most decisive first."""
-    found: list[tuple[int, str, str, str, Callable[[], dict[str, Any]]]] = []
+Measurement = tuple[str, str, str, Callable[[], dict[str, Any]]]  # part, row, column, and what makes it
+
+
+def plan(parts: Sequence[str]) -> list[Measurement]:
+    """Return all measurements."""
+    found: list[Measurement] = []
     for part in parts:
         if part in PREDICTING:
-            model = PREDICTING[part]
-            for way in PREDICTIONS:
-                if model in way.models:
-                    found.append((2, part, way.name, "predict_proba", functools.partial(predicting, way, model)))
+            runs = [(way, functools.partial(predicting, way, PREDICTING[part])) for way in PREDICTIONS]
+            found += [(part, way.name, PREDICT, run) for way, run in runs]
             continue
-        for variant in VARIANTS:
-            for cell in variant.cells if part in variant.models else ():
-                run = functools.partial(training, variant, part, cell)
-                found.append((variant.stage(cell), part, variant.name, f"{cell[0]}, p* {cell[1]}", run))
-    return sorted(found, key=lambda item: item[0])
+        for way in TRAINING:
+            found += [(part, way.name, _column(c), functools.partial(training, way, part, *c)) for c in way.cells]
+    return found
 
 
-def attempt(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _column(cell: tuple[str, int]) -> str:
+    return f"{cell[0]}, p* {cell[1]}"
+
+
+def attempt(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return what was measured, or what went wrong; leave the GPU's memory free either way."""
     try:
-        with limited(LIMIT):
-            return run()
-    except (Exception, OutOfTime) as error:
+        return make()
+    except Exception as error:
         lines = str(error).strip().splitlines()
         return {"error": f"{type(error).__name__}: {lines[0][:300] if lines else ''}"}
     finally:
-        if "torch._dynamo" in sys.modules:
-            torch._dynamo.reset()
-            torch._dynamo.utils.counters.clear()
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
 
-def run(parts: list[str], out: Path | None, seconds: float) -> None:
+def run(parts: Sequence[str], out: Path | None, seconds: float) -> None:
     """Measure what is missing, print it line by line, and write it after every measurement, where asked.
 
     No measurement starts after so many seconds.
@@ -186,9 +170,10 @@ def run(parts: list[str], out: Path | None, seconds: float) -> None:
     content: dict[str, Any] = {"batch": engine.BATCH, "size": engine.SIZE, "runs": [], "measured": {}}
     if file is not None and file.exists():
         content = json.loads(file.read_text())
+    asked = " ".join(f'"{part}"' if " " in part else part for part in parts)
     content["runs"].append(
         {
-            "command": f"python benchmarks/engine.py --ablate --out {out} --parts {' '.join(map(_quoted, parts))}",
+            "command": f"python benchmarks/engine.py --ablate --out {out} --parts {asked}",
             "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
             "machine": torch.cuda.get_device_name(),
             "torch": torch.__version__,
@@ -197,45 +182,113 @@ def run(parts: list[str], out: Path | None, seconds: float) -> None:
     )
     measured = content["measured"]
     there = {(p, r, c): "error" in e for p, rows in measured.items() for r, cs in rows.items() for c, e in cs.items()}
-    missing = [item for item in plan(parts) if there.get(item[1:4], True)]
-    missing.sort(key=lambda item: item[1:4] in there)  # what failed before comes last
-    for done, (_, part, row, column, make) in enumerate(missing):
-        if time.perf_counter() - start > seconds:
+    missing = [item for item in plan(parts) if there.get(item[:3], True)]
+    missing.sort(key=lambda item: item[:3] in there)  # what failed before comes last
+    for done, (part, row, column, make) in enumerate(missing):
+        elapsed = time.perf_counter() - start
+        if elapsed > seconds:
             print(f"out of time: {len(missing) - done} measurements are left for another run", flush=True)
             break
-        began = time.perf_counter()
-        entry = attempt(make)
-        entry["run"], entry["seconds"] = len(content["runs"]) - 1, round(time.perf_counter() - began, 1)
+        entry = {**attempt(make), "run": len(content["runs"]) - 1}
         measured.setdefault(part, {}).setdefault(row, {})[column] = entry
-        _say(part, row, column, entry, time.perf_counter() - start)
+        result = entry.get("error") or f"{entry['milliseconds']:8.3f} ms, ready in {entry['ready_seconds']:.1f} s"
+        print(f"{elapsed:4.0f} s  {part:16} {row:26} {column:20} {result}", flush=True)
         if file is not None:
-            _write(file, content)
-        if "error" in entry and not _is_fit():
-            print("the GPU is not fit for use after this error; run again for the rest", flush=True)
-            break
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fresh = file.with_suffix(".json.new")  # whoever breaks it off leaves the data before
+            fresh.write_text(json.dumps(content, indent=2) + "\n")
+            fresh.replace(file)
+            file.with_suffix(".md").write_text(page(content))
 
 
-def _is_fit() -> bool:
-    """Return whether the GPU still works: after some errors nothing does in the same process."""
-    try:
-        return bool((torch.ones(8, device=engine.DEVICE) + 1).sum().item() == 16)
-    except Exception:
-        return False
+Rows = dict[str, dict[str, dict[str, Any]]]
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
-    """Write data and page; whoever breaks it off leaves the data before."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".json.new")
-    fresh.write_text(json.dumps(content, indent=2) + "\n")
-    fresh.replace(file)
-    file.with_suffix(".md").write_text(page(content))
+def page(content: dict[str, Any]) -> str:
+    """Return the measurements as Markdown."""
+    measured = content["measured"]
+    models = {model: measured[model] for model in MODELS if model in measured}
+    lines = [
+        "# What each piece is worth",
+        "",
+        f"Milliseconds per member and step (batch {content['batch']}, CIFAR-10 shapes, bf16, samples of p* normalised "
+        "by the statistics of the step's examples; medians of three epochs), and in brackets how many times as long as "
+        "with everything. Sequential: the sixth member, with five in the bank. Ready: seconds before the first epoch, "
+        "the longest of the row. `*`: beside the figure of another run.",
+        "",
+        *(_header(run) for run in content["runs"]),
+    ]
+    for model, rows in models.items():
+        lines += _table(model, rows, [_column(cell) for cell in CELLS])
+    lines += _verdicts(models) if models else []
+    for part, model in PREDICTING.items():
+        if part in measured:
+            title = f"Predicting 10,000 images with {content['size']} members of {model}, ms"
+            lines += _table(title, measured[part], [PREDICT])
+    return "\n".join(lines) + "\n"
 
 
-def _say(part: str, row: str, column: str, entry: dict[str, Any], elapsed: float) -> None:
-    result = entry.get("error") or f"{entry['milliseconds']:8.3f} ms, ready in {entry['ready_seconds']:.1f} s"
-    print(f"{elapsed:4.0f} s  {part:16} {row:34} {column:20} {result}", flush=True)
+def _header(run: dict[str, Any]) -> str:
+    commit = f", commit {run['commit'][:12]}" if run["commit"] else ""
+    return f"- `{run['command']}`, {run['date']}, {run['machine']}, torch {run['torch']}{commit}"
 
 
-def _quoted(part: str) -> str:
-    return f'"{part}"' if " " in part else part
+def _table(title: str, rows: Rows, columns: list[str]) -> list[str]:
+    together = max((entry.get("members", 1) for cells in rows.values() for entry in cells.values()), default=1)
+    lines = [
+        "",
+        f"## {title}{f' ({together} members together)' if together > 1 else ''}",
+        "",
+        f"| | {' | '.join(columns)} | ready, s |",
+        f"|---|{'---|' * (len(columns) + 1)}",
+    ]
+    errors = []
+    for name, cells in rows.items():
+        ready = max((entry["ready_seconds"] for entry in cells.values() if "error" not in entry), default=None)
+        figures = [_figure(rows, name, column) for column in columns]
+        lines.append(f"| {name} | {' | '.join(figures)} | {'' if ready is None else f'{ready:.1f}'} |")
+        errors += [f"- {name}, {column}: {entry['error']}" for column, entry in cells.items() if "error" in entry]
+    return [*lines, *(["", "Failed:", "", *errors] if errors else [])]
+
+
+def _figure(rows: Rows, name: str, column: str) -> str:
+    entry = rows[name].get(column)
+    if entry is None or "error" in entry:
+        return "" if entry is None else "failed"
+    ratio = ratios(rows, name).get(column)
+    if ratio is None:
+        return f"{entry['milliseconds']:.2f}"
+    other = "" if entry["run"] == rows[EVERYTHING][column]["run"] else "*"
+    return f"{entry['milliseconds']:.2f} ({ratio:.2f}{other})"
+
+
+def ratios(rows: Rows, name: str) -> dict[str, float]:
+    """Return how many times as long each column of a row takes as with everything, where both were measured."""
+    found, least = (
+        {column: entry["milliseconds"] for column, entry in rows.get(row, {}).items() if "error" not in entry}
+        for row in (name, EVERYTHING)
+    )
+    return {column: found[column] / least[column] for column in found if column in least}
+
+
+def _verdicts(models: dict[str, Rows]) -> list[str]:
+    """Return for each piece its largest ratio on every network, and whether it is to stay."""
+    lines = [
+        "",
+        "## Worth >= 10 % of a step",
+        "",
+        f"The largest ratio of a network's columns. Keep: at least {WORTH:.2f} on {NETWORKS} of the three networks.",
+        "",
+        f"| piece | {' | '.join(models)} | |",
+        f"|---|{'---|' * (len(models) + 1)}",
+    ]
+    for name in (variant.name for variant in TRAINING if variant.name.startswith("less ")):
+        best = [max(ratios(rows, name).values(), default=None) for rows in models.values()]
+        count = sum(ratio is not None and ratio >= WORTH for ratio in best)
+        open_still = len(MODELS) - sum(ratio is not None for ratio in best)
+        verdict = (
+            "keep" if count >= NETWORKS else "open" if count + open_still >= NETWORKS else f"delete ({count} of 3)"
+        )
+        cells = " | ".join("" if ratio is None else f"{ratio:.2f}" for ratio in best)
+        lines.append(f"| {name.removeprefix('less ')} | {cells} | {verdict} |")
+    return lines

@@ -1,4 +1,4 @@
-"""What is promised for the CPU: what the method adds to a step, small members stacked, predictions.
+"""What is promised for the CPU: training beside a plain loop, the method, schedules, stacked members, predictions.
 
     python benchmarks/cpu.py [--out FOLDER]
 
@@ -7,23 +7,26 @@ Every figure is a ratio of times that took turns in this run; the machine should
 
 import argparse
 import contextlib
+import copy
 import datetime
 import json
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import stacked
 import torch
-from engine import BATCH, SIZE, in_turn, inference, problem
-from greedy_ensembles.training.eager import EagerEngine
-from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.weighting_set import WeightingSet
-from torch import Tensor
+from engine import BATCH, SIZE, algorithm, engine_of, in_turn, inference
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
+from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.runs.configuration import git_commit
+from greedy_ensembles.training.recipe import learning_rate_factor
 
 STEPS, SAMPLES = 4, BATCH // 8
 MEMBERS = (5, 10, 20, 50)
@@ -31,14 +34,74 @@ _AGAIN = 200
 _TURNS: dict[str, Any] = {"repeats": 15, "typical": min}  # which other programs disturb least
 
 
-def epoch_of(samples: int | None, bank: int) -> EagerEngine:
-    """Return an engine with one member of PreResNet8 and so many before it."""
-    posed = problem("PreResNet8", samples, "cpu", STEPS * BATCH, side=28)
-    weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
-    if weighting is not None:
-        for _ in range(bank):
-            weighting.bank.append(torch.rand(len(weighting.samples), 10).softmax(1))
-    return EagerEngine([Member(posed, bank + 1)], posed, weighting)
+def epoch_of(samples: int | None, bank: int) -> Callable[[], object]:
+    """Return an epoch of one member of PreResNet8 with so many before it."""
+    of = algorithm("PreResNet8", samples, "cpu", STEPS * BATCH, side=28)
+    engine, plan = engine_of(of, bank, 1, lambda members, step, _: PlainEngine(members, step))
+    return partial(engine.train_epoch, plan)
+
+
+def table() -> tuple[float, float]:
+    """Return training Deep Ensembles on a small table over a plain loop that selects epochs alike, and in a folder."""
+    x = torch.randn(1000, 20, generator=torch.Generator().manual_seed(0))
+    y = (x[:, :3].sum(dim=1) > 0).long()
+    recipe, size = ge.Recipe(epochs=20), 5
+    train, held_out = torch.randperm(1000, generator=torch.Generator().manual_seed(0)).split([900, 100])
+
+    def fit(run_dir: str | None = None) -> None:
+        options: dict[str, Any] = {"size": size, "method": "deep", "recipe": recipe, "run_dir": run_dir}
+        ge.fit(partial(ge.models.MLP, 20), (x, y), progress=False, device="cpu", **options)
+
+    def fit_in_folder() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            fit(folder)
+
+    def loop() -> None:
+        for _ in range(size):
+            model = ge.models.MLP(20)
+            optimizer = torch.optim.SGD(
+                model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay
+            )
+            best, weights = -1.0, model.state_dict()
+            for epoch in range(recipe.epochs):
+                model.train()
+                batches = train[torch.randperm(len(train))].split(recipe.batch_size)
+                for number, batch in enumerate(batches):
+                    for group in optimizer.param_groups:
+                        group["lr"] = recipe.lr * learning_rate_factor(recipe, epoch + number / len(batches))
+                    optimizer.zero_grad()
+                    cross_entropy(model(x[batch]), y[batch]).backward()
+                    optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    score = (model(x[held_out]).argmax(dim=1) == y[held_out]).float().mean().item()
+                if score >= best:
+                    best, weights = score, copy.deepcopy(model.state_dict())
+            model.load_state_dict(weights)
+
+    ours, theirs, in_folder = in_turn(fit, loop, fit_in_folder, **_TURNS)
+    return ours / theirs, in_folder / ours
+
+
+def small_cnn() -> nn.Sequential:
+    """Return a network whose steps are neither stacked nor large."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
+        *(nn.Flatten(), nn.Linear(32, 10)),
+    )
+
+
+def together(method: str) -> float:
+    """Return training a small CNN concurrently over sequentially."""
+    x, y = torch.rand(600, 1, 16, 16, generator=torch.Generator().manual_seed(0)), torch.arange(600) % 10
+    recipe = ge.Recipe(epochs=2, batch_size=64)
+    options: dict[str, Any] = {"size": 5, "method": method, "weighting": ge.weighting.FromData(x), "recipe": recipe}
+    fit = partial(ge.fit, small_cnn, (x, y), progress=False, device="cpu", **options)
+    concurrent, sequential = in_turn(
+        lambda: fit(schedule="concurrent"), lambda: fit(schedule="sequential"), **{**_TURNS, "repeats": 5}
+    )
+    return concurrent / sequential
 
 
 def coupling(earlier: int) -> Callable[[], object]:
@@ -64,10 +127,14 @@ def measure() -> dict[str, Any]:
     """Return all ratios."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    deep, greedy = in_turn(epoch_of(None, 0).train_epoch, epoch_of(SAMPLES, 5).train_epoch, **_TURNS)
+    deep, greedy = in_turn(epoch_of(None, 0), epoch_of(SAMPLES, 5), **_TURNS)
     taken = in_turn(*map(coupling, MEMBERS), **_TURNS)
     costs = {k: cost / _AGAIN for k, cost in zip(MEMBERS, taken, strict=True)}
+    of_loop, of_folder = table()
     found: dict[str, Any] = {
+        "fit over a plain loop": of_loop,
+        "fit with a run folder over without": of_folder,
+        "concurrent over sequential": {method: together(method) for method in ("deep", "greedy")},
         "greedy over deep": greedy / deep,
         "coupling, of a step": costs[MEMBERS[-1]] / (deep / STEPS),
         "coupling, over that against the fewest": {str(k): cost / costs[MEMBERS[0]] for k, cost in costs.items()},
@@ -90,6 +157,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         "",
         "| | ratio | |",
         "|---|---|---|",
+        *_training(content),
         _row(
             f"a step at p* batch {SAMPLES} over one of Deep Ensembles, batch {BATCH}", content["greedy over deep"], 1.3
         ),
@@ -121,6 +189,25 @@ def page(content: dict[str, Any], reading: str = "") -> str:
                 f"{verdict} |"
             )
     return "\n".join(lines) + "\n"
+
+
+def _training(content: dict[str, Any]) -> list[str]:
+    """Return what `ge.fit` as a whole takes, if that was measured."""
+    if "fit over a plain loop" not in content:
+        return []
+    schedules = content["concurrent over sequential"]
+    return [
+        _row(
+            "`ge.fit`, Deep Ensembles on a table of 1,000 x 20 (M = 5, 20 epochs), over a plain PyTorch loop with the "
+            "same selection of epochs",
+            content["fit over a plain loop"],
+            1.3,
+        ),
+        f"| the same with a run folder over without | {content['fit with a run folder over without']:.2f} | |",
+        _row("a small CNN (M = 5), Deep Ensembles concurrent over sequential", schedules["deep"], 1.0),
+        "| the same, greedy, where one member more sees samples of p*: 10 batches a step instead of 9 | "
+        f"{schedules['greedy']:.2f} | |",
+    ]
 
 
 def _row(name: str, value: float, most: float) -> str:

@@ -16,24 +16,25 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from floor import floor, rates
-from greedy_ensembles.training.captured import CapturedEngine
-from greedy_ensembles.training.member import Member
-from greedy_ensembles.training.memory import members_at_once
-from greedy_ensembles.training.numerics import numerics
-from greedy_ensembles.training.problem import Problem, pose
-from greedy_ensembles.training.weighting_set import WeightingSet
 from speed_page import MODELS, PREDICTING, page, verdict
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
+from greedy_ensembles.engines.captured import CapturedEngine
+from greedy_ensembles.engines.execution import Execution
+from greedy_ensembles.engines.plain import PlainEngine, Plan
+from greedy_ensembles.method import as_coupling
 from greedy_ensembles.models import named
 from greedy_ensembles.runs.configuration import git_commit
+from greedy_ensembles.training.algorithm import Algorithm
+from greedy_ensembles.training.fit import _build
 
 DEVICE = "cuda"
 BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
@@ -43,12 +44,12 @@ KERNELS = {
     "pooling": ("pool",),
     "BatchNorm with ReLU": ("norm_",),
     "copies to and from the GPU": ("HtoD", "DtoH"),
-    "optimizer and casts of weights": ("multi_tensor", "_sgd"),
+    "optimizer": ("multi_tensor",),
     "additions": ("CUDAFunctor_add<c10::BFloat16>",),
 }
 
 
-def problem(model: str, samples: int | None, device: str, examples: int, side: int = 32, **changes: Any) -> Problem:
+def algorithm(model: str, samples: int | None, device: str, examples: int, side: int = 32, **changes: Any) -> Algorithm:
     """Return a training on random images; `samples` is the p* batch, None for Deep Ensembles."""
     draw = torch.Generator().manual_seed(0)
     channels = 1 if side == 28 else 3
@@ -56,21 +57,34 @@ def problem(model: str, samples: int | None, device: str, examples: int, side: i
     y = torch.randint(0, 10, (examples,), generator=draw)
     paper = ("mnist", model) if side == 28 else ("cifar10", model)
     recipe = ge.Recipe.paper(*paper, batch_size=BATCH, weighting_batch_size=samples, **changes)
-    return pose(
-        named(model, 10, channels),
-        (x, y),
-        size=SIZE,
-        method="deep" if samples is None else "greedy",
-        strength=None if samples is None else STRENGTH,
-        weighting=None,
-        distance="probabilities",
-        recipe=recipe,
-        seed=0,
-        validation=0.0,
-        earlier=None,
-        schedule="concurrent",
-        device=device,
-    )
+    coupling = as_coupling("deep" if samples is None else "greedy")
+    coupling.strength, coupling.size = STRENGTH, SIZE
+    execution = Execution(torch.device(device), recipe.precision, recipe.deterministic)
+    how = (None, "probabilities", recipe, execution, "concurrent", 0, 0.0, None)
+    return _build(named(model, 10, channels), (x, y), SIZE, coupling, *how)
+
+
+Make = Callable[..., PlainEngine]  # an engine of members, step and plan
+
+
+def engine_of(of: Algorithm, before: int, count: int, make: Make) -> tuple[PlainEngine, Plan]:
+    """Return an engine of so many members after those of a bank, or of half where they do not fit; and its epoch."""
+    bank = of._draw_bank()
+    for _ in range(before if bank is not None else 0):
+        assert bank is not None
+        bank.append(torch.rand(len(bank.samples), 10, device=bank.samples.device).softmax(1))
+    step = of._step(bank)
+    while True:
+        members = [of._new_member(before + 1 + number) for number in range(count)]
+        plan = of._plan(members, bank)
+        try:
+            return make(members, step, plan), plan
+        except torch.OutOfMemoryError:
+            if count == 1:
+                raise
+        count = (count + 1) // 2
+        del members, plan
+        torch.cuda.empty_cache()
 
 
 def published_loop(model: str, samples: int | None) -> float:
@@ -108,22 +122,16 @@ def published_loop(model: str, samples: int | None) -> float:
 def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any]:
     """Return milliseconds a member and step of the captured engine, what getting ready took, and a profile at the
     paper's p* batch alone: there are hundreds of thousands of kernels to sort."""
-    posed = problem(model, samples, DEVICE, STEPS * BATCH, precision="bf16")
-    with numerics(posed.recipe, posed.device):
-        weighting = None if posed.weighting is None else WeightingSet(posed, posed.weighting)
-        count = members_at_once(posed, SIZE) if concurrent else 1
-        first = 1 if concurrent else SIZE // 2 + 1
-        if weighting is not None:
-            for _ in range(first - 1):
-                weighting.bank.append(torch.rand(len(weighting.samples), 10, device=DEVICE).softmax(1))
-        members = [Member(posed, number) for number in range(first, first + count)]
+    of = algorithm(model, samples, DEVICE, STEPS * BATCH, precision="bf16")
+    with of.execution.settings():
         start = time.perf_counter()
-        engine = CapturedEngine(members, posed, weighting)
-        ready = time.perf_counter() - start
-        milliseconds = 1e3 * seconds(engine.train_epoch) / STEPS / count
-        profile = profiled(engine.train_epoch, STEPS) if samples == BATCH else None
+        engine, plan = engine_of(of, *((0, SIZE) if concurrent else (SIZE // 2, 1)), CapturedEngine)
+        ready, count = time.perf_counter() - start, len(engine.members)
+        epoch = partial(engine.train_epoch, plan)
+        milliseconds = 1e3 * seconds(epoch) / STEPS / count
+        profile = profiled(epoch, STEPS) if samples == BATCH else None
         memory = torch.cuda.max_memory_reserved() / 2**30  # of which recordings keep what they use
-    del engine, members, weighting, posed
+    del engine, epoch, of
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     return {

@@ -11,11 +11,11 @@ from torch import nn
 
 from greedy_ensembles.models import named
 
-_HALF = 2  # bytes of an activation, and of a working copy of a weight
+_HALF = 2  # bytes of an activation
 #: Moments read the examples alone; then come reading and writing the output; two inputs of the gradient's sums; two
 #: inputs and the output of the gradient.
 _NORM_PASSES = 2 + 2 + 3
-_UPDATE = 20  # bytes a weight: itself and its momentum, read and written; the gradient read, the copy written, in half
+_UPDATE = 20  # bytes a weight: itself and its momentum, read and written; its gradient, read
 
 
 def floor(model: str, rows: int, examples: int, rate: float, bandwidth: float) -> dict[str, float]:

@@ -2,19 +2,25 @@
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from benchmarks import repeats
-from greedy_ensembles.training.eager import EagerEngine
+from torch import nn
 
 from greedy_ensembles import models
+from greedy_ensembles.engines import captured
 from greedy_ensembles.engines.accelerate import BatchNormReLU
-from greedy_ensembles.method import batchnorm, split_batchnorm
-from greedy_ensembles.training import captured, working_copies
+from greedy_ensembles.engines.plain import PlainEngine
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def network():
+    body = nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU()
+    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
 
 
 @pytest.fixture
@@ -27,8 +33,8 @@ def engine(monkeypatch):
         "BATCH": 8,
         "SIZE": 3,
         "STEPS": 1,
-        "named": lambda model, classes, channels: models.named("PreResNet8", classes, channels),
-        "CapturedEngine": EagerEngine,
+        "named": lambda model, classes, channels: network,
+        "CapturedEngine": lambda members, step, plan: PlainEngine(members, step),
         "in_turn": lambda *runs, **options: [(run(), 0.5 + number)[1] for number, run in enumerate(runs)],
         "profiled": lambda run, steps: (run(), {"others": {"milliseconds": 1.0, "kernels": 2.0}})[1],
         "rates": lambda: (1e15, 4e12),
@@ -55,7 +61,7 @@ def test_the_speed_of_a_network_is_measured_from_the_loop_to_the_page(engine, tm
     assert found["ratios"]["published loop over concurrent, p* batch 128"] == pytest.approx(3)
     page = (tmp_path / "speed.md").read_text()
     assert "| concurrent, deep | 166.67 |" in page
-    assert page.endswith("Written by hand.")
+    assert page.index("Written by hand.") < page.index("| concurrent, deep |")
     assert "met" in capsys.readouterr().out
 
 
@@ -69,37 +75,43 @@ def test_predicting_is_measured_against_a_loop_over_members(engine):
 def ablation(engine, monkeypatch):
     """What each piece is worth, smaller."""
     script = importlib.import_module("ablation")
-    changes = {"STEPS": 1, "STEPS_TOGETHER": 1, "STEPS_EAGER": 1, "IMAGES": 6, "IMAGES_AT_ONCE": 4}
-    changes |= {"named": engine.named, "CapturedEngine": EagerEngine}
+    changes = {"STEPS": 1, "STEPS_TOGETHER": 1, "STEPS_PLAIN": 1, "IMAGES": 6, "IMAGES_AT_ONCE": 4}
+    few = [
+        replace(way, cells=[(schedule, 4) for schedule, samples in way.cells if samples == 128])
+        for way in script.TRAINING
+    ]
+    changes |= {
+        "named": engine.named,
+        "CapturedEngine": engine.CapturedEngine,
+        "CELLS": (("sequential", 4), ("concurrent", 4)),
+        "TRAINING": few,
+    }
     for name, value in changes.items():
         monkeypatch.setattr(script, name, value)
-    script.posed.cache_clear()
+    script.algorithm.cache_clear()
     yield script
-    script.posed.cache_clear()
+    script.algorithm.cache_clear()
 
 
 def test_every_piece_is_left_out_once_and_what_is_there_is_not_measured_again(ablation, tmp_path, capsys, monkeypatch):
     parts = ["VGG16BN", "predicting with VGG16BN"]
-    ablation.run(parts, tmp_path, 0.0)  # no time at all
+    ablation.run(parts, tmp_path, -1.0)  # no time at all
     assert not (tmp_path / "ablation.json").exists()
-    train, tried = ablation.training, []
+    train, failed = ablation.training, []
 
     def training(variant, *rest):
-        tried.append(variant.name)
-        if tried.count("less lanes") == 1 and variant.name == "less lanes":
-            raise RuntimeError("no lanes\nin here")
+        if variant.name == "less streams" and not failed:
+            failed.append(variant)
+            raise RuntimeError("no streams\nin here")
         return train(variant, *rest)
 
-    few = ("everything", "plain, compiled", "less norm kernels", "less lanes")
-    monkeypatch.setattr(ablation, "VARIANTS", [variant for variant in ablation.VARIANTS if variant.name in few])
     monkeypatch.setattr(ablation, "training", training)
     ablation.run(parts, tmp_path, 600.0)
     content = json.loads((tmp_path / "ablation.json").read_text())
     rows = content["measured"]["VGG16BN"]
-    assert list(rows) == list(few)
+    assert list(rows) == [variant.name for variant in ablation.TRAINING]
     assert {entry["members"] for entry in rows["everything"].values()} == {1, 3}
-    assert rows["less lanes"]["concurrent, p* 128"]["error"] == "RuntimeError: no lanes"
-    assert "milliseconds" in rows["less lanes"]["concurrent, p* 32"]
+    assert rows["less streams"]["concurrent, p* 4"]["error"] == "RuntimeError: no streams"
     assert len(content["measured"]["predicting with VGG16BN"]) == 4
     page = (tmp_path / "ablation.md").read_text()
     assert "| everything | 500.00 (1.00) |" in page
@@ -110,95 +122,36 @@ def test_every_piece_is_left_out_once_and_what_is_there_is_not_measured_again(ab
     assert "failed" not in (tmp_path / "ablation.md").read_text()
 
 
-def test_what_decides_most_is_measured_first(ablation):
-    planned = [(part, row, column) for _, part, row, column, _ in ablation.plan(list(ablation.PARTS))]
-    assert len(planned) == len(set(planned))
-    first = ["everything", "plain", "plain, compiled", "less norm kernels"]
-    of_vgg = [(row, column) for part, row, column in planned if part == "VGG16BN"]
-    assert list(dict.fromkeys(row for row, _ in of_vgg))[:4] == first
-    assert {row for row, _ in of_vgg} == {v.name for v in ablation.VARIANTS if "VGG16BN" in v.models}
-
-
 def test_a_piece_is_worth_keeping_by_what_a_step_takes_without_it(ablation):
-    def row(milliseconds):
-        return {"sequential, p* 128": {"milliseconds": milliseconds, "ready_seconds": 1.0, "members": 1, "run": 0}}
-
-    def network(without_norms, plain, compiled):
-        rows = {"everything": 2.0, "less norm kernels": without_norms, "plain": plain, "plain, compiled": compiled}
-        return {name: row(milliseconds) for name, milliseconds in rows.items()}
+    def network(**without):
+        rows = {"everything": 2.0, **{f"less {name.replace('_', ' ')}": value for name, value in without.items()}}
+        entry = {"ready_seconds": 1.0, "members": 1, "run": 0}
+        return {name: {"sequential, p* 4": {"milliseconds": value, **entry}} for name, value in rows.items()}
 
     run = {"command": "c", "date": "d", "machine": "m", "torch": "t", "commit": None}
     measured = {
-        "VGG16BN": network(2.2, 3.0, 2.0),
-        "PreResNet164": network(2.4, 4.0, 2.5),
-        "WideResNet28x10": network(2.0, 2.1, 2.1),
+        "VGG16BN": network(BatchNorm_kernels=2.2, captured_steps=3.0, streams=2.0),
+        "PreResNet164": network(BatchNorm_kernels=2.4, captured_steps=2.1, streams=2.5),
+        "WideResNet28x10": network(BatchNorm_kernels=2.0, captured_steps=2.1),
     }
-    page = importlib.import_module("ablation_page").page({"batch": 8, "size": 3, "runs": [run], "measured": measured})
-    assert "| norm kernels | 1.10 | 1.20 | 1.00 | keep |" in page
-    assert "| compiling (plain over plain, compiled) | 1.50 | 1.60 | 1.00 | keep |" in page
-    assert "| all our layers (the fastest plain over everything) | 1.00 | 1.25 | 1.05 | delete (1 of 3) |" in page
-    assert "| less norm kernels | 2.40 (1.20) |" in page
-
-
-def test_a_measurement_that_takes_too_long_is_given_up(ablation, monkeypatch):
-    monkeypatch.setattr(ablation, "LIMIT", 0.05)
-
-    def endless():
-        while True:
-            try:
-                sum(range(1000))
-            except Exception:  # as the engine does where compiling fails
-                continue
-
-    assert ablation.attempt(endless) == {"error": "OutOfTime: not done after 0 s"}
+    page = ablation.page({"batch": 8, "size": 3, "runs": [run], "measured": measured})
+    assert "| BatchNorm kernels | 1.10 | 1.20 | 1.00 | keep |" in page
+    assert "| captured steps | 1.50 | 1.05 | 1.05 | delete (1 of 3) |" in page
+    assert "| streams | 1.00 | 1.25 |  | open |" in page
+    assert "| less BatchNorm kernels | 2.40 (1.20) |" in page
 
 
 def test_pieces_are_left_out_inside_a_block_alone(ablation):
-    pieces = importlib.import_module("pieces")
-    names = [(target, name, getattr(target, name)) for way in pieces.VARIANTS for target, name, _ in way.changes]
-    assert {(target, name) for target, name, _ in names} >= {
-        (working_copies, "can_update"),
-        (captured, "accelerate"),
-        (captured, "WorkingCopies"),
-        (captured, "Lanes"),
-        (batchnorm, "_split_kind"),
-    }
+    variants = (*ablation.TRAINING, *ablation.PREDICTIONS)
+    names = [(target, name, getattr(target, name)) for way in variants for target, name, _ in way.changes]
     net = models.PreResNet(8)
-    for changes, kind in (((), BatchNormReLU), (pieces.NORMS, torch.nn.BatchNorm2d)):
-        with pieces.replaced(changes), captured.accelerate(net):
-            assert type(net.norm) is kind
-    for way in (*pieces.VARIANTS, *pieces.PREDICTIONS):
-        with pieces.replaced(way.changes):
+    for variant in ablation.TRAINING:
+        with ablation.replaced(variant.changes), captured.accelerate(net):
+            assert type(net.norm) is (nn.BatchNorm2d if "BatchNorm" in variant.name else BatchNormReLU)
+    for way in variants:
+        with ablation.replaced(way.changes):
             assert all(getattr(target, name) is value for target, name, value in way.changes)
     assert all(getattr(target, name) is value for target, name, value in names)
-
-
-def test_normalising_once_is_what_split_batchnorm_does(ablation):
-    pieces = importlib.import_module("pieces")
-    torch.manual_seed(0)
-    x = torch.rand(6, 3, 4, 4)
-    found = []
-    for changes in ((), pieces.ONCE):
-        layer = torch.nn.BatchNorm2d(3)
-        torch.nn.init.uniform_(layer.weight, 0.5, 1.5, generator=torch.Generator().manual_seed(1))
-        given = x.clone().requires_grad_()
-        with pieces.replaced(changes), split_batchnorm(layer, 4, "batch"):
-            y = layer(given)
-        y.square().mul(torch.arange(y.numel()).view_as(y)).sum().backward()
-        found.append([y, given.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var])
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
-
-
-def test_members_without_working_copies_or_lanes_take_the_same_steps(ablation):
-    pieces = importlib.import_module("pieces")
-    with pieces.replaced(pieces.COPIES):
-        assert captured.WorkingCopies("model", "optimizer") is None
-        assert captured.GroupStep is not pieces.GroupStep
-    taken = []
-    step = type("Step", (), {"run": lambda self: taken.append(self)})()
-    with pieces.replaced(pieces.LANES):
-        captured.Lanes(3, torch.device("cpu"), True).run(step)
-    assert taken == [step]
 
 
 RESULTS = BENCHMARKS.parent / "results"
