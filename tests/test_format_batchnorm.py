@@ -55,3 +55,17 @@ def test_an_unfinished_run_is_refused_since_epochs_are_selected_by_another_rule(
     with pytest.raises(ge.FolderError, match=r"begun by version 0\.1"):
         ge.fit(WRITER["make_model"], WRITER["DATA"], **options)
     assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_a_finished_run_can_be_extended_and_interrupted(tmp_path):
+    shutil.copytree(FOLDER / "run", tmp_path / "run")
+    options = {**WRITER["EXPLICIT"], "schedule": "sequential", "run_dir": tmp_path / "run", "size": 3}
+
+    def stop(epoch):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ge.fit(WRITER["make_model"], WRITER["DATA"], callbacks=[stop], **options)
+    ensemble = ge.fit(WRITER["make_model"], WRITER["DATA"], **options)
+    assert len(ensemble) == 3
+    assert_probabilities(ensemble[:2], INPUTS, EXPECTED["runs"]["run"]["probabilities"])

@@ -202,6 +202,8 @@ def held_out(facts: RunFacts, images: ImageSet) -> ImageSet:
     share, labels = facts.configuration["validation"], images.labels
     if not share or labels is None:
         raise ValueError(f"{facts.source} held out no validation images; there is nothing to choose lambda_M on")
+    if isinstance(share, str):
+        raise ValueError(f"{facts.source} had validation data of its own, which it does not keep; name the images")
     _, indices = split(torch.from_numpy(labels), share, facts.seed)
     part = images.replace(images=images.images[indices.numpy()], labels=labels[indices.numpy()])
     return part.replace(name=f"{images.name}, held out")

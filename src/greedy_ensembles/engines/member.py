@@ -148,7 +148,8 @@ class Member:
         """Go back to a saved state."""
         try:
             self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
-            self.stopped, self.average = state["stopped"], [a.to(self.device) for a in state["average"]]
+            self.stopped = state.get("stopped", False)  # which 0.1 did not have, nor averages
+            self.average = [value.to(self.device) for value in state.get("average", [])]
             self.model.load_state_dict(state["model"])
             self._restore_optimizer(state["optimizer"])
             self.generators = Generators.from_state(state["generators"])

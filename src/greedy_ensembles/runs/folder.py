@@ -210,7 +210,8 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
             f"ge.load_run(...).ensemble[:{size}], or train in another run_dir"
         )
     run.pop("members_at_once", None)  # of those that are there; it is decided anew for the others
-    storage.write_json(file, {**run, "size": size, "extended_from": [*run.get("extended_from", []), planned]})
+    grown = {"format": storage.FORMAT, "size": size, "extended_from": [*run.get("extended_from", []), planned]}
+    storage.write_json(file, {**run, **grown})
 
 
 def _short(value: Any) -> str:
