@@ -56,6 +56,7 @@ class Group:
         for k, member in enumerate(self.members):
             state = member.state()
             found.update({f"{k} {name}": value.clone() for name, value in state["model"].items()})
+            found.update({f"{k} average {index}": value.clone() for index, value in enumerate(state["average"])})
             for index, moments in state["optimizer"]["state"].items():
                 found.update({f"{k} {index} {name}": torch.as_tensor(v).clone() for name, v in moments.items()})
         return found

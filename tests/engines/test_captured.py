@@ -68,7 +68,11 @@ def plainly(monkeypatch):
 @pytest.mark.parametrize("method", ["greedy", "deep"])
 @pytest.mark.parametrize(
     "recipe",
-    [{}, {"nesterov": True, "warmup_epochs": 1, "weighting_batch_size": 4}, {"optimizer": "adamw", "lr": 1e-3}],
+    [
+        {"clip": 0.5, "ema": 0.9},
+        {"nesterov": True, "warmup_epochs": 1, "weighting_batch_size": 4},
+        {"optimizer": "adamw", "lr": 1e-3},
+    ],
 )
 def test_it_is_the_same_training_as_the_plain_engines(images, plainly, schedule, method, recipe):
     """Dropout and augmentation included: the random numbers are the same, too."""

@@ -59,7 +59,10 @@ def train_by_group_step(of):
 
 
 @pytest.mark.parametrize("method", ["deep", "greedy", "repulsive"])
-@pytest.mark.parametrize("changes", [{}, {"nesterov": True, "warmup_epochs": 2}, {"optimizer": "adamw", "lr": 0.01}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"nesterov": True, "warmup_epochs": 2}, {"optimizer": "adamw", "lr": 0.01}, {"clip": 0.5, "ema": 0.9}],
+)
 @pytest.mark.parametrize("in_bank", [0, 2])
 def test_it_trains_as_the_plain_engine_does(method, changes, in_bank):
     ours, theirs = (group(method=method, in_bank=in_bank, size=in_bank + 3, **changes) for _ in range(2))
@@ -89,11 +92,11 @@ def test_learning_rates_change_where_they_lie():
         assert own[0].item() == pytest.approx(factor * 0.1)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("changes", [{}, {"optimizer": "adamw"}, {"ema": 0.9}])
 @pytest.mark.parametrize("broken", [True, False])
-def test_members_are_left_as_they_were_found(optimizer, broken):
+def test_members_are_left_as_they_were_found(changes, broken):
     """Also by a step that broke off, which has made some of the optimizer's moments."""
-    ours, theirs = (group(size=2, optimizer=optimizer, lr=0.01) for _ in range(2))
+    ours, theirs = (group(size=2, lr=0.01, **changes) for _ in range(2))
     make_capturable(ours.members, CPU)
     step, _ = made(ours, _part(ours.plan(), slice(3)))
     with pytest.raises(MemoryError) if broken else nullcontext(), _preserved(ours.members, CPU):

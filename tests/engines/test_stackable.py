@@ -165,6 +165,7 @@ def test_what_the_recipe_and_the_data_forbid(blobs, make_model):
         "the optimizer is the user's own": ge.Recipe(optimizer=lambda p: torch.optim.SGD(p, 0.1)),
         "the loss is the user's own": ge.Recipe(loss=lambda logits, y: nn.functional.cross_entropy(logits, y)),
         "the recipe augments": ge.Recipe(augment=lambda batch: batch),
+        "weights are averaged": ge.Recipe(ema=0.9),
     }
     for why, recipe in recipes.items():
         assert reason(blobs, make_model, recipe=recipe) == why

@@ -18,6 +18,7 @@ RECIPES = {
     "nesterov, warm-up": ge.Recipe(epochs=4, batch_size=25, nesterov=True, warmup_epochs=2, weighting_batch_size=7),
     "no momentum": ge.Recipe(epochs=4, batch_size=17, momentum=0.0, schedule="constant"),
     "adamw": ge.Recipe(epochs=4, batch_size=16, optimizer="adamw", lr=0.01, weight_decay=0.1),
+    "clipped": ge.Recipe(epochs=4, batch_size=16, clip=0.7),
 }
 
 

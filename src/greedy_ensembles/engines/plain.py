@@ -161,7 +161,7 @@ class PlainEngine:
             set_learning_rate(member.optimizer, rate)
             with nullcontext() if len(members) == 1 else member.at_work():
                 step.update(member, passed, pull)
-            totals[0, position] += passed.loss.detach() * examples.shape[1]
+            totals[0, position].add_(passed.loss.detach(), alpha=examples.shape[1])
         if terms is not None:
             totals[1] += terms
 
