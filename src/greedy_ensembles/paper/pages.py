@@ -118,7 +118,7 @@ def _facts(study: Study, protocol: Protocol, command: Sequence[str]) -> str:
     lines = [
         f"of the paper: {study.paper}",
         f"protocol: {protocol.description}",
-        f"page: `{shlex.join(command)}`, greedy_ensembles {__version__}",
+        f"page: `{shlex.join(command)}`",
         *study.remarks,
     ]
     if protocol.quick:
