@@ -134,7 +134,10 @@ def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(in
         (["predict", "known", "empty"], "empty holds no pictures"),
         (["predict", "known", "table.npy"], "must be uint8"),
         (["predict", "known", "pictures", "--shape", "28"], "as in 3x32x32"),
-        (["predict", "known", "pictures", "--shape", "3x28x28"], "cannot take inputs of shape (3, 28, 28)"),
+        (
+            ["predict", "known", "pictures", "--shape", "3x28x28"],
+            "x holds uint8 of shape (3, 28, 28), and the ensemble was trained on",
+        ),
         (["predict", "known", "pictures", "--out", "data"], "--out must be a file, but data is a folder"),
         (["predict", "own", "pictures"], "trained with a model of your own"),
         (["predict", "own", "pictures", "--model", "predicted_model:nothing"], "cannot be imported"),

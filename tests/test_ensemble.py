@@ -70,8 +70,100 @@ def test_every_kind_of_input_gives_the_same(ensemble, x):
     plain = DataLoader(x, batch_size=8)  # batches that are tensors, not tuples
     torch.testing.assert_close(ensemble.predict_proba(plain), expected)
     assert ensemble.predict_proba(x[:0]).shape == (3, 0, 4)
-    with pytest.raises(TypeError, match="x must be a tensor, an array, a Dataset or a DataLoader, got list"):
-        ensemble.predict_proba([[1.0, 2.0, 3.0]])
+    with pytest.raises(TypeError, match=r"x must be a tensor, an array, a list of rows, .* got int"):
+        ensemble.predict_proba(3)
+
+
+def test_lists_frames_image_sets_and_pairs_are_inputs(ensemble, x, blobs):
+    pandas = pytest.importorskip("pandas")
+    expected = ensemble.predict_proba(x)
+    labels = torch.zeros(50)
+    for kind in (x.tolist(), pandas.DataFrame(x.numpy()), (x, labels), [x.tolist(), labels.tolist()], list(x)):
+        torch.testing.assert_close(ensemble.predict_proba(kind), expected)
+    two = x[:2].tolist()  # rows, not a pair
+    torch.testing.assert_close(ensemble.predict_proba(two), expected[:, :2])
+    pixels = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)
+    flat = ge.Ensemble.from_members([nn.Sequential(nn.Flatten(), nn.Linear(4, 2))])
+    images = ge.data.ImageSet(pixels, np.array([0, 1]), "tiny")
+    torch.testing.assert_close(flat.uncertainty(images).total, flat.uncertainty(pixels).total)
+    with pytest.raises(TypeError, match="x must hold numbers"):
+        ensemble.predict_proba(pandas.DataFrame({"a": ["one", "two"]}))
+
+
+def test_an_array_on_disk_is_read_batch_by_batch(ensemble, x, tmp_path):
+    np.save(tmp_path / "x.npy", x.numpy())
+    array = np.load(tmp_path / "x.npy", mmap_mode="r")
+    torch.testing.assert_close(ensemble.predict_proba(array, batch_size=7), ensemble.predict_proba(x))
+
+
+@pytest.mark.parametrize("kind", [lambda x: x, lambda x: x.numpy(), lambda x: DataLoader(x, batch_size=8)])
+def test_an_input_that_is_not_finite_or_too_large_is_named(ensemble, x, kind):
+    for value in (float("nan"), float("-inf")):
+        bad = x.clone()
+        bad[17, 1] = bad[30, 0] = value
+        with pytest.raises(ValueError, match="x holds NaN or infinity, first in input 17;"):
+            ensemble.uncertainty(kind(bad))
+    bad = x.double()
+    bad[18, 1] = -1e300
+    with pytest.raises(ValueError, match=r"beyond the range of float32, .* first in input 18, which reaches 1e\+300"):
+        ensemble.predict_proba(kind(bad))
+    scaled = ge.Ensemble(ensemble, normalize=(0.0, 1e300))
+    assert scaled.predict_proba(kind(bad)).isfinite().all()
+    double = ge.Ensemble([nn.Linear(3, 2, dtype=torch.float64)])
+    assert double.predict_proba(kind(bad)).isfinite().all()
+
+
+@pytest.mark.parametrize("last", [lambda z: z[:, :1], lambda z: z[:, 0], lambda z: z[None]])
+def test_what_cannot_be_logits_has_no_uncertainty(x, last):
+    class Last(nn.Linear):
+        def forward(self, x):
+            return last(super().forward(x))
+
+    with pytest.raises(ValueError, match=r"logits \(n, classes\) of at least two classes"):
+        ge.Ensemble.from_members([Last(3, 4), Last(3, 4)]).uncertainty(x)
+
+
+def test_a_member_that_ends_in_a_softmax_is_noticed(x):
+    ensemble = ge.Ensemble.from_members([nn.Sequential(nn.Linear(3, 4), nn.Softmax(dim=1))])
+    with pytest.warns(UserWarning, match="a member returns probabilities .* leave out the softmax"):
+        ensemble.predict_proba(x)
+
+
+def test_inputs_are_held_against_those_of_training(quick, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 1, 4, 4)).astype(np.uint8)
+
+    def make_model():
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+    y = np.arange(40) % 2
+    trained = ge.fit(make_model, (pixels, y), size=2, method="deep", **quick)
+    trained.save(tmp_path / "saved")
+    for ensemble in (trained, trained[:1], ge.Ensemble.load(tmp_path / "saved", make_model)):
+        expected = ensemble.predict_proba(pixels)
+        assert torch.equal(ensemble.predict_proba(pixels.astype(np.int64)), expected)
+        torch.testing.assert_close(ensemble.predict_proba(pixels / 255), expected)
+        for wrong in (pixels.astype(np.float32), pixels.reshape(40, 16), pixels.astype(np.int64) + 1):
+            for given in (wrong, torch.from_numpy(wrong), TensorDataset(torch.from_numpy(wrong))):
+                with pytest.raises(ValueError, match=r"trained on uint8 of shape \(1, 4, 4\)"):
+                    ensemble.uncertainty(given)
+        with pytest.raises(ValueError, match=r"trained on uint8 of shape \(1, 4, 4\)"):
+            ensemble.export_torch(tmp_path / "graph.pt2", pixels.astype(np.float32))
+    trained.inputs = None
+    assert trained.predict_proba(pixels.astype(np.float32)).shape == (2, 40, 2)
+
+
+def test_the_scale_of_float_images_is_remembered(quick, tmp_path):
+    x = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+
+    def make_model():
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+    ge.fit(make_model, (x, torch.arange(40) % 2), size=1, method="deep", run_dir=tmp_path / "run", **quick)
+    ensemble = ge.load_run(tmp_path / "run", make_model).ensemble
+    assert ensemble.inputs.range == (x.min().item(), x.max().item())
+    ensemble.predict_proba(5 * torch.randn(10, 1, 4, 4))  # out of distribution, which is no mistake
+    with pytest.raises(ValueError, match=r"whole numbers from .*: divide them by 255"):
+        ensemble.predict_proba((255 * x).round())
 
 
 def test_a_shuffling_loader_is_read_once_so_that_members_see_the_same_order(ensemble, x):

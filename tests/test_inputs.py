@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from greedy_ensembles.inputs import as_normalize, as_stored, as_tensor, device_of, dtype_of, to_model
+from greedy_ensembles.inputs import InputForm, as_normalize, as_stored, as_tensor, device_of, dtype_of, to_model
 
 
 def test_bytes_are_scaled_and_normalised_by_channel():
@@ -82,3 +82,83 @@ def test_double_precision_is_kept_until_the_mean_is_out():
     # In single precision the three would be one number.
     assert to_model(x, ((1.7e9 + 1,), (0.5,)), torch.float32).tolist() == [[-2.0], [0.0], [2.0]]
     assert to_model(x.float(), ((0.0,), (1.0,)), torch.float32).unique().numel() == 1
+
+
+PIXELS, TABLE, TOKENS = (
+    InputForm((1, 2, 2), torch.uint8),
+    InputForm((2,), torch.float32),
+    InputForm((2,), torch.int64),
+)
+FLOATS = InputForm((1, 2, 2), torch.float32, (0.0, 1.0))
+IMAGES = torch.tensor([0, 51, 102, 255]).reshape(1, 1, 2, 2)
+ROWS = torch.tensor([[3, 200]])
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "seen"),
+    [
+        (PIXELS, IMAGES.byte(), IMAGES / 255),
+        (PIXELS, IMAGES, IMAGES / 255),
+        (PIXELS, IMAGES.int(), IMAGES / 255),
+        (PIXELS, IMAGES / 255, IMAGES / 255),
+        (PIXELS, IMAGES[:0], IMAGES[:0].float()),
+        (FLOATS, IMAGES.byte(), IMAGES / 255),
+        (FLOATS, IMAGES / 255, IMAGES / 255),
+        (FLOATS, IMAGES - 300.0, IMAGES - 300.0),  # far from the data, and no pixels of 0 to 255
+        (FLOATS, IMAGES + 0.5, IMAGES + 0.5),
+        (FLOATS, (IMAGES > 60).float(), (IMAGES > 60).float()),
+        (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.float(), IMAGES.float()),
+        (FLOATS._replace(range=None), IMAGES.byte(), IMAGES / 255),  # as in folders of version 0.1
+        (TABLE, ROWS.double(), ROWS.float()),
+        (TABLE, ROWS, ROWS.float()),
+        (TABLE, ROWS > 100, torch.tensor([[0.0, 1.0]])),
+        (TABLE._replace(range=(0.0, 1.0)), ROWS.float(), ROWS.float()),
+        (TOKENS, ROWS, ROWS),
+        (TOKENS, ROWS.int(), ROWS),
+        (TOKENS, ROWS.byte(), ROWS),
+    ],
+)
+def test_models_see_other_types_as_they_would_see_their_own(form, given, seen):
+    found = to_model(form.admit(given), None, torch.float32)
+    torch.testing.assert_close(found, seen, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "message"),
+    [
+        (
+            PIXELS,
+            IMAGES.float(),
+            r"float32 of shape \(1, 2, 2\), from 0 to 255, .* trained on uint8 of shape \(1, 2, 2\)",
+        ),
+        (PIXELS, IMAGES + 1, "int64 of shape .*, from 1 to 256"),
+        (PIXELS, IMAGES / 255 - 0.5, r"as uint8, or floats in \[0, 1\]"),
+        (PIXELS, IMAGES > 60, "bool"),
+        (PIXELS, IMAGES.byte()[..., :1], r"shape \(1, 2, 1\), .* trained on uint8 of shape \(1, 2, 2\)"),
+        (FLOATS, IMAGES.float(), r"whole numbers from 0 to 255, .* in \[0, 1\]: divide them by 255"),
+        (FLOATS, IMAGES, "divide them by 255"),
+        (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.byte(), r"give x\.float\(\)"),
+        (TABLE, ROWS.byte(), r"uint8 of shape \(2,\), .* float32 of shape \(2,\): .* give x\.float\(\)"),
+        (TOKENS, ROWS.float(), "give inputs of that type"),
+        (TOKENS, ROWS > 100, "give inputs of that type"),
+    ],
+)
+def test_what_models_would_take_for_something_else_is_refused(form, given, message):
+    with pytest.raises(ValueError, match=message):
+        form.admit(given)
+
+
+def test_the_form_of_inputs_is_read_back_and_what_is_none_refused():
+    for form in (PIXELS, FLOATS, TABLE):
+        assert InputForm.from_json(form.to_json()) == form
+    for limits in ([0.0], [1.0, 0.0], [0, 1], [0.0, float("nan")], [0.0, float("inf")], "01", {"low": 0.0}):
+        with pytest.raises(ValueError, match="range"):
+            InputForm.from_json({"shape": [2], "type": "float32", "range": limits})
+
+
+def test_an_array_on_disk_is_shared_and_not_copied(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(12.0).reshape(4, 3))
+    array = np.load(tmp_path / "x.npy", mmap_mode="r")
+    tensor = as_tensor(array)  # without a warning, too
+    assert tensor.data_ptr() == array.__array_interface__["data"][0]
+    assert torch.equal(tensor, torch.arange(12.0, dtype=torch.float64).reshape(4, 3))

@@ -9,10 +9,10 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from greedy_ensembles import export, metrics, storage
 from greedy_ensembles.card import model_card
+from greedy_ensembles.data import ImageSet
 from greedy_ensembles.engines.prediction import (
     WORTH_CAPTURING,
     CapturedPrediction,
@@ -21,11 +21,20 @@ from greedy_ensembles.engines.prediction import (
     log_probabilities,
     probabilities,
 )
-from greedy_ensembles.inputs import InputForm, Normalize, as_normalize, as_tensor, device_of
+from greedy_ensembles.inputs import (
+    InputForm,
+    Normalize,
+    admit,
+    as_inputs,
+    as_normalize,
+    as_tensor,
+    batches_of,
+    device_of,
+    dtype_of,
+)
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
-
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 
@@ -115,7 +124,9 @@ class Ensemble:
         """Return every member's class probabilities, (members, n, classes).
 
         Args:
-            x: a tensor or array of inputs, a Dataset or a DataLoader (of inputs, or of tuples that begin with them).
+            x: what `ge.fit` takes, labels or not: a tensor or array of inputs, a list of rows, a data frame, an image
+                set, a Dataset or a DataLoader (of inputs, or of tuples that begin with them). Inputs of another
+                shape, type or scale than those that the ensemble was trained on are refused.
             batch_size: how many inputs a member sees at once; a DataLoader has its own.
 
         The result lies on the device of x where x is a tensor, otherwise on the CPU. On a GPU torch's own switches
@@ -131,14 +142,20 @@ class Ensemble:
 
     def _predict(self, say: Statement, x: Any, batch_size: int) -> Tensor:
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
+        x = as_inputs(x.images if isinstance(x, ImageSet) else x)
         with torch.no_grad():
-            captured = self._capture(say, x, batch_size)
+            if isinstance(x, Tensor):  # at once: a GPU is not to wait for the host at every batch
+                x = self._admit(x, 0)
             # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
-            batches = _batches(x, batch_size)
+            batches = batches_of(x, batch_size, None if isinstance(x, Tensor) else self._admit)
+            captured = self._capture(say, x, batch_size)
             if captured is not None:
                 return torch.cat(list(captured.over(batches, target)), dim=1)
             placed = [(member, device_of(member)) for member in self]
             return torch.cat([self._of_members(say, placed, batch, target) for batch in batches], dim=1)
+
+    def _admit(self, batch: Tensor, first: int) -> Tensor:
+        return admit(batch, first, self.inputs, self.normalize, dtype_of(self[0]))
 
     def _of_members(
         self, say: Statement, placed: list[tuple[nn.Module, torch.device]], batch: Tensor, target: torch.device
@@ -149,11 +166,11 @@ class Ensemble:
 
     def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:
         """Return a recording of all members on a batch: the one there is, or a new one if that is possible and pays."""
-        if not (self._can_be_captured and isinstance(x, Tensor | np.ndarray)) or x.ndim < 2 or len(x) < batch_size:
+        if not (self._can_be_captured and isinstance(x, Tensor | np.ndarray)) or len(x) < batch_size:
             return None
         if not can_capture(self._members):
             return None
-        batch = next(_batches(x, batch_size))
+        batch = next(batches_of(x, batch_size, self._admit))
         if self._captured is not None and self._captured.fits(say, self._members, self.normalize, batch):
             return self._captured
         if len(x) < WORTH_CAPTURING * batch_size:
@@ -194,7 +211,7 @@ class Ensemble:
 
     def _example(self, given: Any) -> Any:
         if given is not None:
-            return given
+            return given if self.inputs is None else self.inputs.admit(as_tensor(given))
         if self.inputs is None:
             raise ValueError("example must be a batch of inputs: what this ensemble was trained on is not known")
         return self.inputs.example()
@@ -329,19 +346,3 @@ def load_member(path: Path, checksum: str, make_model: ModelFactory, device: tor
     tied = len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))
     model.load_state_dict(weights, assign=not tied)
     return model.eval()
-
-
-def _batches(x: Any, batch_size: int) -> Iterator[Tensor]:
-    if isinstance(x, DataLoader):
-        yield from (torch.as_tensor(batch[0] if isinstance(batch, list | tuple) else batch) for batch in x)
-    elif isinstance(x, Dataset):
-        yield from _batches(DataLoader(x, batch_size=batch_size), batch_size)
-    elif isinstance(x, Tensor | np.ndarray):
-        inputs = as_tensor(x)
-        if inputs.ndim < 2:
-            raise ValueError(
-                f"x must have shape (n, ...), got shape {tuple(inputs.shape)}; x[None] makes a batch of one"
-            )
-        yield from inputs.split(batch_size)
-    else:
-        raise TypeError(f"x must be a tensor, an array, a Dataset or a DataLoader, got {type(x).__name__}")

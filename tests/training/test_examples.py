@@ -1,8 +1,12 @@
+import functools
+import random
+
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
+import greedy_ensembles as ge
 from greedy_ensembles.training.examples import ArrayExamples, as_examples
 
 
@@ -75,7 +79,12 @@ def test_arrays_that_cannot_be_written_to_and_unusual_types_are_taken():
         ((torch.zeros(3, 2), np.array(["a", "b", "c"])), TypeError, "labels must be whole numbers"),
         ((torch.zeros(3, 2), torch.tensor([True, False, True])), TypeError, "labels must be whole numbers"),
         ((torch.zeros(3, 2), torch.tensor([0, -1, 1])), ValueError, "labels must not be negative, got -1"),
-        ((torch.zeros(3, 2), torch.zeros(3, 1, dtype=torch.long)), ValueError, r"labels must have shape \(n,\)"),
+        ((torch.zeros(3, 2), torch.zeros(3, 1, dtype=torch.long)), ValueError, r"shape \(n,\), .* y\.reshape\(-1\)"),
+        ((torch.zeros(3, 2), torch.eye(3)), ValueError, r"got \(3, 3\): if they are one-hot, give y\.argmax\(1\)"),
+        ((torch.zeros(3, 2), np.eye(3, dtype=int)), ValueError, r"one-hot, give y\.argmax\(1\)"),
+        ((torch.zeros(3, 2), torch.tensor([0.1, 2.0, 3.7])), TypeError, "regression is not done here"),
+        ((torch.zeros(3, 2), torch.tensor([0.0, 2.0, 1.0])), TypeError, r"y\.long\(\)"),
+        ((torch.zeros(3, 2), ["a", "b", "a"]), TypeError, r"np\.unique\(y, return_inverse=True\)\[1\]"),
         ((torch.zeros(3, 2), torch.zeros(4, dtype=torch.long)), ValueError, "x has 3 examples, y has 4 labels"),
         ((torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)), ValueError, "x and y are empty"),
         ((torch.zeros(3), torch.zeros(3, dtype=torch.long)), ValueError, r"x must have shape \(n, ...\)"),
@@ -83,6 +92,7 @@ def test_arrays_that_cannot_be_written_to_and_unusual_types_are_taken():
         (torch.zeros(3, 2), TypeError, "data must be a pair"),
         (Items([]), ValueError, "data is an empty Dataset"),
         (Items([torch.zeros(2)]), TypeError, r"items of data must be \(input, label\)"),
+        (Items([(torch.zeros(2), 0, "name")]), TypeError, "item 0 is a tuple of 3; wrap data in a Dataset"),
         (
             Items([(torch.zeros(2), 0), (torch.zeros(3), 1)]),
             ValueError,
@@ -105,3 +115,61 @@ def test_the_first_example_that_is_not_finite_is_named(bad, kind):
     y = torch.zeros(2000, dtype=torch.long)
     with pytest.raises(ValueError, match="x holds NaN or infinity, first in example 1500"):
         as_examples((x, y) if kind == "pair" else Items(list(zip(x, y.tolist(), strict=True))))
+
+
+@pytest.mark.parametrize("kind", ["pair", "dataset"])
+def test_the_first_example_beyond_single_precision_is_named(kind):
+    x, y = torch.zeros(2000, 2, dtype=torch.float64), torch.zeros(2000, dtype=torch.long)
+    x[1500, 1] = -1e300
+    with pytest.raises(ValueError, match=r"beyond the range of float32.*first in example 1500, which reaches 1e\+300"):
+        as_examples((x, y) if kind == "pair" else Items(list(zip(x, y.tolist(), strict=True))))
+
+
+def test_the_range_of_floating_point_inputs_is_noted():
+    x, y = torch.tensor([[0.5, -3.0], [2.0, 1.0]]), torch.tensor([0, 1])
+    assert as_examples((x, y)).range == as_examples(Items(list(zip(x, [0, 1], strict=True)))).range == (-3.0, 2.0)
+    assert as_examples((x.abs().byte(), y)).range is None
+
+
+class Noisy(Items):
+    """Adds noise from a generator of its own, which may be anywhere."""
+
+    def __init__(self, items, draw, keep):
+        super().__init__(items)
+        self.draw, self.keep = draw, keep
+
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return x + float(self.draw()), y
+
+
+def noisy(place):
+    items = [(torch.zeros(2), 0), (torch.zeros(2), 1), (torch.ones(2), 1)]
+    if place == "torch":
+        own = torch.Generator()
+        return Noisy(items, lambda: torch.rand((), generator=own), {"rng": own})
+    if place == "numpy":
+        return Noisy(items, np.random.default_rng().normal, None)
+    if place == "closure":
+        rng = np.random.RandomState()
+        return Noisy(items, lambda: rng.rand(), None)
+    if place == "subset":
+        return torch.utils.data.Subset(noisy("torch"), [0, 1, 2])
+    rng = random.Random()
+    return Noisy(items, functools.partial(rng.gauss, 0, 1), None)
+
+
+@pytest.mark.parametrize("place", ["torch", "numpy", "closure", "subset", "python"])
+def test_a_dataset_with_a_generator_of_its_own_is_the_same_data_at_every_start(place):
+    dataset = noisy(place)
+    digest = as_examples(dataset).digest()
+    assert as_examples(dataset).digest() == as_examples(noisy(place)).digest() == digest
+    assert as_examples(dataset, seed=1).digest() != digest
+    assert not torch.equal(dataset[0][0], dataset[0][0])  # it stays random
+
+
+def test_a_run_on_a_dataset_with_a_generator_of_its_own_can_be_extended(make_model, quick, tmp_path):
+    dataset = noisy("torch")
+    options = {"run_dir": tmp_path / "run", "validation": 0, **quick}
+    ge.fit(make_model, dataset, size=2, strength=1.0, **options)
+    assert len(ge.fit(make_model, dataset, size=3, strength=1.0, **options)) == 3

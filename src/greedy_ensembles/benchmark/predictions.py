@@ -117,7 +117,9 @@ def predict(
     caches = [_Cached.of(member, ensemble.normalize, how.precision, content, cache) for member in ensemble]
     rows = {position: kept for position, cached in enumerate(caches) if (kept := cached.read()) is not None}
     for group in _groups(ensemble, [position for position in range(len(ensemble)) if position not in rows]):
-        part = ensemble if len(group) == len(ensemble) else Ensemble([ensemble[k] for k in group], ensemble.normalize)
+        part = ensemble
+        if len(group) < len(ensemble):
+            part = Ensemble([ensemble[k] for k in group], ensemble.normalize, inputs=ensemble.inputs)
         for position, computed in zip(group, _compute(part, how, pixels), strict=True):
             rows[position] = computed
             caches[position].write(computed)

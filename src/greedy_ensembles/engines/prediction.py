@@ -4,6 +4,7 @@ A loop over members would wait for launches, not for the GPU. So their passes ar
 replayed from then on.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
@@ -12,13 +13,14 @@ from torch import Tensor, nn
 from greedy_ensembles.engines import tf32
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.graphs import Result, record, warm_up
-from greedy_ensembles.inputs import Normalize, device_of, dtype_of, to_model
+from greedy_ensembles.inputs import SOFTMAX, Normalize, are_probabilities, device_of, dtype_of, to_model
 
 #: What is made of a member, a batch, its normalisation and the layout that images are given in.
 Statement = Callable[[nn.Module, Tensor, Normalize | None, torch.memory_format], Tensor]
 
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
 WORTH_CAPTURING = 3
+_FEW = 4  # rows by which logits are told from probabilities
 _STREAMS = 4  # for members side by side: each of them nearly fills a GPU
 
 
@@ -36,7 +38,7 @@ def probabilities(
         normalize: what is taken out of them.
         layout: of images in memory, as the member is to get them.
     """
-    return _logits(member, batch, normalize, layout).softmax(dim=1)
+    return logits(member, batch, normalize, layout).softmax(dim=1)
 
 
 def log_probabilities(
@@ -46,12 +48,27 @@ def log_probabilities(
     layout: torch.memory_format = torch.preserve_format,
 ) -> Tensor:
     """Return the logarithms of `probabilities`, of which none is lost to rounding."""
-    return _logits(member, batch, normalize, layout).log_softmax(dim=1)
+    return logits(member, batch, normalize, layout).log_softmax(dim=1)
 
 
-def _logits(member: nn.Module, batch: Tensor, normalize: Normalize | None, layout: torch.memory_format) -> Tensor:
+def logits(
+    member: nn.Module,
+    batch: Tensor,
+    normalize: Normalize | None,
+    layout: torch.memory_format = torch.preserve_format,
+) -> Tensor:
+    """Return a member's logits (n, classes), in single precision at least, or refuse what can be none."""
     x = to_model(batch, normalize, dtype_of(member))
     found: Tensor = member(_channels_last(x) if layout == torch.channels_last else x)
+    if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[1] < 2:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(
+            f"members must return logits (n, classes) of at least two classes, got {shape}; for one logit z of two "
+            "classes, return torch.stack([torch.zeros_like(z), z], dim=1) with z of shape (n,)"
+        )
+    # Of results on a GPU this would have to wait for each of them.
+    if found.device.type == "cpu" and not torch.compiler.is_compiling() and are_probabilities(found[:_FEW]):
+        warnings.warn(f"a member {SOFTMAX}", stacklevel=7)
     return found if found.dtype in (torch.float32, torch.float64) else found.float()
 
 

@@ -3,8 +3,13 @@
 A Dataset is asked for its items anew in every epoch, so that random transforms in it stay random.
 """
 
+import contextlib
+import functools
 import hashlib
+import itertools
 import math
+import random
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,6 +26,9 @@ from greedy_ensembles.inputs import Normalize, as_tensor, to_model
 from greedy_ensembles.storage import digest_of_tensor
 
 _CHUNK = 1024
+_LONG, _MOST = 100, 10_000  # items of a list, and objects, among which generators of a Dataset are looked for
+_PLAIN = (Tensor, np.ndarray, str, bytes, int, float, type, types.ModuleType)
+_LARGEST = torch.finfo(torch.float32).max
 
 
 class Examples(ABC):
@@ -29,6 +37,7 @@ class Examples(ABC):
     labels: Tensor
     shape: torch.Size
     dtype: torch.dtype
+    range: tuple[float, float] | None  #: smallest and largest value of floating-point inputs
 
     @abstractmethod
     def inputs(self, indices: Tensor) -> Tensor:
@@ -56,6 +65,7 @@ class ArrayExamples(Examples):
     labels: Tensor
     shape: torch.Size
     dtype: torch.dtype
+    range: tuple[float, float] | None = None
 
     def inputs(self, indices: Tensor) -> Tensor:
         """Return the inputs at these indices."""
@@ -81,26 +91,35 @@ class DatasetExamples(Examples):
     """A map-style Dataset of (input, label), which stays on the CPU; one pass at the start
     reads the labels and checks the inputs."""
 
-    def __init__(self, dataset: "Dataset[Any]") -> None:
+    def __init__(self, dataset: "Dataset[Any]", seed: int = 0) -> None:
         self.dataset = dataset
+        _seed_own_generators(dataset, seed)  # as the global ones are, so that it is the same data at every start
         labels, digest = [], hashlib.sha256()
+        low, high = math.inf, -math.inf
         for position in range(len(dataset)):  # type: ignore[arg-type]
             x, label = self._item(position)
             if position == 0:
                 self.shape, self.dtype = x.shape, x.dtype
             elif x.shape != self.shape:
                 raise ValueError(f"item {position} of data has shape {tuple(x.shape)}, the first {tuple(self.shape)}")
-            if not torch.isfinite(x).all():
-                raise _not_finite(position)
+            if x.is_floating_point() and x.numel():
+                least, most = (value.item() for value in torch.aminmax(x))
+                if not (least >= -_LARGEST and most <= _LARGEST):
+                    raise _beyond(position, x)
+                low, high = min(low, least), max(high, most)
             labels.append(label)
             digest.update(digest_of_tensor(x).encode())
-        self.labels = as_labels(labels)
+        self.labels, self.range = as_labels(labels), (low, high) if low <= high else None
         self._digest = hashlib.sha256((digest.hexdigest() + digest_of_tensor(self.labels)).encode()).hexdigest()
 
     def _item(self, position: int) -> tuple[Tensor, Any]:
         item = self.dataset[position]
         if not isinstance(item, list | tuple) or len(item) != 2:
-            raise TypeError(f"items of data must be (input, label), item {position} is {type(item).__name__}")
+            parts = f"a {type(item).__name__} of {len(item)}" if isinstance(item, list | tuple) else type(item).__name__
+            raise TypeError(
+                f"items of data must be (input, label), item {position} is {parts}; wrap data in a Dataset that "
+                "returns these two of each item"
+            )
         try:
             return as_tensor(item[0]), item[1]
         except (TypeError, ValueError):
@@ -120,8 +139,44 @@ class DatasetExamples(Examples):
         return self._digest
 
 
-def as_examples(data: Any, name: str = "data") -> Examples:
-    """Return labelled data behind its common face, or refuse it, naming what is wrong."""
+def _seed_own_generators(dataset: "Dataset[Any]", seed: int) -> None:
+    """Seed the generators of random numbers that a Dataset keeps, itself or in what it keeps, transforms included."""
+    waiting: list[Any] = [dataset]
+    known: set[int] = set()
+    while waiting and len(known) < _MOST:
+        value = waiting.pop()
+        if id(value) in known or isinstance(value, _PLAIN):
+            continue
+        known.add(id(value))
+        if isinstance(value, torch.Generator):
+            value.manual_seed(seed)
+        elif isinstance(value, np.random.Generator):
+            value.bit_generator.state = type(value.bit_generator)(seed).state  # type: ignore[call-arg]
+        elif isinstance(value, np.random.RandomState | random.Random):
+            value.seed(seed)
+        elif isinstance(value, list | tuple | dict):
+            items = value.values() if isinstance(value, dict) else value
+            waiting += itertools.islice(items, _LONG)  # longer ones are of paths or items, and all alike
+        elif isinstance(value, types.FunctionType):
+            for cell in value.__closure__ or ():
+                with contextlib.suppress(ValueError):  # of a cell that is empty
+                    waiting.append(cell.cell_contents)
+        elif isinstance(value, types.MethodType | types.BuiltinMethodType):
+            waiting.append(value.__self__)
+        elif isinstance(value, functools.partial):
+            waiting += [value.func, value.args, value.keywords]
+        else:
+            waiting += getattr(value, "__dict__", {}).values()
+
+
+def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
+    """Return labelled data behind its common face, or refuse it, naming what is wrong.
+
+    Args:
+        data: as `ge.fit` takes it.
+        name: what messages call it.
+        seed: for the generators that a Dataset has of its own.
+    """
     if isinstance(data, ImageSet):
         if data.labels is None:
             raise ValueError(f"{data.name} has no labels; training needs one for every image")
@@ -133,7 +188,7 @@ def as_examples(data: Any, name: str = "data") -> Examples:
     elif isinstance(data, Dataset) and hasattr(data, "__len__"):
         if len(data) == 0:
             raise ValueError(f"{name} is an empty Dataset; training needs examples")
-        examples = DatasetExamples(data)
+        examples = DatasetExamples(data, seed)
     else:
         raise TypeError(
             f"{name} must be a pair (x, y) of tensors or arrays, an ImageSet, or a Dataset with a length; "
@@ -151,27 +206,52 @@ def _from_arrays(x: Any, y: Any) -> ArrayExamples:
         raise ValueError(f"x and y must have the same length; x has {len(x)} examples, y has {len(labels)} labels")
     if len(x) == 0:
         raise ValueError("x and y are empty; training needs examples")
-    for number, chunk in enumerate(x.split(_CHUNK)):
-        finite = torch.isfinite(chunk).flatten(1).all(dim=1)
-        if not finite.all():
-            raise _not_finite(number * _CHUNK + int(finite.logical_not().nonzero()[0]))
-    return ArrayExamples(x.detach(), labels, x.shape[1:], x.dtype)
+    low, high = math.inf, -math.inf
+    for number, chunk in enumerate(x.detach().split(_CHUNK) if x.is_floating_point() and x.numel() else ()):
+        least, most = (value.item() for value in torch.aminmax(chunk))
+        if not (least >= -_LARGEST and most <= _LARGEST):  # which no NaN is
+            proper = (chunk.abs() <= _LARGEST).flatten(1).all(dim=1)
+            row = int(proper.logical_not().nonzero()[0])
+            raise _beyond(number * _CHUNK + row, chunk[row])
+        low, high = min(low, least), max(high, most)
+    return ArrayExamples(x.detach(), labels, x.shape[1:], x.dtype, (low, high) if low <= high else None)
 
 
-def _not_finite(example: int) -> ValueError:
-    return ValueError(f"x holds NaN or infinity, first in example {example}; training needs finite inputs")
+def _beyond(example: int, x: Tensor) -> ValueError:
+    """Return why an example cannot be trained on."""
+    if not torch.isfinite(x).all():
+        return ValueError(f"x holds NaN or infinity, first in example {example}; training needs finite inputs")
+    return ValueError(
+        f"x is beyond the range of float32, in which models train, first in example {example}, which reaches "
+        f"{x.abs().max():g}; scale it, or take logarithms"
+    )
 
 
 def as_labels(y: Any) -> Tensor:
     """Return labels as int64 on the CPU, or refuse them."""
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"labels must be whole numbers 0, 1, 2, ...; got {array.dtype}. Convert them, as y.long() does")
+    if array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "iufb":
+        remedy = "if they are one-hot, give y.argmax(1)"
+        raise ValueError(f"labels must have shape (n,), one class index an example; got {array.shape}: {remedy}")
     if array.ndim != 1:
-        raise ValueError(f"labels must have shape (n,), one class index an example; got {array.shape}")
+        remedy = ", as y.reshape(-1) has them" if array.ndim == 2 else ""
+        raise ValueError(f"labels must have shape (n,), one class index an example{remedy}; got {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"labels must be whole numbers 0, 1, 2, ...; got {array.dtype}. {_remedy(array)}")
     if array.size and array.min() < 0:
         raise ValueError(f"labels must not be negative, got {array.min()}")
     return torch.from_numpy(array.astype(np.int64))
+
+
+def _remedy(labels: np.ndarray) -> str:
+    """Return what would make class indices of something else."""
+    if labels.dtype.kind == "f" and not np.array_equal(labels, np.round(labels)):
+        return (
+            "Numbers such as these are no classes: regression is not done here; sort them into ranges, as np.digitize"
+        )
+    if labels.dtype.kind in "fb":
+        return "Convert them, as y.long() does of tensors and y.astype(int) of arrays"
+    return "np.unique(y, return_inverse=True)[1] numbers classes; ge.GreedyEnsembleClassifier takes labels of any kind"
 
 
 class SplitError(ValueError):
@@ -183,7 +263,7 @@ def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, E
     if isinstance(validation, Real | str | None.__class__):
         train, held_out = split(examples.labels, validation, seed)  # type: ignore[arg-type]
         return train, examples, held_out
-    own = as_examples(validation, "validation")
+    own = as_examples(validation, "validation", seed)
     if own.shape != examples.shape or own.dtype != examples.dtype:
         found = f"{own.dtype} of shape {tuple(own.shape)}"
         raise ValueError(f"validation holds {found}, and data {examples.dtype} of shape {tuple(examples.shape)}")

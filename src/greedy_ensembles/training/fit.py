@@ -134,7 +134,7 @@ def _build(
     """Put data, method and execution together, after the model was tried on a few of the examples."""
     device = execution.device
     Generators.seeded(seed, device)  # so that a Dataset with random transforms has the same hash at every start
-    examples = as_examples(data)
+    examples = as_examples(data, seed=seed)
     train, held_out, validation = split_off(examples, validation, seed)
     p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
     trial = try_model(make_model, examples, p_star, recipe, execution, earlier, len(train))
@@ -170,7 +170,7 @@ def _build(
 def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Iterator[RunFolder]:
     """Open the run folder, whose configuration is all arguments that training depends on but the size."""
     method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
-    form = InputForm.of(examples.shape, examples.dtype)
+    form = InputForm.of(examples.shape, examples.dtype, examples.range)
     configuration = {
         "method": describe_method(method.coupling),
         "weighting": describe_weighting(method.weighting),
@@ -231,7 +231,7 @@ def _collect(
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
     notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
-    inputs = InputForm.of(examples.shape, examples.dtype)
+    inputs = InputForm.of(examples.shape, examples.dtype, examples.range)
     return Ensemble(members, algorithm.data.normalize, inputs=inputs, notes=notes)
 
 
