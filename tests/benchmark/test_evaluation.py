@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given as cases
 from hypothesis import strategies as st
 from scipy import stats
@@ -217,3 +218,19 @@ def test_what_is_no_estimate(given, message):
 def test_no_values_are_refused():
     with pytest.raises(ValueError, match="at least one seed"):
         estimate([])
+
+
+def test_what_is_no_image_set_is_told_what_would_do():
+    members = [torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)) for _ in range(2)]
+    ensemble = ge.Ensemble.from_members(members)
+    x, y = np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 0, 1])
+    images = ge.data.ImageSet(x, y, "mine")
+    assert evaluate(ensemble, images).ood == ()
+    with pytest.raises(
+        TypeError, match=r"in_domain must be an ImageSet, got tuple; ge\.data\.ImageSet\(x, y, 'name'\)"
+    ):
+        evaluate(ensemble, (x, y))
+    with pytest.raises(TypeError, match=r"ood\['noise'\] must be an ImageSet, got ndarray"):
+        evaluate(ensemble, images, {"noise": x})
+    with pytest.raises(TypeError, match=r"ood must be a dict of image sets by name, .* got ImageSet"):
+        evaluate(ensemble, images, images)

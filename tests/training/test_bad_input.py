@@ -45,7 +45,7 @@ class Shape(nn.Module):
 
 
 SHARED = nn.Linear(2, 2)
-NORM = nn.BatchNorm1d(2).requires_grad_(False)
+NORM = nn.BatchNorm1d(2, momentum=0.0).requires_grad_(False)
 X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(40) % 2
 
@@ -140,6 +140,16 @@ def refusal(error, message, **changes):
         refusal(TypeError, r"must return a tensor of logits \(n, classes\), got tuple", make_model=ReturnsTuple),
         refusal(ValueError, r"3 inputs of shape \(2,\) gave \(3,\)", make_model=lambda: Shape(lambda z: z[:, 0])),
         refusal(ValueError, r"at least two classes; .* gave \(3, 1\)", make_model=lambda: Shape(lambda z: z[:, :1])),
+        refusal(
+            ValueError,
+            r"the model returns probabilities \(.*\) where logits are expected, .* leave out the softmax",
+            make_model=lambda: nn.Sequential(nn.Linear(2, 2), nn.Softmax(dim=1)),
+        ),
+        refusal(
+            ValueError,
+            "earlier member 1 returns probabilities",
+            earlier=ge.Ensemble([nn.Sequential(nn.Linear(2, 2), nn.Softmax(dim=1))]),
+        ),
         refusal(ValueError, r"gave \(1, 2\)", make_model=lambda: Shape(lambda z: z[:1])),
         refusal(
             ValueError, "loss must return a scalar tensor .* got shape", recipe=ge.Recipe(loss=lambda z, y: z.sum(1))

@@ -108,6 +108,59 @@ def test_frozen_parameters_stay(blobs, quick):
     assert not torch.equal(ensemble[0][2].weight, ensemble[1][2].weight)
 
 
+class Transferred(nn.Module):
+    """A backbone that came from elsewhere, and a new head."""
+
+    def __init__(self, keep):
+        super().__init__()
+        self.keep = keep
+        self.backbone = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU()).requires_grad_(False)
+        self.head = nn.Linear(8, 2)
+
+    def train(self, mode=True):
+        super().train(mode)
+        if self.keep:
+            self.backbone.eval()
+        return self
+
+    def forward(self, x):
+        return self.head(self.backbone(x))
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
+def test_statistics_of_a_frozen_backbone_are_said_to_move_unless_it_stays_in_eval_mode(blobs, quick, schedule):
+    options = {"size": 2, "strength": 1.0, "schedule": schedule, **quick}
+    with pytest.warns(UserWarning, match=r"1 BatchNorm layers are frozen .*'backbone\.1'.*override train"):
+        moved = ge.fit(lambda: Transferred(keep=False), blobs, **options)
+    assert moved[0].backbone[1].running_mean.any()
+    kept = ge.fit(lambda: Transferred(keep=True), blobs, **options)  # and no warning
+    assert not kept[0].backbone[1].running_mean.any()
+
+
+def test_a_training_that_failed_is_told_and_a_raw_table_is_to_be_standardised(quick):
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(60) % 2
+    x = torch.randn(60, 2, generator=generator) + 2.0 * y[:, None]
+    recipe = ge.Recipe(epochs=6, batch_size=16, lr=1e-9)
+    options = {"size": 2, "method": "deep", **quick, "recipe": recipe}
+
+    def make_model():
+        return ge.models.MLP(2, hidden=(8,))
+
+    with pytest.warns(UserWarning, match="members 1, 2 learnt next to nothing: .*What may help: .*lr"):
+        ge.fit(make_model, (x, y), **options)
+    raw = x * torch.tensor([0.01, 4000.0])
+    recipe = ge.Recipe(epochs=2, batch_size=16, lr=1e-3, momentum=0.0)
+    with pytest.warns(
+        UserWarning, match=r"of members? .* exploded: .*What helps: to standardise .*normalize=.*Classifier"
+    ):
+        ge.fit(make_model, (raw, y), **{**options, "recipe": recipe})
+    with pytest.raises(ge.NonFiniteLossError, match=r"Try to standardise the columns of x, .*normalize="):
+        ge.fit(make_model, (raw * 1e15, y), **options | {"recipe": ge.Recipe(epochs=6)})
+    normalised = ge.Recipe(epochs=6, batch_size=16, normalize=(raw.mean(0), raw.std(0)))
+    ge.fit(make_model, (raw, y), **{**options, "recipe": normalised})  # and no warning
+
+
 @pytest.mark.parametrize(("count", "batches"), [(33, [16, 16]), (34, [16, 16, 2]), (16, [16]), (1, [1])])
 def test_a_last_batch_of_one_is_left_out(count, batches, make_model):
     sizes = []

@@ -132,7 +132,7 @@ class Estimate:
 def evaluate(
     ensemble: Ensemble,
     in_domain: ImageSet,
-    ood: Mapping[str, ImageSet] | str,
+    ood: Mapping[str, ImageSet] | str | None = None,
     *,
     score: str = "mutual_information",
     batch_size: int | None = None,
@@ -145,7 +145,7 @@ def evaluate(
         ensemble: one that was trained on images of the same kind.
         in_domain: test images with labels.
         ood: sets by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
-            folder `root`, those that are not there becoming `missing`.
+            folder `root`, those that are not there becoming `missing`; None: in-domain figures alone.
         score: mutual_information, predictive_entropy, expected_entropy or max_probability.
         batch_size: how many images a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
         cache: a folder in which each member's predictions are kept, and found again while its weights stay the same.
@@ -163,6 +163,8 @@ def evaluate(
     (0.75, 1.0, 4, 0.0)
     """
     missing: tuple[str, ...] = ()
+    _check_set("in_domain", in_domain)
+    ood = {} if ood is None else ood
     if isinstance(ood, str):
         ood, missing = load_preset(ood, in_domain, root)
     folder = None if cache is None else Path(cache).expanduser()
@@ -175,9 +177,21 @@ def evaluate(
     return judge(inside, outside, score=score, missing=missing)
 
 
+def _check_set(name: str, images: object) -> None:
+    if not isinstance(images, ImageSet):
+        raise TypeError(
+            f"{name} must be an ImageSet, got {type(images).__name__}; ge.data.ImageSet(x, y, 'name') makes one of "
+            "uint8 images (n, channels, height, width) and labels. For other data, the functions of ge.metrics take "
+            "what ensemble.predict_proba(x) returns"
+        )
+
+
 def _check_shapes(in_domain: ImageSet, ood: Mapping[str, ImageSet]) -> None:
+    if not isinstance(ood, Mapping):
+        raise TypeError(f"ood must be a dict of image sets by name, or a preset's name; got {type(ood).__name__}")
     shape = in_domain.images.shape[1:]
     for name, images in ood.items():
+        _check_set(f"ood[{name!r}]", images)
         if images.images.shape[1:] != shape:
             raise ValueError(
                 f"images of {name} are {images.images.shape[1:]} and those of {in_domain.name} are {shape}; "

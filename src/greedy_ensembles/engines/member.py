@@ -126,6 +126,7 @@ class Member:
             "size": size,
             "selected_epoch": self._best["epoch"],
             "validation_accuracy": self.history[self._best["epoch"] - 1]["validation_accuracy"],
+            "last_loss": self.history[-1]["loss"],
             "seconds": round(sum(record["seconds"] for record in self.history), 3),
         }
         return Finished(self.number, self.model, facts, self.history, row_of(self.model))

@@ -37,7 +37,7 @@ from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.examples import ArrayExamples, Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer
-from greedy_ensembles.training.validate import check_model
+from greedy_ensembles.training.validate import advice_on_scale, check_model
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 _ROWS = 1024  # inputs at once outside of training steps
@@ -314,6 +314,8 @@ class Algorithm:
             remedies.append("a smaller strength (lambda_M)")
         if coupled and self.method.distance == "logits":
             remedies.append("distance='probabilities', since the distance of logits has no bound")
+        if scale := advice_on_scale(self.data.examples, self.recipe.normalize):
+            remedies = [scale]
         at = "" if coupling.sees == "none" else f" at lambda_M = {coupling.strength:g}"
         return (
             f"training left the range of numbers in member {member.number} of {self.size}, epoch {member.epoch + 1}"

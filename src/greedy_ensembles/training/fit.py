@@ -24,12 +24,12 @@ from greedy_ensembles.runs.configuration import (
     provenance,
 )
 from greedy_ensembles.runs.folder import RunFolder, open_run_folder
-from greedy_ensembles.runs.notes import WeakMemberWarning, training_notes, weak_members
+from greedy_ensembles.runs.notes import WeakMemberWarning, failed_members, training_notes, weak_members
 from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import Data, as_examples, split_off
 from greedy_ensembles.training.recipe import Recipe
-from greedy_ensembles.training.validate import DISTANCES, check_arguments, check_weighting, try_model
+from greedy_ensembles.training.validate import DISTANCES, advice_on_scale, check_arguments, check_weighting, try_model
 
 
 def fit(
@@ -225,8 +225,12 @@ def _collect(
     facts = [member.facts for member in done] if folder is None else folder.facts()
     members = [member.model for member in done] if folder is None else folder.members()
     at_once = algorithm.at_once if folder is None else folder.members_at_once
-    if weak := weak_members(facts, len(algorithm.data.validation)):
-        warnings.warn(f"{weak}. {_remedy(algorithm)}", WeakMemberWarning, stacklevel=3)
+    held_out, failed = len(algorithm.data.validation), ""
+    if algorithm.recipe.loss is None:
+        counts = torch.bincount(examples.labels, minlength=algorithm.data.classes).tolist()
+        failed = failed_members(facts, counts, held_out, algorithm.recipe.epochs)
+    if told := failed or weak_members(facts, held_out):
+        warnings.warn(f"{told}. {_remedy(algorithm)}", WeakMemberWarning, stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
@@ -236,7 +240,9 @@ def _collect(
 
 
 def _remedy(algorithm: Algorithm) -> str:
-    """Return what may help a weak member."""
+    """Return what may help a weak member, or one that failed."""
+    if scale := advice_on_scale(algorithm.data.examples, algorithm.recipe.normalize):
+        return f"What helps: {scale}"
     coupled = algorithm.method.coupling.sees != "none"
     remedies = ["a smaller strength (lambda_M)"] if coupled else []
     remedies += ["a smaller lr", "warmup_epochs"]

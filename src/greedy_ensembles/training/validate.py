@@ -18,9 +18,9 @@ from torch.nn.parameter import UninitializedParameter
 from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.engines.execution import Execution, generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import as_stored, device_of, dtype_of, to_model
+from greedy_ensembles.inputs import SOFTMAX, are_probabilities, as_stored, device_of, dtype_of, to_model
 from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
-from greedy_ensembles.method.weighting import Gaussian, Weighting, paper_weighting
+from greedy_ensembles.method.weighting import Gaussian, Weighting, moments, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
 
@@ -29,6 +29,7 @@ DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
     "probabilities": lambda logits: logits.softmax(dim=1),
     "logits": lambda logits: logits,
 }
+_SPREAD = 100.0  # between columns of a table from which on networks do not learn well from them as they are
 
 
 def check_arguments(
@@ -171,6 +172,19 @@ def try_model(
     model = make_model()
     made = check_model(model, [])
     make_optimizer(recipe, model)
+    drifting = [
+        name
+        for name, layer in model.train().named_modules()
+        if isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats and layer.momentum != 0
+        if list(layer.parameters()) and not any(p.requires_grad for p in layer.parameters())
+    ]
+    if drifting:
+        warnings.warn(
+            f"{len(drifting)} BatchNorm layers are frozen (the first is {drifting[0]!r}), and their running statistics "
+            "are not: training moves them. To keep them, override train(mode) of the model so that it leaves the "
+            "frozen part in eval mode; or set momentum=0 in these layers",
+            stacklevel=4,
+        )
     model = model.to(execution.device).eval()
     few = torch.arange(min(3, len(examples.labels)), device=examples.labels.device)
     x, labels = examples.inputs(few), examples.labels[few]
@@ -246,6 +260,8 @@ def _check_outputs(logits: Any, x: Tensor, labels: Tensor, largest: int, recipe:
             f"the model must return logits of shape (n, classes) with at least two classes; "
             f"{len(x)} inputs of shape {tuple(x.shape[1:])} gave {tuple(logits.shape)}"
         )
+    if bool(logits.min() >= 0) and are_probabilities(logits):
+        raise ValueError(f"the model {SOFTMAX}")
     classes = logits.shape[1]
     if largest >= classes:
         raise ValueError(f"labels go up to {largest}, but the model has {classes} outputs (labels 0 to {classes - 1})")
@@ -260,6 +276,8 @@ def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] != classes:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"earlier member {number} must return (n, {classes}) logits, got {found}")
+    if are_probabilities(logits):
+        raise ValueError(f"earlier member {number} {SOFTMAX}")
 
 
 def _check_augment(x: Tensor, model: nn.Module, recipe: Recipe) -> None:
@@ -269,3 +287,18 @@ def _check_augment(x: Tensor, model: nn.Module, recipe: Recipe) -> None:
         augment(to_model(x.to(device_of(model)), recipe.normalize, dtype_of(model)))  # type: ignore[arg-type]
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"augment cannot take inputs of shape {tuple(x.shape[1:])}: {error}") from error
+
+
+def advice_on_scale(examples: Examples, normalize: object) -> str:
+    """Return what to do about a table whose columns are of very different size, or all very large; or nothing."""
+    if len(examples.shape) != 1 or not examples.dtype.is_floating_point or normalize is not None:
+        return ""
+    mean, std = moments(examples.chunks())
+    sizes = torch.maximum(mean.abs(), std)
+    sizes = sizes[sizes > 0]
+    if not len(sizes) or (sizes.max() < _SPREAD and sizes.max() < _SPREAD * sizes.min()):
+        return ""
+    return (
+        f"to standardise the columns of x, which are of the size of {sizes.min():.2g} to {sizes.max():.2g}: "
+        "Recipe(normalize=(x.mean(0), x.std(0))), or ge.GreedyEnsembleClassifier, which does it"
+    )
