@@ -87,6 +87,7 @@ def test_further_members_are_trained_against_them_and_leave_them_alone(members, 
     assert not same(states([three[2]]), states([others[2]]))
 
 
+@pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")  # at a price, on the data
 def test_the_further_member_differs_from_them_where_p_star_looks(members, blobs, make_model):
     x, _ = blobs
     recipe = ge.Recipe(epochs=40, batch_size=16)

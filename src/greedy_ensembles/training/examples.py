@@ -151,7 +151,7 @@ def _seed_own_generators(dataset: "Dataset[Any]", seed: int) -> None:
         if isinstance(value, torch.Generator):
             value.manual_seed(seed)
         elif isinstance(value, np.random.Generator):
-            value.bit_generator.state = type(value.bit_generator)(seed).state  # type: ignore[call-arg]
+            value.bit_generator.state = type(value.bit_generator)(seed).state
         elif isinstance(value, np.random.RandomState | random.Random):
             value.seed(seed)
         elif isinstance(value, list | tuple | dict):
