@@ -66,6 +66,7 @@ def model(*arguments, **keywords):
     [{"size": value} for value in (True, 2.0, 0, -1, "2", None, [2])]
     + [{"configuration": value} for value in (None, [], "x", {}, {"recipe": 3}, {"recipe": {"normalize": [1]}})]
     + [{"members_at_once": value} for value in (True, 0, "2", None)]
+    + [{"threads": value} for value in (True, 0, "2", 10**9)]
     + [{"inputs": value} for value in (3, {"shape": [0], "type": "uint8"}, {"shape": [4], "type": "eval"})]
     + [{"extended_from": 5}, {"format": 3}]
     + [

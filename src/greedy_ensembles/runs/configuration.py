@@ -96,13 +96,13 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, 
 COMMIT = "GREEDY_ENSEMBLES_COMMIT"
 
 
-def provenance(device: torch.device) -> dict[str, Any]:
+def provenance(device: torch.device, threads: int | None = None) -> dict[str, Any]:
     """Return when, where and with what the run was started."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else machine.processor()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
-        "device": f"{device} ({name}), {torch.get_num_threads()} threads",
+        "device": f"{device} ({name}), {threads or torch.get_num_threads()} threads",
         "versions": {
             "greedy_ensembles": __version__,
             "torch": torch.__version__,

@@ -52,7 +52,9 @@ class RunFolder:
         self._checkpoint = path / "checkpoint.safetensors"
         self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
         self.finished = len(read_members(path))
-        self._members_at_once: int | None = read_run(path).get("members_at_once")
+        run = read_run(path)
+        self._members_at_once: int | None = run.get("members_at_once")
+        self.threads: int | None = run.get("threads")  #: that the run began with, on which its bits depend
 
     @property
     def members_at_once(self) -> int | None:

@@ -59,6 +59,7 @@ _RECIPE_OF_0_1: dict[str, Any] = {
     "deterministic": False,
     "members_at_once": None,
 }
+_MOST_THREADS = 4096
 _METHODS_OF_0_1 = {
     "greedy": {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy"},
     "deep": {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles"},
@@ -78,6 +79,9 @@ def read_run(path: Path) -> dict[str, Any]:
     require(isinstance(run.get("extended_from", []), list), file, "its 'extended_from' is not a list")
     at_once: Any = run.get("members_at_once", 1)  # which is not there before the first epoch, nor in older folders
     require(type(at_once) is int and at_once > 0, file, "its 'members_at_once' is not a whole number above 0")
+    threads: Any = run.get("threads")  # nothing on a GPU, nor in older folders
+    proper = threads is None or (type(threads) is int and 0 < threads <= _MOST_THREADS)
+    require(proper, file, "its 'threads' is no number of threads")
     read_normalize(file, configuration["recipe"].get("normalize"))
     run["configuration"] = in_todays_words(configuration)
     method: Any = run["configuration"].get("method")

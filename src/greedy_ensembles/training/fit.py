@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,13 @@ from typing import Any
 import torch
 
 from greedy_ensembles.checks import check_choice
-from greedy_ensembles.engines.execution import Execution, Generators, as_device, preserved_generators
+from greedy_ensembles.engines.execution import (
+    Execution,
+    Generators,
+    as_device,
+    choose_threads,
+    preserved_generators,
+)
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import InputForm
@@ -111,6 +118,8 @@ def fit(
         folder = None
         if run_dir is not None:
             folder = stack.enter_context(_folder(algorithm, Path(run_dir).expanduser(), data, validation))
+            algorithm.execution = replace(algorithm.execution, threads=folder.threads)
+        stack.enter_context(algorithm.execution.on_threads())
         if progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
         done = _train(algorithm, folder, watchers)
@@ -138,6 +147,10 @@ def _build(
     train, held_out, validation = split_off(examples, validation, seed)
     p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
     trial = try_model(make_model, examples, p_star, recipe, execution, earlier, len(train))
+    if device.type == "cpu":
+        rows = min(recipe.batch_size, len(train))
+        rows += 0 if weighting is None else recipe.weighting_batch_size or recipe.batch_size
+        execution = replace(execution, threads=choose_threads(trial.parameters, examples.shape, rows))
     alone = held_out is examples
     examples = examples.to(device)
     held_out = examples if alone else held_out.to(device)
@@ -187,7 +200,8 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Ite
         "inputs": None if form is None else form.to_json(),
         "model": describe(algorithm.make_model),
         "data": describe_data(data),
-        **provenance(algorithm.execution.device),
+        "threads": algorithm.execution.threads,
+        **provenance(algorithm.execution.device, algorithm.execution.threads),
     }
     arguments = (configuration, information, algorithm.size, algorithm.make_model, algorithm.execution.device)
     with open_run_folder(path, *arguments, earlier or ()) as folder:
