@@ -100,6 +100,7 @@ ROWS = torch.tensor([[3, 200]])
         (PIXELS, IMAGES.byte(), IMAGES / 255),
         (PIXELS, IMAGES, IMAGES / 255),
         (PIXELS, IMAGES.int(), IMAGES / 255),
+        (PIXELS, IMAGES.to(torch.uint16), IMAGES / 255),
         (PIXELS, IMAGES / 255, IMAGES / 255),
         (PIXELS, IMAGES[:0], IMAGES[:0].float()),
         (FLOATS, IMAGES.byte(), IMAGES / 255),
@@ -111,6 +112,7 @@ ROWS = torch.tensor([[3, 200]])
         (FLOATS._replace(range=None), IMAGES.byte(), IMAGES / 255),  # as in folders of version 0.1
         (TABLE, ROWS.double(), ROWS.float()),
         (TABLE, ROWS, ROWS.float()),
+        (TABLE, ROWS.to(torch.uint32), ROWS.float()),
         (TABLE, ROWS > 100, torch.tensor([[0.0, 1.0]])),
         (TABLE._replace(range=(0.0, 1.0)), ROWS.float(), ROWS.float()),
         (TOKENS, ROWS, ROWS),
@@ -137,6 +139,7 @@ def test_models_see_other_types_as_they_would_see_their_own(form, given, seen):
         (PIXELS, IMAGES.byte()[..., :1], r"shape \(1, 2, 1\), .* trained on uint8 of shape \(1, 2, 2\)"),
         (FLOATS, IMAGES.float(), r"whole numbers from 0 to 255, .* in \[0, 1\]: divide them by 255"),
         (FLOATS, IMAGES, "divide them by 255"),
+        (FLOATS, IMAGES.to(torch.uint16), "divide them by 255"),
         (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.byte(), r"give x\.float\(\)"),
         (TABLE, ROWS.byte(), r"uint8 of shape \(2,\), .* float32 of shape \(2,\): .* give x\.float\(\)"),
         (TOKENS, ROWS.float(), "give inputs of that type"),

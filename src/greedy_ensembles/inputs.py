@@ -26,6 +26,7 @@ _TYPES = {
         *("float16", "bfloat16", "float32", "float64", "bool"),
     )
 }
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 #: What is said of a model whose outputs are `are_probabilities`.
 SOFTMAX = (
     "returns probabilities (rows that are at least 0 and add up to 1) where logits are expected, so that softmax would "
@@ -61,6 +62,8 @@ class InputForm(NamedTuple):
             raise self._refusal(given, "give inputs of that shape")
         if batch.numel() == 0 or (given.dtype == self.dtype == torch.uint8):
             return batch
+        if batch.dtype in _UNSIGNED and batch.dtype != self.dtype:  # for which torch has hardly any functions
+            batch = batch.long()
         number = batch.dtype != torch.bool
         if self.dtype == torch.uint8:
             low, high = _extremes(batch) if number else (math.nan, math.nan)

@@ -131,6 +131,15 @@ def test_the_range_of_floating_point_inputs_is_noted():
     assert as_examples((x.abs().byte(), y)).range is None
 
 
+def test_an_array_on_disk_is_trained_on_where_it_lies(make_model, quick, tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 2)))
+    x, y = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(60) % 2
+    assert as_examples((x, y)).x.data_ptr() == x.__array_interface__["data"][0]
+    from_disk = ge.fit(make_model, (x, y), size=1, method="deep", **quick)
+    from_memory = ge.fit(make_model, (np.array(x), y), size=1, method="deep", **quick)
+    assert torch.equal(from_disk.predict_proba(x), from_memory.predict_proba(x))
+
+
 class Noisy(Items):
     """Adds noise from a generator of its own, which may be anywhere."""
 

@@ -258,7 +258,7 @@ def _check_outputs(logits: Any, x: Tensor, labels: Tensor, largest: int, recipe:
     if logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
         raise ValueError(
             f"the model must return logits of shape (n, classes) with at least two classes; "
-            f"{len(x)} inputs of shape {tuple(x.shape[1:])} gave {tuple(logits.shape)}"
+            f"{len(x)} inputs of shape {tuple(x.shape[1:])} gave {tuple(logits.shape)}. Two classes have two logits"
         )
     if bool(logits.min() >= 0) and are_probabilities(logits):
         raise ValueError(f"the model {SOFTMAX}")
