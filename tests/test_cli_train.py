@@ -6,6 +6,7 @@ import struct
 
 import numpy as np
 import pytest
+from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.method import METHODS
@@ -40,7 +41,7 @@ def train(invoke, root, tmp_path):
 
 
 def test_a_run_knows_its_recipe_data_and_model(train, tmp_path):
-    done = train("--strength", "0.1", "--set", "lr=0.05", "--seed", "3")
+    done = train("--strength", "0.1", "--set", "lr=0.05", "--seed", "3", "--paper")
     assert done.exit_code == 0, done.output
     assert "partial: 60 of 60,000 images" in done.output
     run = ge.load_run(tmp_path / "run")
@@ -51,7 +52,31 @@ def test_a_run_knows_its_recipe_data_and_model(train, tmp_path):
     assert (recipe["lr"], recipe["batch_size"], recipe["weight_decay"], recipe["epochs"]) == (0.05, 256, 1e-5, 1)
     assert (run.configuration["method"]["strength"], run.configuration["seed"]) == (0.1, 3)
     assert run.configuration["weighting"]["overflow"] == "wrap"
+    assert recipe["weighting_statistics"] == "running"
     assert type(run.ensemble[0]).__name__ == "PreResNet"  # without being told the model again
+
+
+def test_p_star_and_statistics_are_those_of_fit_unless_the_papers_are_asked_for(train, root, tmp_path):
+    assert train("--strength", "1").exit_code == 0
+    ours = ge.load_run(tmp_path / "run").configuration
+    data = ge.data.load("mnist", "train", root)
+    recipe = ge.Recipe(epochs=1, batch_size=60)
+    options = {"size": 2, "recipe": recipe, "validation": 0.2, "run_dir": tmp_path / "f", "device": "cpu"}
+    ge.fit(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)), data, **options)
+    default = ge.load_run(tmp_path / "f").configuration
+    assert ours["weighting"] == default["weighting"]
+    assert ours["recipe"]["weighting_statistics"] == default["recipe"]["weighting_statistics"] == "batch"
+    done = train("--strength", "1", "--paper", "--set", "weighting_statistics=batch", out="other")
+    assert done.exit_code == 0, done.output
+    assert ge.load_run(tmp_path / "other").configuration["recipe"]["weighting_statistics"] == "batch"
+
+
+def test_three_equal_channels(train, tmp_path):
+    done = train("--strength", "1", "--paper", "--three-channels")
+    assert done.exit_code == 0, done.output
+    run = ge.load_run(tmp_path / "run")
+    assert run.information["data"]["shape"] == [3, 28, 28]
+    assert run.configuration["recipe"]["normalize"] == [[0.1307], [0.3081]]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from greedy_ensembles.data import ImageSet, make_noise
+from greedy_ensembles.data.image_set import squeeze
 from greedy_ensembles.method.weighting import FromData
 from greedy_ensembles.paper.images import WEIGHTINGS, Sets, cut, missing, named_weighting, needs, split_of, stand_in
 from greedy_ensembles.paper.studies import STUDIES
@@ -47,8 +49,37 @@ def test_ood_images_are_cut_to_the_first_and_it_is_noted(root):
     assert bench.missing == ("dtd", "fashion_mnist", "omniglot")
     assert len(bench.in_domain) == 30  # in-domain images are never cut
     for name, images in bench.ood.items():
-        assert np.array_equal(images.images, make_noise(name, 20, size=28, channels=1).images[:7])
+        kind = "gaussian_wide" if name == "gaussian" else name  # as the paper's benchmark draws it for MNIST
+        assert images.name == name
+        assert np.array_equal(images.images, make_noise(kind, 20, size=28, channels=1).images[:7])
         assert "the first 7 images of 25,000" in images.note
+        assert ("of standard deviation 0.5 about 0.5" in images.note) == (name == "gaussian")
+
+
+def test_gaussian_noise_of_svhn_is_wide_and_that_of_cifar_is_not(few_images, tmp_path):
+    noise = {name: Sets(QUICK, tmp_path).bench(name).ood["gaussian"].images for name in ("svhn", "cifar10")}
+    assert (noise["svhn"] == 0).mean() == pytest.approx(0.16, abs=0.02)
+    assert (noise["cifar10"] == 0).mean() == pytest.approx(0.023, abs=0.005)
+
+
+def test_mnist_in_three_equal_channels_has_a_p_star_for_each(few_images, root):
+    sets = Sets(Protocol(three_channels=True, quick=True), root)
+    for images in (sets.train("mnist"), sets.test("mnist")):
+        assert images.images.shape[1:] == (3, 28, 28)
+        assert (images.images == images.images[:, :1]).all()
+    assert all(images.images.shape[1] == 3 for images in sets.bench("mnist").ood.values())
+    samples = sets.weighting(Case("mnist", "PreResNet8", 2, 0.1)).sample(4, torch.Generator().manual_seed(0))
+    assert (samples[:, 0] != samples[:, 1]).any()
+
+
+def test_pictures_of_ood_sets_are_resized_whole_where_their_originals_are(root):
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 90, 3)).astype(np.uint8)
+    (root / "dtd" / "images" / "banded").mkdir(parents=True)
+    Image.fromarray(pixels).save(root / "dtd" / "images" / "banded" / "1.png")
+    found = {how: Sets(Protocol(resize=how), root).bench("mnist").ood["dtd"].images for how in ("whole", "crop")}
+    colour = ImageSet(squeeze(pixels, 28).transpose(2, 0, 1)[None], None, "x")
+    assert np.array_equal(found["whole"], colour.with_channels(1).images)
+    assert not np.array_equal(found["whole"], found["crop"])
 
 
 def test_cutting_keeps_labels_with_their_images():

@@ -152,6 +152,23 @@ def test_schedules_matter_to_those_who_see_each_other(told):
     assert "schedule concurrent instead" in told(strength=0.1, schedule="concurrent", at_once=5)
 
 
+def test_what_0_1_took_for_the_papers_is_told(information):
+    """Its recipes named no schedule of updates, took images as [0, 1], and shifted them by up to 4 pixels."""
+    old = {"epochs": 100, "lr": 0.05, "weight_decay": 5e-4, "warmup_epochs": 5, "augment": "flip_crop"}
+    model = {"partial": "greedy_ensembles.models.vgg.VGG16BN", "args": [], "keywords": {"classes": 10, "channels": 3}}
+    text = departures(RunFacts("x", {**information(dataset="cifar10", recipe=old), "model": model}))
+    for part in ("lr_updates step instead of epoch", "augment flip_crop instead", "normalize None instead of [[0.485"):
+        assert part in text
+
+
+def test_mnist_has_three_channels_in_the_paper(information):
+    recipe = describe(Recipe.paper("mnist", "PreResNet8"))
+    known = information(recipe=recipe)
+    one, three = ({**known, "data": {**known["data"], "shape": [n, 28, 28]}} for n in (1, 3))
+    assert departures(RunFacts("x", three)) == ""
+    assert "images of 1 channel instead of three equal ones" in departures(RunFacts("x", one))
+
+
 def test_a_grown_ensemble(told):
     assert told(extended=[3]) == "trained otherwise than in the paper: grown from fewer members"
 
@@ -159,6 +176,17 @@ def test_a_grown_ensemble(told):
 def test_a_network_that_the_paper_has_otherwise(told):
     deep = {"dataset": "cifar10", "model": "PreResNet164", "depth": 164, "size": 11}
     assert told(**deep) == "the paper's PreResNet164 has blocks_per_stage=27, so its figures are not beside these"
+
+
+def test_the_textbooks_wide_resnet_is_not_the_papers(information):
+    recipe = describe(Recipe.paper("cifar10", "WideResNet28x10"))
+    model = {"partial": "greedy_ensembles.models.wide_resnet.WideResNet28x10", "args": [], "keywords": {"classes": 10}}
+    known = {**information(dataset="cifar10", size=11, recipe=recipe), "model": model}
+    assert setting_of(RunFacts("x", known)) is None
+    assert "WideResNet28x10 has published=True" in departures(RunFacts("x", known))
+    theirs = {**known, "model": {**model, "keywords": {"classes": 10, "published": True}}}
+    assert setting_of(RunFacts("x", theirs)) == Setting("WideResNet28x10", "cifar10", 11, "deep")
+    assert departures(RunFacts("x", theirs)) == ""
 
 
 def test_a_strength_that_the_paper_does_not_name(told):

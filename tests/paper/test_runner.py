@@ -181,3 +181,5 @@ def test_predictions_need_not_be_kept(tiny, runner):
 def test_networks_are_the_papers():
     deep = make_model(Case("cifar10", "PreResNet164", 11), stand_in("cifar10", "train", 20))()
     assert sum(len(block.conv1.weight) > 0 for block in deep.blocks) == 3 * 27  # as the published code builds it
+    wide = make_model(Case("cifar10", "WideResNet28x10", 11), stand_in("cifar10", "train", 20))()
+    assert sum(p.numel() for p in wide.parameters()) == 36_489_290

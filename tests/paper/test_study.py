@@ -32,6 +32,8 @@ def test_names_tell_apart_all_that_trains_otherwise(tiny):
             Protocol(schedule="concurrent"), Protocol(precision="bf16"), Protocol(weighting_batch=8),
             Protocol(statistics="batch"),
         )),
+        Job(Case("mnist", "PreResNet8", 5), 0, Protocol()),
+        Job(Case("mnist", "PreResNet8", 5), 0, Protocol(three_channels=True)),
         dataclasses.replace(base, seed=11),
     ]  # fmt: skip
     for names in ([job.run for job in (base, *changes)], [job.name for job in (base, *changes)]):
@@ -39,10 +41,11 @@ def test_names_tell_apart_all_that_trains_otherwise(tiny):
     assert not any("/" in name for name in names)
 
 
-def test_a_run_that_is_judged_on_fewer_images_is_the_same_run_with_another_record():
-    whole, few = (Job(Case("mnist", "PreResNet8", 5), 0, Protocol(ood_images=limit)) for limit in (None, 100))
-    assert whole.run == few.run
-    assert whole.name != few.name
+def test_a_run_that_is_judged_on_other_images_is_the_same_run_with_another_record():
+    protocols = Protocol(), Protocol(ood_images=100), Protocol(resize="crop")
+    judged = [Job(Case("mnist", "PreResNet8", 5), 0, protocol) for protocol in protocols]
+    assert len({job.run for job in judged}) == 1
+    assert len({job.name for job in judged}) == 3
 
 
 def test_deep_ensembles_of_all_sizes_are_the_first_members_of_one_run():
@@ -83,6 +86,7 @@ def test_the_protocol_says_when_it_is_the_papers():
         Protocol(weighting_batch=8),
         Protocol(statistics="batch"),
         Protocol(quick=True),
+        Protocol(resize="crop"),
     ):
         assert "as in the paper" not in other.description
 

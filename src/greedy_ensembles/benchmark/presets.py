@@ -8,6 +8,7 @@ from pathlib import Path
 
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, read
+from greedy_ensembles.data.image_set import Resize
 from greedy_ensembles.data.noise import KINDS as NOISE
 from greedy_ensembles.data.registry import find
 
@@ -50,8 +51,8 @@ def load_named(names: Iterable[str], in_domain: ImageSet, root: str | Path | Non
     return sets
 
 
-def load_ood(name: str, in_domain: ImageSet, root: str | Path | None = None) -> ImageSet:
-    """Return a set by name or path, cropped and resized to the shape of the in-domain images.
+def load_ood(name: str, in_domain: ImageSet, root: str | Path | None = None, resize: Resize = "crop") -> ImageSet:
+    """Return a set by name or path, resized (as `data.load` has it) to the shape of the in-domain images.
 
     A path keeps the spelling it was given in as its name, so that no picture of one's own passes for a published set.
     """
@@ -63,11 +64,11 @@ def load_ood(name: str, in_domain: ImageSet, root: str | Path | None = None) -> 
         )
     if name in SETS:
         split = _split(name, data_root(root)) or "test"  # where neither is there, the error names the usual one
-        images = load(name, split, root, size, channels)
+        images = load(name, split, root, size, channels, resize)
         return images.with_note(_other_split(name, split, images))
     if not Path(name).expanduser().exists():
         check_choice(f"an OOD set that is not a path (there is no {name})", name, SETS)
-    return read(Path(name).expanduser(), size, channels).replace(name=name)
+    return read(Path(name).expanduser(), size, channels, resize).replace(name=name)
 
 
 def is_there(name: str, root: str | Path | None = None) -> bool:

@@ -62,6 +62,13 @@ def reproduce(
     ood_images: Annotated[
         int | None, typer.Option(help="Take the first so many images of each OOD set alone; tables say so.")
     ] = None,
+    three_channels: Annotated[
+        bool, typer.Option("--three-channels", help="MNIST as three equal channels, as in the paper's code.")
+    ] = False,
+    resize: Annotated[
+        str,
+        typer.Option(help="Pictures of OOD sets: whole (not antialiased, the paper's), or crop (centre, antialiased)."),
+    ] = "whole",
     pack: Annotated[bool, typer.Option(help="Keep predictions in files that can be moved, beside the figures.")] = True,
     page_only: Annotated[
         bool, typer.Option("--page-only", help="Train nothing; write the page of what there is.")
@@ -82,7 +89,9 @@ def reproduce(
     check_folder(out)
     check_folder(page, "--page")  # not after days of training
     place, tiny = as_device(device), budget == "quick" and study is not None
-    protocol = _protocol(fast, schedule, precision, weighting_batch, statistics, ood_images, tiny)
+    protocol = _protocol(
+        fast, schedule, precision, weighting_batch, statistics, ood_images, three_channels, resize, tiny
+    )
     if study is None:
         if not listed:
             raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
@@ -128,9 +137,12 @@ def _protocol(
     weighting_batch: int | None,
     statistics: str,
     ood_images: int | None,
+    three_channels: bool,
+    resize: str,
     tiny: bool,
 ) -> "Protocol":
     from greedy_ensembles.checks import check_choice, check_count
+    from greedy_ensembles.data.image_set import Resize
     from greedy_ensembles.engines.execution import Precision
     from greedy_ensembles.method import Statistics
     from greedy_ensembles.paper.study import Protocol
@@ -141,10 +153,11 @@ def _protocol(
     check_choice("--schedule", schedule, SCHEDULES)
     check_choice("--precision", precision, get_args(Precision))
     check_choice("--weighting-statistics", statistics, get_args(Statistics))
+    check_choice("--resize", resize, get_args(Resize))
     for name, value in (("--weighting-batch", weighting_batch), ("--ood-images", ood_images)):
         if value is not None:
             check_count(name, value, least=1)
-    return Protocol(schedule, precision, weighting_batch, statistics, ood_images, tiny)
+    return Protocol(schedule, precision, weighting_batch, statistics, ood_images, three_channels, resize, tiny)
 
 
 def _strengths(text: str | None, study: "Study") -> list[float]:

@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,8 +35,16 @@ def train(
     strength: Annotated[float | None, typer.Option(help="lambda_M, how strongly members repel each other.")] = None,
     weighting: Annotated[
         str | None,
-        typer.Option(help="p*: wrap (the default, and the paper's), clip, none, uniform, or a data set."),
+        typer.Option(
+            help="p*: wrap (the paper's), clip, none, uniform, scramble, half, or a data set; default: that of ge.fit."
+        ),
     ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's p*, its statistics for p*, and its network of that name.")
+    ] = False,
+    three_channels: Annotated[
+        bool, typer.Option("--three-channels", help="Grey images as three equal channels, as the paper has MNIST.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Where all random numbers come from; repetitions: at least M apart.")] = 0,
     schedule: Annotated[str, typer.Option(help="sequential (the paper's) or concurrent.")] = "sequential",
     validation: Annotated[float, typer.Option(help="Share held out to select each member's best epoch.")] = 0.1,
@@ -52,7 +61,7 @@ def train(
     from greedy_ensembles.data import load
     from greedy_ensembles.paper.images import named_weighting
     from greedy_ensembles.paper.published import PUBLISHED
-    from greedy_ensembles.training import fit
+    from greedy_ensembles.training import Recipe, fit
 
     check_folder(out)
     chosen, coupled = _method(method, strength)
@@ -62,21 +71,26 @@ def train(
     data = load(dataset, "train", root)
     if images is not None:
         data = _first(data, images)
+    channels = data.images.shape[1]
+    data = data.with_channels(3) if three_channels else data
     make_model = _model(model, data)
-    recipe = _recipe(dataset, model, data.images.shape[1], changes)
+    own = {} if paper else {"weighting_statistics": Recipe.weighting_statistics}
+    recipe = _recipe(dataset, model, channels, own | changes)
     if data.note:
         print(f"{dataset}: {data.note}", file=sys.stderr)
-    if model in PUBLISHED:
+    if model in PUBLISHED and paper:
+        make_model = partial(make_model, **PUBLISHED[model])
+    elif model in PUBLISHED:
         other = ", ".join(f"{name}={value}" for name, value in PUBLISHED[model].items())
-        published = f"that of the paper's figures, which `reproduce` trains, has {other}"
-        print(f"{model} is that of its name; {published}.", file=sys.stderr)
+        print(f"{model} is that of its name; that of the paper's figures (--paper) has {other}.", file=sys.stderr)
+    p_star = weighting or ("wrap" if paper else None)
     try:
         ensemble = fit(
             make_model,
             data,
             size=size,
             **chosen,
-            weighting=named_weighting(weighting or "wrap", data, root) if coupled else None,
+            weighting=named_weighting(p_star, data, root) if coupled and p_star else None,
             recipe=recipe,
             seed=seed,
             validation=validation,

@@ -25,6 +25,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "WideResNet28x10": {"published": True},
 }
 _NO_MATTER = {"deterministic", "members_at_once"}  # the one changes rounding; the other is told with the schedule
+_OF_P_STAR = {"weighting_batch_size", "weighting_statistics", "weighting_samples"}  # which Deep Ensembles never draw
 _SETS = {"C10": "cifar10", "C100": "cifar100", "SVHN": "svhn", "places": "places365"}
 _METHODS = {"DE": "deep", "greedy": "greedy", "greedy+outlier_exposure": "greedy, lambda_M = 1, p* = cifar10"}
 _SIZE = 11  # M of all tables that do not name it
@@ -124,30 +125,49 @@ def _chosen(setting: Setting) -> float | None:
 
 
 def departures(facts: RunFacts) -> str:
-    """Return in what a run was trained otherwise than the paper's; empty where the paper has no such training."""
-    try:
-        published = describe(Recipe.paper(facts.dataset, facts.architecture))
-    except ValueError:
+    """Return in what a run was trained otherwise than the paper's, empty for the paper's own and for what it lacks."""
+    if not _is_trained_there(facts):
         return ""
-    recipe = {name: value for name, value in facts.configuration["recipe"].items() if name in published}
-    known = {name: published[name] for name in recipe}
-    found = [
-        f"{where} {ours} instead of {theirs}"
-        for where, ours, theirs in differences(recipe, known)
-        if where not in _NO_MATTER
-    ]
-    if facts.strength and facts.configuration.get("schedule", "sequential") != "sequential":
-        groups = "" if facts.groups is None else f" in groups of {facts.groups}"
-        found.append(f"schedule {facts.configuration['schedule']}{groups} instead of sequential")
-    if facts.information.get("extended_from"):
-        found.append("grown from fewer members")
-    told = [f"trained otherwise than in the paper: {', '.join(found)}"] if found else []
+    told = []
+    if found := differing(facts):
+        told.append(f"trained otherwise than in the paper: {', '.join(found)}")
     if facts.architecture in PUBLISHED and not is_published(facts):
         settings = ", ".join(f"{name}={value}" for name, value in PUBLISHED[facts.architecture].items())
         told.append(f"the paper's {facts.architecture} has {settings}, so its figures are not beside these")
     if (place := setting_of(facts)) is not None and not strength_is_known(place):
         told.append("the paper does not say which lambda_M it took here")
     return "; ".join(told)
+
+
+def differing(facts: RunFacts) -> list[str]:
+    """Return the settings of a run that are not those of the authors' code, each with both values."""
+    if not _is_trained_there(facts):
+        return []
+    published = describe(Recipe.paper(facts.dataset, facts.architecture))
+    recipe = {name: value for name, value in facts.configuration["recipe"].items() if name in published}
+    no_matter = _NO_MATTER | (_OF_P_STAR if facts.strength is None else set())
+    found = [
+        f"{where} {ours} instead of {theirs}"
+        for where, ours, theirs in differences(recipe, {name: published[name] for name in recipe})
+        if where not in no_matter
+    ]
+    shape = (facts.information["data"] or {}).get("shape")
+    if facts.dataset == "mnist" and shape and shape[0] != 3:
+        found.append(f"images of {shape[0]} channel instead of three equal ones")
+    if facts.strength and facts.configuration.get("schedule", "sequential") != "sequential":
+        groups = "" if facts.groups is None else f" in groups of {facts.groups}"
+        found.append(f"schedule {facts.configuration['schedule']}{groups} instead of sequential")
+    if facts.information.get("extended_from"):
+        found.append("grown from fewer members")
+    return found
+
+
+def _is_trained_there(facts: RunFacts) -> bool:
+    try:
+        Recipe.paper(facts.dataset, facts.architecture)
+    except ValueError:
+        return False
+    return True
 
 
 def image_count(ood: str) -> int | None:

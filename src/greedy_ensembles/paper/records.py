@@ -9,7 +9,7 @@ there alone.
 import dataclasses
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,10 +224,12 @@ def _evaluation(record: Record, records: Records, scores: bool) -> Evaluation:
 def _setting(job: Job, record: Record) -> Setting | None:
     """Return the place of a case in the paper's tables, of the nearest M that it has there.
 
-    None for a p* that it has not, for stand-ins, and for figures that mean nothing.
+    None for a p* or a network that it has not, for stand-ins, and for figures that mean nothing.
     """
     case = job.case
     if job.protocol.quick or record.information["data"]["name"] != case.dataset:
+        return None
+    if case.model in published.PUBLISHED and not published.is_published(RunFacts(record.name, record.information)):
         return None
     method = case.method
     if case.strength is not None and case.weighting != "wrap":
@@ -237,11 +239,18 @@ def _setting(job: Job, record: Record) -> Setting | None:
     return published.of_nearest_size(Setting(case.model, case.dataset, case.size, method, case.strength))
 
 
-def _notes(section: Section, done: Iterable[Job]) -> Iterator[str]:
-    """Yield what a reader must know of how the cases of a section were trained."""
+def _notes(section: Section, done: Mapping[Job, Record]) -> Iterator[str]:
+    """Yield what a reader must know of how the cases of a section were trained, maybe by an older version."""
     for case in section.cases:
         if case.epochs not in (None, case.published_epochs):
             yield f"{case.epochs} epochs of training, where the paper has {case.published_epochs}"
+    known = [RunFacts(record.name, record.information) for record in done.values()]
+    found = dict.fromkeys(text for facts in known for text in published.differing(facts))
+    if settings := [text for text in found if not text.startswith("epochs ")]:
+        yield f"trained otherwise than in the paper: {', '.join(settings)}"
+    for name in sorted({facts.architecture for facts in known if not published.is_published(facts)}):
+        if name in published.PUBLISHED:
+            yield f"this {name} is not that of the paper, whose figures are not beside it"
     for case in dict.fromkeys(job.case for job in done):
         if case.strength is not None and case.weighting not in WEIGHTINGS:
             dataset, split = split_of(case.weighting)

@@ -147,6 +147,8 @@ class Protocol:
     weighting_batch: int | None = None  #: samples of p* a step; None: as many as there are examples in it
     statistics: str = "running"  #: what BatchNorm normalises samples of p* by
     ood_images: int | None = None  #: the first so many of each OOD set alone
+    three_channels: bool = False  #: whether grey images go in as three equal channels, as in the paper's code
+    resize: str = "whole"  #: how pictures of OOD sets become small (`data.load`), where their originals are there
     quick: bool = False  #: few images, small batches, and stand-ins for sets that are missing
 
     @property
@@ -155,8 +157,10 @@ class Protocol:
         batch = "as large as the training batch" if self.weighting_batch is None else f"of {self.weighting_batch}"
         by = "running statistics" if self.statistics == "running" else "the statistics of the step's examples"
         text = f"{self.schedule} schedule, {self.precision}, p* batches {batch}, normalised by {by}"
-        if self == Protocol(ood_images=self.ood_images):
+        if self == Protocol(ood_images=self.ood_images, three_channels=self.three_channels):
             text += " (as in the paper)"
+        text += "; grey images in three channels" if self.three_channels else ""
+        text += "; OOD pictures cropped and antialiased" if self.resize == "crop" else ""
         return text + (f"; at most {self.ood_images:,} images of each OOD set" if self.ood_images else "")
 
 
@@ -170,9 +174,9 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What its record is called: the run with its M, and how many OOD images it was judged on, if not all."""
+        """What its record is called: the run with its M, and on which OOD images it was judged, if not the paper's."""
         limit = self.protocol.ood_images
-        name = self._named(f"M{self.case.size}")
+        name = self._named(f"M{self.case.size}") + ("-crop" if self.protocol.resize == "crop" else "")
         return name if limit is None else f"{name}-first{limit}"
 
     @property
@@ -201,6 +205,7 @@ class Job:
             parts += [case.weighting.replace("/", "-")] * (case.weighting != "wrap")
             parts += [f"batch{protocol.weighting_batch}"] * (protocol.weighting_batch is not None)
             parts += [f"{protocol.statistics}-statistics"] * (protocol.statistics != "running")
+        parts += ["3channels"] * (protocol.three_channels and case.dataset == "mnist")
         parts += [f"{case.epochs}epochs"] * (case.epochs is not None)
         parts += [protocol.schedule] * (protocol.schedule != "sequential")
         parts += [protocol.precision] * (protocol.precision != "float32")
