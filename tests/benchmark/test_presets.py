@@ -32,9 +32,9 @@ def test_presets_are_the_sets_of_the_papers_tables(dataset, file):
     assert all(name in ge.data.SETS for name in names)
 
 
-def test_four_sets_are_synthetic():
+def test_noise_is_synthetic():
     synthetic = {name for name in ge.data.SETS if kind_of(name) == "synthetic"}
-    assert synthetic == {"uniform", "gaussian", "bernoulli", "blobs"}
+    assert synthetic == {"uniform", "gaussian", "gaussian_wide", "bernoulli", "blobs"}
     assert kind_of("./uniform") == kind_of("omniglot") == "natural"
 
 

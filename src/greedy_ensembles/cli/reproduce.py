@@ -3,7 +3,7 @@
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -138,7 +138,7 @@ def _protocol(
     statistics: str,
     ood_images: int | None,
     three_channels: bool,
-    resize: str,
+    resize: Any,
     tiny: bool,
 ) -> "Protocol":
     from greedy_ensembles.checks import check_choice, check_count

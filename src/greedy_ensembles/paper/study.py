@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.data.image_set import Resize
 from greedy_ensembles.paper import published
 from greedy_ensembles.training import Recipe
 
@@ -148,7 +149,7 @@ class Protocol:
     statistics: str = "running"  #: what BatchNorm normalises samples of p* by
     ood_images: int | None = None  #: the first so many of each OOD set alone
     three_channels: bool = False  #: whether grey images go in as three equal channels, as in the paper's code
-    resize: str = "whole"  #: how pictures of OOD sets become small (`data.load`), where their originals are there
+    resize: Resize = "whole"  #: how pictures of OOD sets become small (`data.load`), where their originals are there
     quick: bool = False  #: few images, small batches, and stand-ins for sets that are missing
 
     @property
