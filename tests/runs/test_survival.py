@@ -1,9 +1,7 @@
 """A run that is killed at any moment ends, when it is started again, with the weights of a run that was not."""
 
-import contextlib
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -79,27 +77,6 @@ def test_the_reference_is_whole(uninterrupted):
     assert {f"members/0{k}/weights.safetensors" for k in (1, 2, 3)} <= names
     assert {f"bank/0{k}.safetensors" for k in (1, 2, 3)} <= names
     assert not (uninterrupted / "checkpoint.safetensors").exists()
-
-
-def test_twenty_kills_at_random_moments(survivor, tmp_path):
-    epochs, rng = 40, random.Random(20)
-    start = time.perf_counter()
-    assert survivor.run(tmp_path / "whole", epochs=epochs) == 0
-    whole = time.perf_counter() - start
-    kills, run = 0, 0
-    while kills < 20:  # run after run, each killed until it ends between two kills
-        run, ended = run + 1, False
-        while not ended:
-            pid = survivor.start(tmp_path / str(run), epochs=epochs)
-            time.sleep(rng.uniform(0, whole / 3))
-            with contextlib.suppress(ProcessLookupError):  # it may just have ended
-                os.kill(pid, signal.SIGKILL)
-            status = survivor.status()
-            assert status in (0, -signal.SIGKILL), survivor.errors.read_text()
-            ended = status == 0
-            kills += not ended
-            assert kills < 200
-        assert results(tmp_path / str(run)) == results(tmp_path / "whole")
 
 
 # One file for run.json, then for each member one a checkpoint and four at its end.

@@ -56,6 +56,12 @@ def with_value(value, example):
     return changed
 
 
+def coupling(reduce=lambda live: live.sum(dim=(1, 2)), **attributes):
+    """Return a method of one's own."""
+    terms = {"terms": lambda self, live, bank: reduce(live)}
+    return type("Own", (ge.Coupling,), {"label": "own", **terms, **attributes})()
+
+
 def refusal(error, message, **changes):
     return pytest.param(error, message, changes, id=f"{next(iter(changes))}-{message[:40]}")
 
@@ -73,6 +79,13 @@ def refusal(error, message, **changes):
         refusal(TypeError, r"strength \(lambda_M\) must be a number, got None", strength=None),
         refusal(ValueError, "method must be one of .*; got 'greedi'; did you mean 'greedy'", method="greedi"),
         refusal(TypeError, r"Deep is a class, use Deep\(\)", method=Deep),
+        refusal(TypeError, "Own needs a label", method=coupling(label=None)),
+        refusal(
+            ValueError,
+            "Own.sees must be one of 'earlier', 'all', 'none'; got 'Earlier'",
+            method=coupling(sees="Earlier"),
+        ),
+        refusal(ValueError, r"Own.terms must return one number a member.*got shape \(\)", method=coupling(torch.sum)),
         refusal(ValueError, "'repulsive' meets all others.*schedule='sequential'", method="repulsive"),
         refusal(
             ValueError,

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.execution import Generators
-from greedy_ensembles.engines.graphs import record, warm_up
+from greedy_ensembles.engines.graphs import Draws, make_capturable, record, warm_up
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means
 
@@ -77,7 +77,7 @@ class CapturedEngine(PlainEngine):
 
     def _record(self, plan: Plan) -> "Recording":
         """Return the recorded step, after holding its first replays against plain steps."""
-        device, start = self._step.execution.device, [value.clone() for value in _state(self.members)]
+        device, start = self._step.execution.device, [[v.clone() for v in kind] for kind in _state(self.members)]
         # Before there is a recording, whose memory they would otherwise have to leave alone.
         plain, again = (take_on_copies(self.members, self._step, plan) for _ in range(2))
         step = GroupStep(self.members, self._step, self._totals, plan, self._draws)
@@ -96,7 +96,7 @@ def _part(plan: Plan, rows: slice) -> Plan:
 class GroupStep:
     """A step of a group as a fixed sequence of operations on fixed tensors: `load` tables, then `run` once a row."""
 
-    def __init__(self, members: Sequence[Member], step: Step, totals: Tensor, plan: Plan, draws: "Draws") -> None:
+    def __init__(self, members: Sequence[Member], step: Step, totals: Tensor, plan: Plan, draws: Draws) -> None:
         self._members, self._step, self._totals, self._draws = members, step, totals, draws
         device = step.execution.device
         self._examples = torch.stack(plan.examples)
@@ -135,13 +135,20 @@ class GroupStep:
             with self._draws.of(position):
                 model = self._members[position].model
                 self._passes.append(step.forward(model, inputs[position], targets[position], samples))
+            if bank is None:  # who meets no one need not wait for the others, nor keep activations meanwhile
+                self._update(position, None, examples.shape[1])
+        if bank is None:
+            return
         terms, self._pulls = step.couple(self._passes, bank)
         for position in self._side_by_side(members):
-            passed = self._passes[position]
-            step.update(self._members[position], passed, self._pulls[position])
-            self._totals[0, position].add_(passed.loss.detach(), alpha=examples.shape[1])
+            self._update(position, self._pulls[position], examples.shape[1])
         if terms is not None:
             self._totals[1].add_(terms)
+
+    def _update(self, position: int, pull: Tensor | None, count: int) -> None:
+        passed = self._passes[position]
+        self._step.update(self._members[position], passed, pull)
+        self._totals[0, position].add_(passed.loss.detach(), alpha=count)
 
     def _side_by_side(self, members: Sequence[int]) -> Iterator[int]:
         """Yield positions, each on a stream that it shares in turn; what follows waits for all of them."""
@@ -157,6 +164,13 @@ class GroupStep:
         for stream in self._streams:
             current.wait_stream(stream)
 
+    def objects(self) -> list[dict[str, Any]]:
+        """Return what models, loss, augmentation and coupling have in their attributes and buffers now."""
+        modules = [module for member in self._members for module in member.model.modules()]
+        others = (self._step.loss, self._step.augment, self._step.coupling)
+        buffers = [dict(module._buffers) for module in modules]
+        return [*buffers, *(dict(vars(one)) for one in (*modules, *others) if hasattr(one, "__dict__"))]
+
     def _set_learning_rates(self) -> None:
         rate = self._rates.index_select(0, self._counter)[0]
         groups = [group for member in self._members for group in member.optimizer.param_groups]
@@ -167,7 +181,7 @@ class GroupStep:
 class Recording:
     """A step that was recorded, to be played as often as its tables have rows."""
 
-    def __init__(self, step: GroupStep, plan: Plan, device: torch.device, draws: "Draws", pool: Any) -> None:
+    def __init__(self, step: GroupStep, plan: Plan, device: torch.device, draws: Draws, pool: Any) -> None:
         self._step, self.rows = step, len(plan.rates)
 
         def first_row() -> None:
@@ -182,6 +196,7 @@ class Recording:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
             self._graph, _ = record(step.run, device, draws.generators, pool)
             step.forget()  # so that the next recording can use the memory
+        self._alive = step.objects()  # what a recording reads must not be freed, whoever replaces it
 
     def play(self, plan: Plan, at_most: int | None = None) -> None:
         """Take as many steps as there are rates, or only the first of them."""
@@ -190,7 +205,7 @@ class Recording:
             self._graph.replay()
 
 
-def take_on_copies(members: Sequence[Member], step: Step, plan: Plan) -> list[Tensor]:
+def take_on_copies(members: Sequence[Member], step: Step, plan: Plan) -> list[list[Tensor]]:
     """Return weights and statistics after the first steps, taken without a recording by copies of the members.
 
     Model, loss, augmentation and coupling are copied with all that they remember in Python, so that it is the same at
@@ -202,16 +217,18 @@ def take_on_copies(members: Sequence[Member], step: Step, plan: Plan) -> list[Te
         draws, totals = Draws(theirs, device), torch.zeros(2, len(theirs), dtype=torch.float64, device=device)
         few = _part(plan, slice(0, CHECKED))
         group = GroupStep(theirs, step, totals, few, draws)
+        for member in theirs:  # which a copy forgets, and then warns that it is not being recorded
+            member.optimizer._warned_capturable_if_run_uncaptured = True
         with draws.lent():
             for _ in few.rates:
                 group.run()
-        return [value.detach() for value in _state(theirs)]
+        return [[value.detach() for value in kind] for kind in _state(theirs)]
 
 
 def check_replayed(
-    start: Sequence[Tensor], plain: Sequence[Tensor], again: Sequence[Tensor], replayed: Sequence[Tensor]
+    start: list[list[Tensor]], plain: list[list[Tensor]], again: list[list[Tensor]], replayed: list[list[Tensor]]
 ) -> None:
-    """Refuse replayed steps that differ from plain ones by more than two plain repetitions may.
+    """Refuse replayed steps that differ from plain ones by more than two plain repetitions may, in either kind.
 
     Args:
         start: weights and statistics before the steps.
@@ -219,11 +236,12 @@ def check_replayed(
         again: those after the same plain steps, taken once more.
         replayed: those after replayed steps.
     """
-    moved, repeated, differs = (_distance(plain, other) for other in (start, again, replayed))
-    if differs > max(_TIMES * repeated, _ROUNDING * moved):
-        raise CannotCapture(
-            f"replayed steps differ from plain ones by {differs:.1e}, and those among themselves by {repeated:.1e}"
-        )
+    for one, *others in zip(plain, start, again, replayed, strict=True):
+        moved, repeated, differs = (_distance(one, other) for other in others)
+        if differs > max(_TIMES * repeated, _ROUNDING * moved):
+            raise CannotCapture(
+                f"replayed steps differ from plain ones by {differs:.1e}, and those among themselves by {repeated:.1e}"
+            )
 
 
 @contextmanager
@@ -244,14 +262,17 @@ def _host_generators() -> str:
     return repr(Generators.current(torch.device("cpu")).state())
 
 
-def _state(members: Sequence[Member]) -> list[Tensor]:
-    """Return all weights and statistics, where they lie."""
-    return [v for member in members for v in member.model.state_dict().values() if v.is_floating_point()]
+def _state(members: Sequence[Member]) -> list[list[Tensor]]:
+    """Return all weights, and all statistics, where they lie: statistics may move so much more that they hide them."""
+    weights = [p.detach() for member in members for p in member.model.parameters()]
+    return [weights, [v for member in members for v in member.model.buffers() if v.is_floating_point()]]
 
 
 def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
     """Return the largest difference of two states; what left the range of numbers in both is the same."""
     pairs = [(a, b) for a, b in zip(one, other, strict=True) if a.numel()]
+    if not pairs:
+        return 0.0
     apart = [torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).max() for a, b in pairs]
     return float(torch.stack([one.double() for one in apart]).max().nan_to_num(torch.inf, torch.inf))
 
@@ -259,7 +280,7 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 @contextmanager
 def _preserved(members: Sequence[Member], device: torch.device) -> Iterator[None]:
     """Leave members as they were found, in the same memory: recording takes steps that are not part of training."""
-    weights = [{name: v.clone() for name, v in member.model.state_dict().items()} for member in members]
+    weights = [{name: v.clone() for name, v in _tensors(member).items()} for member in members]
     averages = [[v.clone() for v in member.average] for member in members]
     moments = [{key: v.clone() for key, v in _moments(member).items()} for member in members]
     generators = [member.generators for member in members]
@@ -270,7 +291,9 @@ def _preserved(members: Sequence[Member], device: torch.device) -> Iterator[None
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # a step that broke off may be under way on some streams still
         for member, own, moved, states in zip(members, weights, moments, generators, strict=True):
-            member.model.load_state_dict(own, strict=False)  # the first step may have made a buffer
+            for name, tensor in _tensors(member).items():
+                if name in own:  # the first step may have made a buffer
+                    tensor.copy_(own[name])
             for key, value in _moments(member).items():
                 value.copy_(moved[key]) if key in moved else value.zero_()  # what the first step made starts from 0
             member.generators = states
@@ -281,6 +304,11 @@ def _preserved(members: Sequence[Member], device: torch.device) -> Iterator[None
             torch.cuda.set_rng_state(default, device)
 
 
+def _tensors(member: Member) -> dict[str, Tensor]:
+    named = (*member.model.named_parameters(), *member.model.named_buffers())
+    return {name: value.detach() for name, value in named}
+
+
 def _moments(member: Member) -> dict[tuple[int, str], Tensor]:
     parameters = [p for group in member.optimizer.param_groups for p in group["params"]]
     return {
@@ -289,52 +317,3 @@ def _moments(member: Member) -> dict[tuple[int, str], Tensor]:
         for name, value in member.optimizer.state.get(parameter, {}).items()
         if isinstance(value, Tensor)
     }
-
-
-class Draws:
-    """Random numbers on the device, members' own; one alone has the device's."""
-
-    def __init__(self, members: Sequence[Member], device: torch.device) -> None:
-        self._members, self._device = members, device
-        self.generators = [torch.Generator(device) for _ in members] if device.type == "cuda" else []
-
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Take the members' random numbers, and give them back as they are then."""
-        for generator, member in zip(self.generators, self._members, strict=False):  # there are none on a CPU
-            assert member.generators.cuda is not None
-            generator.set_state(member.generators.cuda)
-        try:
-            yield
-        finally:
-            for generator, member in zip(self.generators, self._members, strict=False):
-                member.generators = member.generators._replace(cuda=generator.get_state())
-
-    @contextmanager
-    def of(self, position: int) -> Iterator[None]:
-        """Let the device's default generator, which dropout uses, be the member's."""
-        if not self.generators:
-            yield
-            return
-        default = torch.cuda.default_generators[self._device.index or 0]
-        own = default.graphsafe_get_state()
-        default.graphsafe_set_state(self.generators[position].graphsafe_get_state())
-        try:
-            yield
-        finally:
-            default.graphsafe_set_state(own)
-
-
-def make_capturable(members: Sequence[Member], device: torch.device) -> None:
-    """Let optimizers keep their learning rates, and AdamW its count of steps, in tensors that a step can change.
-
-    What starts from the same learning rate shares one tensor.
-    """
-    rates: dict[float, Tensor] = {}
-    for member in members:
-        for group in member.optimizer.param_groups:
-            if group["initial_lr"] not in rates:
-                rates[group["initial_lr"]] = torch.tensor(float(group["lr"]), device=device)
-            group["lr"] = rates[group["initial_lr"]]
-            if "capturable" in group:
-                group["capturable"] = device.type == "cuda"

@@ -1,9 +1,13 @@
-"""Recording what a GPU does, so that it can be replayed without the host's help."""
+"""Recording what a GPU does, so that it can be replayed without the host's help: graphs, and what they read anew."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
+
+from greedy_ensembles.engines.member import Member
 
 Result = TypeVar("Result")
 
@@ -47,3 +51,52 @@ def _renew_default_generator(device: torch.device) -> None:
     """Give the device's default generator a new state: a recording that broke off leaves the old one unusable."""
     fresh = torch.Generator(device)
     torch.cuda.default_generators[device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+class Draws:
+    """Random numbers on the device, members' own; one alone has the device's."""
+
+    def __init__(self, members: Sequence[Member], device: torch.device) -> None:
+        self._members, self._device = members, device
+        self.generators = [torch.Generator(device) for _ in members] if device.type == "cuda" else []
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Take the members' random numbers, and give them back as they are then."""
+        for generator, member in zip(self.generators, self._members, strict=False):  # there are none on a CPU
+            assert member.generators.cuda is not None
+            generator.set_state(member.generators.cuda)
+        try:
+            yield
+        finally:
+            for generator, member in zip(self.generators, self._members, strict=False):
+                member.generators = member.generators._replace(cuda=generator.get_state())
+
+    @contextmanager
+    def of(self, position: int) -> Iterator[None]:
+        """Let the device's default generator, which dropout uses, be the member's."""
+        if not self.generators:
+            yield
+            return
+        default = torch.cuda.default_generators[self._device.index or 0]
+        own = default.graphsafe_get_state()
+        default.graphsafe_set_state(self.generators[position].graphsafe_get_state())
+        try:
+            yield
+        finally:
+            default.graphsafe_set_state(own)
+
+
+def make_capturable(members: Sequence[Member], device: torch.device) -> None:
+    """Let optimizers keep their learning rates, and AdamW its count of steps, in tensors that a step can change.
+
+    What starts from the same learning rate shares one tensor.
+    """
+    rates: dict[float, Tensor] = {}
+    for member in members:
+        for group in member.optimizer.param_groups:
+            if group["initial_lr"] not in rates:
+                rates[group["initial_lr"]] = torch.tensor(float(group["lr"]), device=device)
+            group["lr"] = rates[group["initial_lr"]]
+            if "capturable" in group:
+                group["capturable"] = device.type == "cuda"

@@ -153,7 +153,10 @@ class Member:
             self.average = [value.to(self.device) for value in state.get("average", [])]
             self.model.load_state_dict(state["model"])
             self._restore_optimizer(state["optimizer"])
-            self.generators = Generators.from_state(state["generators"])
+            restored = Generators.from_state(state["generators"])
+            if restored.cuda is None:  # saved on a CPU: on a GPU the member goes on with numbers of its own seed
+                restored = restored._replace(cuda=self.generators.cuda)
+            self.generators = restored
             with self.at_work():  # fails now rather than later
                 pass
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, RecursionError) as error:

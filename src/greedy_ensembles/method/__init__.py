@@ -1,5 +1,7 @@
 """Section 4: couplings (one file a method), weighting distributions p*, the bank, and BatchNorm on samples of p*."""
 
+from typing import get_args
+
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.method.bank import Bank
 from greedy_ensembles.method.batchnorm import (
@@ -9,7 +11,7 @@ from greedy_ensembles.method.batchnorm import (
     rows_stay_rows,
     split_batchnorm,
 )
-from greedy_ensembles.method.coupling import Coupling
+from greedy_ensembles.method.coupling import Coupling, Sees
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.greedy import Greedy, diversity_term
 from greedy_ensembles.method.pairwise import Pairwise
@@ -27,6 +29,10 @@ METHODS: dict[str, type[Coupling]] = {
 def as_coupling(method: str | Coupling) -> Coupling:
     """Return the method of a name, or the one that is given."""
     if isinstance(method, Coupling):
+        kind = type(method).__name__
+        if not isinstance(getattr(method, "label", None), str):
+            raise TypeError(f"{kind} needs a label: what tables call the method, as in label = {kind.lower()!r}")
+        check_choice(f"{kind}.sees", method.sees, get_args(Sees))
         return method
     if isinstance(method, type) and issubclass(method, Coupling):
         raise TypeError(f"method must be a name or an object; {method.__name__} is a class, use {method.__name__}()")

@@ -10,6 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+#: Whom a member meets beside the finished ones.
+Sees = Literal["earlier", "all", "none"]
+
 
 class Coupling(ABC):
     """A term in every member's loss, computed from members' outputs on the same samples of p*.
@@ -23,7 +26,7 @@ class Coupling(ABC):
     """
 
     label: str
-    sees: Literal["earlier", "all", "none"] = "earlier"
+    sees: Sees = "earlier"
     strength: float = 1.0
     size: int = 1
 
@@ -35,7 +38,8 @@ class Coupling(ABC):
             live: (members, n, classes), outputs of all members that train together, in order, with gradients.
             bank: (finished, n, classes), outputs of the finished members on the same samples.
 
-        Ask `met` for what a member may meet. It is detached, so that no member depends on a later one by mistake.
+        Ask `met` for what a member may meet. It is detached, so that no member depends on a later one by mistake. A
+        member that meets no one is asked about as well, where members train together; its term must be a number.
         """
 
     def met(self, live: Tensor, bank: Tensor, i: int) -> Tensor:

@@ -49,7 +49,7 @@ class Repulsive(Coupling):
 
     def _bandwidth(self, everyone: Tensor) -> Tensor:
         if self.bandwidth is not None:
-            return everyone.new_tensor(self.bandwidth)
+            return everyone.new_full((), self.bandwidth)
         squared = torch.pdist(everyone.flatten(1)).square() / everyone.shape[1]
         heuristic = squared.median() / math.log(len(everyone))
         return heuristic.clamp(min=torch.finfo(heuristic.dtype).tiny)  # members that are all alike have no median

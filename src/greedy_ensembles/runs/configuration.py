@@ -63,8 +63,13 @@ def _plain_attributes(value: Any) -> dict[str, Any]:
 
 def describe_method(coupling: Coupling) -> dict[str, Any]:
     """Return class, label and attributes of a method; the size that it was set to is said elsewhere."""
-    own = {name: describe(value) for name, value in vars(coupling).items() if name != "size" and name[0] != "_"}
-    return {"class": f"{type(coupling).__module__}.{type(coupling).__qualname__}", "label": coupling.label, **own}
+    own: dict[str, Any] = {}
+    for kind in reversed(type(coupling).__mro__[: type(coupling).__mro__.index(Coupling)]):
+        own.update({name: value for name, value in vars(kind).items() if isinstance(value, bool | int | float | str)})
+    own.update(vars(coupling))
+    told = {name: describe(value) for name, value in own.items() if name != "size" and name[0] != "_"}
+    name = f"{type(coupling).__module__}.{type(coupling).__qualname__}"
+    return {"class": name, **told, "label": coupling.label, "sees": coupling.sees}
 
 
 def describe_weighting(weighting: Any) -> Any:

@@ -61,8 +61,8 @@ _RECIPE_OF_0_1: dict[str, Any] = {
 }
 _MOST_THREADS = 4096
 _METHODS_OF_0_1 = {
-    "greedy": {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy"},
-    "deep": {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles"},
+    "greedy": {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy", "sees": "earlier"},
+    "deep": {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles", "sees": "none"},
 }
 
 

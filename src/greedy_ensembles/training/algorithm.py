@@ -295,8 +295,7 @@ class Algorithm:
         decided = members[0].epoch > 0 or (folder is not None and folder.members_at_once is not None)
         if decided or self.method.coupling.sees == "all":
             raise ValueError(
-                f"{count} members train together in this run, and {device} has no room for them; free some, and go on "
-                "then"
+                f"{count} members have to train together in this run, and {device} has no room for them; free some"
             ) from None
         first, self.at_once = members[0].number, (count + 1) // 2
         warnings.warn(
@@ -333,4 +332,10 @@ def make_engine(members: list[Member], step: Step, plan: Plan) -> PlainEngine:
     if (why := why_not_captured(step)) is not None:
         warnings.warn(f"trained step by step, since steps cannot be captured: {why}", stacklevel=2)
         return PlainEngine(members, step)
-    return CapturedEngine(members, step, plan)
+    try:
+        return CapturedEngine(members, step, plan)
+    except torch.OutOfMemoryError:
+        if len(members) > 1:  # fewer at a time may fit
+            raise
+    warnings.warn("trained step by step, since memory does not hold a recorded step", stacklevel=2)
+    return PlainEngine(members, step)

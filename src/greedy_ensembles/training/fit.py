@@ -36,7 +36,14 @@ from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import Data, as_examples, split_off
 from greedy_ensembles.training.recipe import Recipe
-from greedy_ensembles.training.validate import DISTANCES, advice_on_scale, check_arguments, check_weighting, try_model
+from greedy_ensembles.training.validate import (
+    DISTANCES,
+    advice_on_scale,
+    check_arguments,
+    check_terms,
+    check_weighting,
+    try_model,
+)
 
 
 def fit(
@@ -147,9 +154,11 @@ def _build(
     train, held_out, validation = split_off(examples, validation, seed)
     p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
     trial = try_model(make_model, examples, p_star, recipe, execution, earlier, len(train))
+    if p_star is not None:
+        check_terms(coupling, trial.classes)
     if device.type == "cpu":
         rows = min(recipe.batch_size, len(train))
-        rows += 0 if weighting is None else recipe.weighting_batch_size or recipe.batch_size
+        rows += 0 if p_star is None else recipe.weighting_batch_size or recipe.batch_size
         execution = replace(execution, threads=choose_threads(trial.parameters, examples.shape, rows))
     alone = held_out is examples
     examples = examples.to(device)

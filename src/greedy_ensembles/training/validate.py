@@ -19,7 +19,7 @@ from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.engines.execution import Execution, generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import SOFTMAX, are_probabilities, as_stored, device_of, dtype_of, to_model
-from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
+from greedy_ensembles.method import METHODS, Coupling, as_coupling, rows_stay_rows
 from greedy_ensembles.method.weighting import Gaussian, Weighting, moments, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
@@ -58,7 +58,7 @@ def check_arguments(
     if coupling.sees != "none":
         check_number("strength (lambda_M)", strength, least=0.0)
         coupling.strength, coupling.size = float(strength or 0), int(size)
-        if not strength:  # what is left of the term is a constant
+        if not strength and type(coupling) in METHODS.values():  # what is left of these terms is a constant
             coupling.sees = "none"
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
@@ -209,6 +209,16 @@ def try_model(
     )
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     return Trial(shapes, made, classes, dtype, one_pass)
+
+
+def check_terms(coupling: Coupling, classes: int) -> None:
+    """Refuse a method whose terms are not one number a member: tried on two members, three samples and a full bank."""
+    outputs = torch.arange(9.0 * classes).reshape(3, 3, classes).softmax(dim=2)
+    terms = coupling.terms(outputs[:2].clone().requires_grad_(), outputs[2:])
+    if not isinstance(terms, Tensor) or terms.shape != (2,):
+        found = f"shape {tuple(terms.shape)}" if isinstance(terms, Tensor) else type(terms).__name__
+        name = type(coupling).__name__
+        raise ValueError(f"{name}.terms must return one number a member, for two of them shape (2,); got {found}")
 
 
 def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "list[weakref.ref[object]]":
