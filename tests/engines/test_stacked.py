@@ -164,7 +164,7 @@ def test_finished_members_keep_nothing_of_each_other(data):
     group.train(engine)
     before = [{name: v.clone() for name, v in member.model.state_dict().items()} for member in group.members]
     for member in group.members:
-        member.history[-1].update(validation_accuracy=None, seconds=0.0)
+        member.history[-1].update(validation_accuracy=None, loss=0.0, seconds=0.0)
         member.finish(3, lambda model: None)
     for member, expected in zip(group.members, before, strict=True):
         assert_close(member.model.state_dict(), expected, rtol=0, atol=0)

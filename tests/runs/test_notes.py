@@ -136,24 +136,25 @@ def ended_with(*losses, accuracy=None):
     return [{"number": k, "last_loss": loss, "validation_accuracy": accuracy} for k, loss in enumerate(losses, 1)]
 
 
-def test_losses_that_exploded_are_told_of_however_short_the_training():
-    told = failed_members(ended_with(0.3, 13797.0, 2.2, accuracy=0.9), [40, 40, 20], 100, epochs=1)
+def test_losses_that_exploded_are_told_of():
+    told = failed_members(ended_with(0.3, 13797.0, 2.2, accuracy=0.9), [40, 40, 20], 100, steps=100)
     assert told.startswith("the loss of member 2 exploded: at the end its mean is 13797,")
-    assert "members 1, 2" in failed_members(ended_with(5.0, 6.0, 3.4), [50, 50], 0, epochs=1)
-    assert failed_members(ended_with(3.4, 0.0), [50, 50], 0, epochs=1) == ""
+    assert "members 1, 2" in failed_members(ended_with(5.0, 6.0, 3.4), [50, 50], 0, steps=100)
+    assert failed_members(ended_with(5.0, 6.0, 3.4), [50, 50], 0, steps=99) == ""  # too short to judge
+    assert failed_members(ended_with(3.4, 0.0, accuracy=0.9), [50, 50], 100, steps=100) == ""
 
 
 @pytest.mark.parametrize("accuracy", [None, 0.52])
 def test_losses_of_guessing_are_told_of_once_there_was_time_to_learn(accuracy):
     at_chance = ended_with(0.6931, 0.2, 0.69, accuracy=accuracy)
-    assert failed_members(at_chance, [50, 50], 100, epochs=20).startswith("members 1, 3 learnt next to nothing")
-    assert failed_members(at_chance, [50, 50], 100, epochs=2) == ""
+    assert failed_members(at_chance, [50, 50], 100, steps=2000).startswith("members 1, 3 learnt next to nothing")
+    assert failed_members(at_chance, [50, 50], 100, steps=99) == ""
 
 
 def test_a_member_that_is_right_or_has_no_loss_to_judge_by_has_not_failed():
-    assert failed_members(ended_with(0.8, accuracy=0.9), [50, 50], 100, epochs=20) == ""  # as with much dropout
-    assert failed_members(ended_with(0.5, accuracy=0.8), [80, 20], 100, epochs=20) != ""  # the share of a class
-    assert failed_members(ended_with(0.45, accuracy=0.8), [80, 20], 100, epochs=20) == ""
+    assert failed_members(ended_with(0.8, accuracy=0.9), [50, 50], 100, steps=2000) == ""  # as with much dropout
+    assert failed_members(ended_with(0.5, accuracy=0.8), [80, 20], 100, steps=2000) != ""  # the share of a class
+    assert failed_members(ended_with(0.45, accuracy=0.8), [80, 20], 100, steps=2000) == ""
     earlier = [{"number": 1, "origin": "earlier"}]
-    assert failed_members(earlier, [50, 50], 100, epochs=20) == ""  # so are folders of version 0.1
-    assert failed_members(ended_with(0.0), [50, 0], 0, epochs=20) == ""
+    assert failed_members(earlier, [50, 50], 100, steps=2000) == ""  # so are folders of version 0.1
+    assert failed_members(ended_with(0.0), [50, 0], 0, steps=2000) == ""

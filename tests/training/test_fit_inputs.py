@@ -141,7 +141,7 @@ def test_a_training_that_failed_is_told_and_a_raw_table_is_to_be_standardised(qu
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(60) % 2
     x = torch.randn(60, 2, generator=generator) + 2.0 * y[:, None]
-    recipe = ge.Recipe(epochs=6, batch_size=16, lr=1e-9)
+    recipe = ge.Recipe(epochs=30, batch_size=16, lr=1e-9)
     options = {"size": 2, "method": "deep", **quick, "recipe": recipe}
 
     def make_model():
@@ -150,14 +150,14 @@ def test_a_training_that_failed_is_told_and_a_raw_table_is_to_be_standardised(qu
     with pytest.warns(UserWarning, match="members 1, 2 learnt next to nothing: .*What may help: .*lr"):
         ge.fit(make_model, (x, y), **options)
     raw = x * torch.tensor([0.01, 4000.0])
-    recipe = ge.Recipe(epochs=2, batch_size=16, lr=1e-3, momentum=0.0)
+    recipe = ge.Recipe(epochs=30, batch_size=16, lr=1e-3, momentum=0.0)
     with pytest.warns(
         UserWarning, match=r"of members? .* exploded: .*What helps: to standardise .*normalize=.*Classifier"
     ):
         ge.fit(make_model, (raw, y), **{**options, "recipe": recipe})
     with pytest.raises(ge.NonFiniteLossError, match=r"Try to standardise the columns of x, .*normalize="):
         ge.fit(make_model, (raw * 1e15, y), **options | {"recipe": ge.Recipe(epochs=6)})
-    normalised = ge.Recipe(epochs=6, batch_size=16, normalize=(raw.mean(0), raw.std(0)))
+    normalised = ge.Recipe(epochs=30, batch_size=16, normalize=(raw.mean(0), raw.std(0)))
     ge.fit(make_model, (raw, y), **{**options, "recipe": normalised})  # and no warning
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 #: A member is weak where it is this much below another, and chance alone would show such a gap in one of 300 ensembles.
 GAP, CHANCE = 0.02, 1 / 300
-_EPOCHS = 5  # from which on a member should have learnt something
+_STEPS = 100  # from which on a member should have learnt something
 
 
 class WeakMemberWarning(UserWarning):
@@ -90,22 +90,24 @@ def weak_members(members: Sequence[Mapping[str, Any]], held_out: int) -> str:
     return f"{who} right on {each} of the {held_out:,} held-out examples, and the best member on {best:.2%}"
 
 
-def failed_members(members: Sequence[Mapping[str, Any]], counts: Sequence[int], held_out: int, epochs: int) -> str:
+def failed_members(members: Sequence[Mapping[str, Any]], counts: Sequence[int], held_out: int, steps: int) -> str:
     """Return whose training failed: the loss exploded, or is that of guessing at the end; or "".
 
     Exploded: the mean loss of the last epoch is more than five times log(classes). Guessing: it is not below the
     entropy of the labels by 1 %, and accuracy, where it is known, is not above the share of the most frequent class by
-    two standard errors. A few epochs may be too few to learn anything, and are not judged by the latter.
+    two standard errors. Less than a hundred steps may be too few to learn anything, and are not judged.
 
     Args:
         members: their facts.
         counts: how many examples each class has; the loss is cross-entropy.
         held_out: how many examples accuracies are of.
-        epochs: how long they were trained.
+        steps: how long they were trained.
 
-    >>> failed_members([{"number": 1, "last_loss": 13797.0}, {"number": 2, "last_loss": 0.2}], [50, 50], 0, 9)
+    >>> failed_members([{"number": 1, "last_loss": 13797.0}, {"number": 2, "last_loss": 0.2}], [50, 50], 0, 900)
     'the loss of member 1 exploded: at the end its mean is 13797, and that of guessing 0.693'
     """
+    if steps < _STEPS:
+        return ""
     shares = [count / sum(counts) for count in counts if count]
     guessing, most = -sum(share * math.log(share) for share in shares), max(shares)
     losses = {member["number"]: member["last_loss"] for member in members if member.get("last_loss") is not None}
@@ -114,8 +116,6 @@ def failed_members(members: Sequence[Mapping[str, Any]], counts: Sequence[int], 
         who = ("members " if len(exploded) > 1 else "member ") + ", ".join(map(str, exploded))
         worst = max(losses[number] for number in exploded)
         return f"the loss of {who} exploded: at the end its mean is {worst:.5g}, and that of guessing {guessing:.3g}"
-    if epochs < _EPOCHS:
-        return ""
     bound = most + 2 * math.sqrt(most * (1 - most) / held_out) if held_out else 1.0
     accuracies = {member["number"]: member.get("validation_accuracy") or 0.0 for member in members}
     idle = [n for n, loss in losses.items() if loss >= 0.99 * guessing > 0 and accuracies[n] <= bound]

@@ -1,5 +1,6 @@
 """`ge.fit`: check what was asked, build what it needs, train, and collect the members."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -251,8 +252,9 @@ def _collect(
     held_out, failed = len(algorithm.data.validation), ""
     if algorithm.recipe.loss is None:
         counts = torch.bincount(examples.labels, minlength=algorithm.data.classes).tolist()
-        failed = failed_members(facts, counts, held_out, algorithm.recipe.epochs)
-    if told := failed or weak_members(facts, held_out):
+        steps = algorithm.recipe.epochs * math.ceil(len(algorithm.data.train) / algorithm.recipe.batch_size)
+        failed = failed_members(facts, counts, held_out, steps)
+    if told := "; ".join(filter(None, (failed, weak_members(facts, held_out)))):
         warnings.warn(f"{told}. {_remedy(algorithm)}", WeakMemberWarning, stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"
     share = float(validation) if isinstance(validation, Real) else None
