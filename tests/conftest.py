@@ -1,4 +1,5 @@
 import struct
+import warnings
 
 import hypothesis
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
+from greedy_ensembles.runs.notes import WeakMemberWarning
 
 hypothesis.settings.register_profile(
     "default",
@@ -80,8 +82,9 @@ def train_run(invoke):
     def train(home, name, *options, model):
         fixed = ["--size", 2, "--root", home / "data", "--out", home / name, "--device", "cpu", "--quiet"]
         short = ["--set", "epochs=1", "--validation", 0.2]
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             patch.chdir(home)  # where a module of one's own is found
+            warnings.simplefilter("ignore", WeakMemberWarning)  # one epoch is no training
             done = invoke("train", "mnist", "--model", model, *fixed, *short, *options)
         assert done.exit_code == 0, done.output
 

@@ -52,7 +52,7 @@ def test_a_strength_that_breaks_a_member_is_not_chosen_however_good_the_ensemble
     hard = trial(9.0, 0.99, members=((0.98, 0.97, 0.98), (0.97, 0.67, 0.99)), **known)
     found = choose([deep, calm, hard])
     assert (found.strength, found.harmless) == (1.0, (1.0,))
-    assert found.harms == {9.0: "member 2 of seed 2 is right on 67.00%, and those of Deep Ensembles on 98.00%"}
+    assert found.harms == {9.0: "member 2 of repetition 2 is right on 67.00%, and those of Deep Ensembles on 98.00%"}
     assert found.harms[9.0] in found.verdict
 
 

@@ -169,7 +169,7 @@ def broken_member(trial: Trial, baseline: Trial) -> str:
     (worst, seed, number), median = min(ours), statistics.median(theirs)
     if not clearly_below(worst, median, min(trial.examples, baseline.examples), len(ours)):
         return ""
-    return f"member {number} of seed {seed} is right on {worst:.2%}, and those of {BASELINE} on {median:.2%}"
+    return f"member {number} of repetition {seed} is right on {worst:.2%}, and those of {BASELINE} on {median:.2%}"
 
 
 def _failure(baseline: Trial) -> str:
