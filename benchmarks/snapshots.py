@@ -1,0 +1,75 @@
+"""Is the concurrent schedule weaker since it selects snapshots of different epochs? Two moons, M = 4, lambda_M = 6.
+
+    python benchmarks/snapshots.py [--out results/two-moons]
+
+Eight seeds, both schedules, and the epochs of members that can be kept. A few minutes on one core.
+"""
+
+import argparse
+import itertools
+import json
+import warnings
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+import torch
+from sklearn.datasets import make_moons
+
+import greedy_ensembles as ge
+from greedy_ensembles import machine
+from greedy_ensembles.report.table import markdown_table
+
+SIZE, STRENGTH, SEEDS = 4, 6.0, range(0, 32, 4)
+LATEST, FIRST, SAME, LAST = "latest of the best", "first of the best", "one for all", "last, nothing held out"
+
+
+def first_of_best():
+    """Return a score of epochs by which the first of equals is kept."""
+    count = itertools.count()  # of equal accuracies, the later one is a little worse
+    return lambda probs, labels: float((probs.argmax(1) == labels).double().mean()) - 1e-9 * next(count)
+
+
+def measure(seed):
+    """Return mean MI on a ring of radius 6, and on how much of it members split evenly, by schedule and epoch."""
+    points, labels = make_moons(300, noise=0.3, random_state=seed)
+    x, y = torch.from_numpy(points).float(), torch.from_numpy(labels)
+    make = partial(ge.models.MLP, 2, hidden=(128, 128), classes=2)
+    train = partial(ge.fit, make, (x, y), size=SIZE, strength=STRENGTH, seed=seed, device="cpu", progress=False)
+    angles = torch.arange(360) * (2 * torch.pi / 360)
+    ring, epochs, kept = x.mean(dim=0) + 6 * torch.stack([angles.cos(), angles.sin()], dim=1), {}, {}
+
+    def note(event):
+        weights = {name: value.clone() for name, value in event.model.state_dict().items()}
+        epochs.setdefault(event.epoch, []).append((event.validation_accuracy, weights))
+
+    for schedule in ("sequential", "concurrent"):
+        kept[schedule, LATEST] = train(schedule=schedule, callbacks=[note] if schedule == "concurrent" else [])
+        kept[schedule, FIRST] = train(schedule=schedule, recipe=ge.Recipe(select_by=first_of_best()))
+        kept[schedule, LAST] = train(schedule=schedule, validation=0)
+    best = max(epochs, key=lambda epoch: (sum(accuracy for accuracy, _ in epochs[epoch]), epoch))
+    alike = [make() for _ in range(SIZE)]
+    for member, (_, weights) in zip(alike, epochs[best], strict=True):
+        member.load_state_dict(weights)
+    kept["concurrent", SAME] = ge.Ensemble.from_members(alike)
+    said = {which: ensemble.predict_proba(ring) for which, ensemble in kept.items()}
+    even = {which: float((probs.argmax(2).sum(0) == SIZE // 2).double().mean()) for which, probs in said.items()}
+    return {key: (float(ge.metrics.mutual_information(probs).mean()), even[key]) for key, probs in said.items()}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("results/two-moons"))
+    out = parser.parse_args().out
+    warnings.simplefilter("ignore")  # of weak members: 30 held-out points are few
+    seeds, rows, each = {seed: measure(seed) for seed in SEEDS}, [], []
+    for schedule, epoch in seeds[0]:
+        figures = list(zip(*(found[schedule, epoch] for found in seeds.values()), strict=True))
+        shown = (f"{own.mean:.3f} ± {own.error:.3f}" for own in map(ge.benchmark.estimate, figures))
+        rows.append([schedule, epoch, *shown])
+        each += [[seed, schedule, epoch, *found[schedule, epoch]] for seed, found in seeds.items()]
+    table = markdown_table(["schedule", "epoch that is kept", "MI far from the data", "members split evenly"], rows)
+    how = f"`python benchmarks/snapshots.py`, {date.today()}, {machine.processor()}, torch {torch.__version__}."
+    reading = (out / "snapshots-reading.md").read_text()
+    (out / "snapshots.md").write_text(f"# Two moons, all members at once\n\n{reading}\n{how}\n\n{table}\n")
+    (out / "snapshots.json").write_text("[" + ",\n".join(json.dumps(one) for one in each) + "]\n")
