@@ -132,6 +132,24 @@ def test_where_no_figure_of_the_paper_stands_nothing_is_said_of_its_m(records_wi
     assert not any("of M = 11" in note for note in notes(gathered.comparison))
 
 
+@pytest.mark.parametrize("published", [False, True])
+def test_runs_of_0_1_say_what_was_not_the_papers_and_have_no_figures_of_another_network(record_of, tmp_path, published):
+    study = filter_study(STUDIES["cifar10"], models=["WideResNet28x10"], seeds=1)
+    records, keywords = Records(tmp_path), {"classes": 10, "channels": 3}
+    for job in jobs(study, Protocol()):
+        record = record_of(job)  # whose recipe has but few fields, as those of older versions
+        name = "greedy_ensembles.models.wide_resnet.WideResNet28x10"
+        model = {"partial": name, "args": [], "keywords": keywords | ({"published": True} if published else {})}
+        records.write(dataclasses.replace(record, information={**record.information, "model": model}))
+    (gathered,) = gather(study, Protocol(), records)
+    said = "; ".join(gathered.comparison.notes)
+    assert "lr_updates step instead of epoch" in said
+    assert said.count("normalize None instead of [[0.485") == 1  # for all methods together
+    assert ("WideResNet28x10 is not that of the paper" in said) == (not published)
+    paper = [row.figures["auc"].paper for row in gathered.comparison.ood_rows]
+    assert all(cell is not None for cell in paper) if published else not any(paper)
+
+
 def test_figures_that_mean_nothing_stand_beside_none(records_with, tiny):
     (gathered,) = gather(tiny, Protocol(quick=True), records_with(tiny))
     assert {row.figures["auc"].paper for row in gathered.comparison.ood_rows} == {None}
