@@ -99,7 +99,7 @@ def test_a_member_that_does_not_fit_alone_is_refused(blobs, room):
 
 def test_members_that_must_train_together_are_not_divided(blobs, room):
     room.members = 2
-    with pytest.raises(ValueError, match="3 members have to train together.*cpu has no room"):
+    with pytest.raises(ValueError, match=r"3 members have to train together.*cpu has no room"):
         ge.fit(room, blobs, size=3, method="repulsive", **CONCURRENT)
 
 
@@ -135,9 +135,7 @@ class TestRunsKeepTheirGroups:
         room.members = 3
         self.stopped(room, blobs, tmp_path)
         room.members = 2
-        with pytest.raises(
-            ValueError, match="3 members have to train together.*cpu has no room"
-        ):
+        with pytest.raises(ValueError, match=r"3 members have to train together.*cpu has no room"):
             ge.fit(room, blobs, size=5, run_dir=tmp_path, **CONCURRENT)
 
     def test_what_is_left_may_need_less(self, blobs, tmp_path, room):
