@@ -9,7 +9,7 @@ from greedy_ensembles.training.events import Epoch, ProgressBars
 def event(member, epoch):
     return Epoch(
         member=member, size=3, epoch=epoch, epochs=10, learning_rate=0.1, loss=0.1234, diversity=None,
-        validation_accuracy=None, seconds=1.0, done=(member - 1) * 10 + epoch, model=None,
+        validation_accuracy=None, validation_score=None, seconds=1.0, done=(member - 1) * 10 + epoch, model=None,
     )  # fmt: skip
 
 
