@@ -9,12 +9,15 @@ import argparse
 import itertools
 import json
 import warnings
+from collections.abc import Callable
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from sklearn.datasets import make_moons
+from torch import Tensor
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
@@ -24,22 +27,25 @@ SIZE, STRENGTH, SEEDS = 4, 6.0, range(0, 32, 4)
 LATEST, FIRST, SAME, LAST = "latest of the best", "first of the best", "one for all", "last, nothing held out"
 
 
-def first_of_best():
+def first_of_best() -> Callable[[Tensor, Tensor], float]:
     """Return a score of epochs by which the first of equals is kept."""
     count = itertools.count()  # of equal accuracies, the later one is a little worse
     return lambda probs, labels: float((probs.argmax(1) == labels).double().mean()) - 1e-9 * next(count)
 
 
-def measure(seed):
+def measure(seed: int) -> dict[tuple[str, str], tuple[float, float]]:
     """Return mean MI on a ring of radius 6, and on how much of it members split evenly, by schedule and epoch."""
     points, labels = make_moons(300, noise=0.3, random_state=seed)
     x, y = torch.from_numpy(points).float(), torch.from_numpy(labels)
     make = partial(ge.models.MLP, 2, hidden=(128, 128), classes=2)
     train = partial(ge.fit, make, (x, y), size=SIZE, strength=STRENGTH, seed=seed, device="cpu", progress=False)
     angles = torch.arange(360) * (2 * torch.pi / 360)
-    ring, epochs, kept = x.mean(dim=0) + 6 * torch.stack([angles.cos(), angles.sin()], dim=1), {}, {}
+    ring = x.mean(dim=0) + 6 * torch.stack([angles.cos(), angles.sin()], dim=1)
+    epochs: dict[int, list[Any]] = {}
+    kept: dict[tuple[str, str], ge.Ensemble] = {}
 
-    def note(event):
+    def note(event: ge.Epoch) -> None:
+        assert event.model is not None
         weights = {name: value.clone() for name, value in event.model.state_dict().items()}
         epochs.setdefault(event.epoch, []).append((event.validation_accuracy, weights))
 

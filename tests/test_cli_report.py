@@ -79,7 +79,7 @@ def test_two_moons_have_a_map_with_their_points_and_need_no_data(invoke, tmp_pat
             size=2,
             method="deep" if strength is None else "greedy",
             strength=strength,
-            recipe=ge.Recipe(epochs=2),
+            recipe=ge.Recipe(epochs=10),
             seed=5,
             run_dir=tmp_path / f"{strength}",
             progress=False,

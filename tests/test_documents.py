@@ -175,7 +175,7 @@ def test_the_page_on_changes_runs_and_says_the_truth():
         exec(compile(block, "docs/changes-0.2.md", "exec"), names)
     run = names["run"]
     assert (run.method, run.strength) == ("greedy", 3.0)
-    assert run.configuration["method"].keys() == {"class", "label", "strength"}
+    assert run.configuration["method"].keys() == {"class", "label", "sees", "strength"}
 
 
 def test_no_document_with_python_is_left_out():
