@@ -105,7 +105,8 @@ def test_the_readme_and_the_page_on_reports(a_readers_folder, monkeypatch):
         ("start.md", ["runs/taste/run.json", "runs/greedy/members/02/weights.safetensors"]),
     ],
 )
-def test_a_document(a_readers_folder, name, written):
+def test_a_document(a_readers_folder, monkeypatch, name, written):
+    monkeypatch.setitem(SHORTER, "train", "--images 110 --set epochs=1 --device cpu")
     if name == "evaluation.md":
         run("greedy-ensembles data download mnist fashion_mnist")
     if name == "reproduce.md":
