@@ -1,7 +1,9 @@
 """How far it is from `ge.fit` to the coupling: `python tests/test_walk.py` lists the functions on the way.
 
 Counted are named functions of the package, in the second call in a process, on a small table, one member after
-another, on a CPU, from the call of `ge.fit` to the first step that calls the coupling's `terms`.
+another, on a CPU, from the call of `ge.fit` to the first step that calls the coupling's `terms`. Before training the
+coupling is tried once; that call does not end the walk, and what it passes counts. The aim is 45 functions in 14 files;
+the limits are what there is now, so that it does not grow.
 """
 
 import sys
@@ -14,7 +16,7 @@ from torch import nn
 import greedy_ensembles as ge
 
 ROOM = Path(ge.__file__).parent
-FUNCTIONS, FILES = 85, 14
+FUNCTIONS, FILES = 85, 15
 
 
 def fit() -> None:
@@ -33,8 +35,6 @@ def walk() -> list[tuple[str, str]]:
         nonlocal begun, arrived
         code, path = frame.f_code, Path(frame.f_code.co_filename)
         begun = begun or path == ROOM / "training" / "fit.py"
-        if path.parent.name == "method" and path.name in ("coupling.py", "greedy.py") and code.co_name != "terms":
-            return  # where the walk goes
         if event != "call" or not begun or arrived or not path.is_relative_to(ROOM) or code.co_name.startswith("<"):
             return
         if code.co_name == "terms":  # tried before training, too; the walk goes on to the step
