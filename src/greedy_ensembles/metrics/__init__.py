@@ -7,6 +7,7 @@ from greedy_ensembles.metrics.classification import (
     expected_calibration_error,
     negative_log_likelihood,
 )
+from greedy_ensembles.metrics.features import knn_distance, mahalanobis_distance
 from greedy_ensembles.metrics.ranking import (
     auroc,
     average_precision,
@@ -15,7 +16,14 @@ from greedy_ensembles.metrics.ranking import (
     precision_recall_curve,
     roc_curve,
 )
-from greedy_ensembles.metrics.uncertainty import expected_entropy, mutual_information, predictive_entropy
+from greedy_ensembles.metrics.uncertainty import (
+    energy,
+    expected_entropy,
+    max_probability,
+    mean_pairwise_kl,
+    mutual_information,
+    predictive_entropy,
+)
 
 __all__ = [
     "accuracy",
@@ -24,9 +32,14 @@ __all__ = [
     "average_precision",
     "balanced_threshold",
     "brier_score",
+    "energy",
     "expected_calibration_error",
     "expected_entropy",
     "fpr_at_tpr",
+    "knn_distance",
+    "mahalanobis_distance",
+    "max_probability",
+    "mean_pairwise_kl",
     "mutual_information",
     "negative_log_likelihood",
     "precision_recall_curve",

@@ -1,12 +1,13 @@
-"""Uncertainty of an ensemble's predictions, in nats (Appendix B.3).
+"""Uncertainty of an ensemble's predictions, in nats (Appendix B.3), and other scores of them.
 
     total      H[mean_m p_m]              predictive entropy
     aleatoric  mean_m H[p_m]              expected entropy
     epistemic  their difference, >= 0     mutual information of label and member
 
-All take probabilities of shape (members, n, classes), as a tensor or an array, and return the same kind of shape (n,).
-Entropies are computed in double precision, because the mutual information of confident members is a small difference
-of large numbers, and returned in the input's precision (single where the input is half).
+All take probabilities (`energy`: logits) of shape (members, n, classes), as a tensor or an array, and return the same
+kind of shape (n,). A higher value means more OOD, but for `max_probability`. All is computed in double precision,
+because the mutual information of confident members is a small difference of large numbers, and returned in the input's
+precision (single where the input is half).
 """
 
 import numpy as np
@@ -15,13 +16,22 @@ from torch import Tensor
 
 from greedy_ensembles.metrics.values import Array, check_floating, check_probabilities, describe, to_tensor
 
+#: What smaller probabilities count as in a Kullback-Leibler divergence, which would be infinite at 0.
+FLOOR = 1e-300
+
+
+def _of_members(name: str, values: Tensor | np.ndarray) -> Tensor:
+    tensor = to_tensor(name, values)
+    check_floating(name, tensor, "(members, n, classes)")
+    if 0 in (tensor.shape[0], tensor.shape[2]):
+        raise ValueError(
+            f"{name} of shape (members, n, classes) must hold a member and a class, got {describe(tensor)}"
+        )
+    return tensor.double()
+
 
 def _probabilities(probs: Tensor | np.ndarray) -> Tensor:
-    tensor = to_tensor("probs", probs)
-    check_floating("probs", tensor, "(members, n, classes)")
-    if 0 in (tensor.shape[0], tensor.shape[2]):
-        raise ValueError(f"probs of shape (members, n, classes) must hold a member and a class, got {describe(tensor)}")
-    tensor = tensor.double()
+    tensor = _of_members("probs", probs)
     check_probabilities("probs", tensor)
     return tensor
 
@@ -73,3 +83,39 @@ def mutual_information(probs: Array) -> Array:
     """
     tensor = _probabilities(probs)
     return _like((_total(tensor) - _aleatoric(tensor)).clamp_min(0), probs)
+
+
+def mean_pairwise_kl(probs: Array) -> Array:
+    """Return the mean of KL(p_i || p_j) over all ordered pairs of different members; 0 for one member.
+
+    Probabilities below 1e-300 count as that, so that the result stays finite where a member is certain.
+
+    >>> mean_pairwise_kl(torch.tensor([[[0.5, 0.5]], [[0.25, 0.75]]]))  # (log(4/3) / 2 + log(27/16) / 4) / 2
+    tensor([0.1373])
+    """
+    tensor = _probabilities(probs)
+    members, logs = len(tensor), tensor.clamp_min(FLOOR).log()
+    # Of all pairs at once, i = j adding nothing: M sum_i p_i log p_i - (sum_i p_i) (sum_j log p_j).
+    summed = members * (tensor * logs).sum(dim=0) - tensor.sum(dim=0) * logs.sum(dim=0)
+    return _like(summed.sum(dim=-1).clamp_min(0) / max(members * (members - 1), 1), probs)
+
+
+def max_probability(probs: Array) -> Array:
+    """Return the largest probability of the mean prediction: the confidence. As a score it is taken negative.
+
+    >>> max_probability(torch.tensor([[[0.75, 0.25]], [[0.25, 0.75]]]))
+    tensor([0.5000])
+    """
+    return _like(_probabilities(probs).mean(dim=0).amax(dim=-1), probs)
+
+
+def energy(logits: Array) -> Array:
+    """Return the free energy at temperature 1, the mean over members of -log sum_c exp(z_c) (Liu et al. 2020).
+
+    >>> energy(torch.tensor([[[0.0, 0.0]], [[1.0, 1.0]]]))  # -(log 2 + (1 + log 2)) / 2
+    tensor([-1.1931])
+    """
+    tensor = _of_members("logits", logits)
+    if not tensor.isfinite().all():
+        raise ValueError(f"logits must be finite, got {int((~tensor.isfinite()).sum())} that are infinite or NaN")
+    return _like(-tensor.logsumexp(dim=-1).mean(dim=0), logits)
