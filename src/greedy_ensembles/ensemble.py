@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles import export, metrics, storage
 from greedy_ensembles.card import model_card
-from greedy_ensembles.data import ImageSet
+from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.engines.prediction import (
     WORTH_CAPTURING,
     CapturedPrediction,
@@ -142,7 +142,7 @@ class Ensemble:
 
     def _predict(self, say: Statement, x: Any, batch_size: int) -> Tensor:
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
-        x = as_inputs(x.images if isinstance(x, ImageSet) else x)
+        x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x)
         with torch.no_grad():
             if isinstance(x, Tensor):  # at once: a GPU is not to wait for the host at every batch
                 x = self._admit(x, 0)

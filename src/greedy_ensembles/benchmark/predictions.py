@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from greedy_ensembles import storage
 from greedy_ensembles.checks import check_choice, check_count
-from greedy_ensembles.data import ImageSet
-from greedy_ensembles.data.image_set import Labels
+from greedy_ensembles.data import LabelledSet
+from greedy_ensembles.data.labelled import Labels
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.prediction import can_capture
 from greedy_ensembles.ensemble import Ensemble
@@ -90,7 +90,7 @@ class Predictions:
 
 def predict(
     ensemble: Ensemble,
-    images: ImageSet,
+    images: LabelledSet,
     *,
     batch_size: int | None = None,
     cache: Path | None = None,
@@ -110,8 +110,8 @@ def predict(
     check_count("batch_size", batch_size, least=1)
     check_choice("precision", precision, get_args(Arithmetic))
     if not len(images):
-        raise ValueError(f"{images.name} holds no images; there is nothing to predict")
-    pixels = as_tensor(images.images)
+        raise ValueError(f"{images.name} holds no {images.unit}; there is nothing to predict")
+    pixels = as_tensor(images.inputs)
     content = digest_of_tensor(pixels)
     how = _How(batch_size, precision if device_of(ensemble[0]).type == "cuda" else "float32")
     caches = [_Cached.of(member, ensemble.normalize, how.precision, content, cache) for member in ensemble]

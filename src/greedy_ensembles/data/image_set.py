@@ -6,16 +6,16 @@ in-domain data is (the ensemble does both on the way to its members).
 """
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.data.labelled import LabelledSet, Labels, as_labels
 
 Bytes = npt.NDArray[np.uint8]
-Labels = npt.NDArray[np.int64]
 #: How pictures become small squares: "crop" (the centre square, antialiased) or "whole" (`squeeze`).
 Resize = Literal["crop", "whole"]
 
@@ -24,13 +24,17 @@ _LUMA = (19595, 38470, 7471)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Images with what must be known of them.
+class ImageSet(LabelledSet):
+    """Images with what must be known of them; `print` says it in a line.
 
     >>> grey = ImageSet(np.zeros((2, 1, 4, 4), np.uint8), np.array([0, 1]), "tiny", ("no", "yes"))
     >>> len(grey), grey.with_channels(3).images.shape, grey.resized(2).images.shape
     (2, (2, 3, 4, 4), (2, 1, 2, 2))
+    >>> print(grey)
+    tiny: 2 images of 1 x 4 x 4, 2 classes (no 1, yes 1)
     """
+
+    unit = "images"
 
     images: Bytes  #: (n, channels, height, width), one channel or three
     labels: Labels | None  #: (n,)
@@ -49,24 +53,22 @@ class ImageSet:
                 f"images of {self.name} must be (n, channels, height, width) with 1 or 3 channels, got {images.shape}"
             )
         if self.labels is not None:
-            object.__setattr__(self, "labels", _as_labels(self.labels, len(images), self.classes, self.name))
+            object.__setattr__(self, "labels", as_labels(self.labels, len(images), self.classes, self.name, self.unit))
 
-    def __len__(self) -> int:
-        return len(self.images)
+    @property
+    def inputs(self) -> Bytes:
+        """The images."""
+        return self.images
+
+    def take(self, indices: npt.NDArray[np.int64]) -> "ImageSet":
+        """Return the images at these indices, with their labels."""
+        return self.replace(images=self.images[indices], labels=None if self.labels is None else self.labels[indices])
 
     @property
     def channel_means(self) -> tuple[float, ...]:
         """The mean of each channel, in [0, 1]; exact, for it is a quotient of two whole numbers."""
         count = self.images[:, 0].size
         return tuple(float(self.images[:, c].sum(dtype=np.int64)) / (255 * count) for c in range(self.images.shape[1]))
-
-    def replace(self, **changes: Any) -> "ImageSet":
-        """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
-
-    def with_note(self, note: str) -> "ImageSet":
-        """Return the set with a further note."""
-        return self.replace(note="; ".join(part for part in (self.note, note) if part))
 
     def with_channels(self, channels: int) -> "ImageSet":
         """Return the set in grey (1) or colour (3): luma one way, three equal channels the other."""
@@ -143,14 +145,3 @@ def check_channels(channels: object) -> None:
     """Raise ValueError unless channels is 1 (grey) or 3 (colour)."""
     if channels not in (1, 3):
         raise ValueError(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
-
-
-def _as_labels(given: Any, count: int, classes: tuple[str, ...] | None, name: str) -> Labels:
-    labels: npt.NDArray[Any] = np.asarray(given)
-    if labels.dtype.kind not in "iu":
-        raise TypeError(f"labels of {name} must be whole numbers, got {labels.dtype}")
-    if labels.shape != (count,):
-        raise ValueError(f"{name} has {count} images and labels of shape {labels.shape}")
-    if classes is not None and count and not (labels.min() >= 0 and labels.max() < len(classes)):
-        raise ValueError(f"labels of {name} must be in 0..{len(classes) - 1}, got {labels.min()}..{labels.max()}")
-    return labels.astype(np.int64, copy=False)

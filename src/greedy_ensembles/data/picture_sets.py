@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
-from greedy_ensembles.data.image_set import Bytes, Labels, Resize, to_array, to_small_array
+from greedy_ensembles.data.image_set import Bytes, Resize, to_array, to_small_array
+from greedy_ensembles.data.labelled import Labels
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"))
 #: How many pictures of Places365's test set the paper takes, in alphabetical order.
@@ -36,7 +37,12 @@ Read = tuple[Bytes, Labels | None, tuple[str, ...] | None, str]
 
 
 def read_folder(
-    path: Path, size: int | None, resize: Resize = "crop", channels: int = 3, depth: int = 1, invert: bool = False
+    path: Path,
+    size: int | None,
+    resize: Resize = "crop",
+    channels: int = 3,
+    depth: int = 1,
+    invert: bool = False,
 ) -> Read:
     """Return every picture in a folder or archive, sorted by name.
 
@@ -171,10 +177,15 @@ def assemble(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) ->
         images[index] = picture
         seen.add(index)
     if not count:
-        raise ValueError(f"{source} holds no pictures ({', '.join(sorted(SUFFIXES))})")
+        raise no_pictures(source)
     if images is None or len(seen) != count:
         raise ValueError(f"{source} holds {len(seen)} of {count} pictures that were looked for")
     return images
+
+
+def no_pictures(path: Path) -> ValueError:
+    """Return what is wrong with a folder or archive without pictures."""
+    return ValueError(f"{path} holds no pictures ({', '.join(sorted(SUFFIXES))})")
 
 
 def decode(

@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from greedy_ensembles.checks import check_choice, check_count
-from greedy_ensembles.data import formats, noise, picture_sets
+from greedy_ensembles.data import formats, noise, own_pictures, picture_sets
 from greedy_ensembles.data.image_set import ImageSet, Resize, check_channels
 from greedy_ensembles.data.sets import SETS, Entry, Form
 
@@ -71,26 +71,77 @@ def load(
     return _shaped(images, size, channels, resize)
 
 
-def read(path: StrPath, size: int | None = None, channels: int | None = None, resize: Resize = "crop") -> ImageSet:
+def read(
+    path: StrPath,
+    size: int | None = None,
+    channels: int | None = None,
+    resize: Resize = "crop",
+    *,
+    unreadable: list[str] | None = None,
+) -> ImageSet:
     """Return the images of any folder, zip or tar of pictures, or of any .npy or .npz of uint8 images.
 
-    A picture's label is the folder that it lies in, if all lie in one.
+    A picture's label is the folder that it lies in, if all lie in one. Pictures are turned upright as the camera says.
 
     Args:
         path: the folder or file.
         size: height and width to which images are resized; pictures of several sizes need it.
         channels: 1 (grey) or 3 (colour); None: those of an array, and 3 for pictures.
         resize: "crop" or "whole", as `load` has it.
+        unreadable: a list that gets why pictures could not be read, which are then left out; None: the first of them
+            is an error.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     _check_shape(size, channels, resize)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     if path.suffix in (".npy", ".npz"):
         images, labels = formats.read_arrays(path)
         return _shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels, resize)
-    images, labels, classes, note = picture_sets.read_folder(path, size, resize, channels or 3)
+    names = picture_sets.picture_names(path)
+    lost: list[str] | None = None if unreadable is None else []
+    images, kept = own_pictures.stack_readable(path, names, size, channels or 3, resize, lost)
+    labels, classes = picture_sets.by_folder(kept)
+    if unreadable is not None:
+        unreadable += lost or []
+    note = own_pictures.left_out(lost or [], len(names))
+    together = sorted({part for name in names for part in Path(name).parts[:-1]} & own_pictures.PARTS.keys())
+    if len(together) > 1:
+        note = "; ".join(filter(None, (note, f"{' and '.join(together)} together")))
     return ImageSet(images, labels, path.stem, classes, str(path), note)
+
+
+def read_parts(
+    path: StrPath,
+    size: int | None = None,
+    channels: int = 3,
+    resize: Resize = "crop",
+    *,
+    unreadable: list[str] | None = None,
+) -> dict[str, ImageSet]:
+    """Return the parts of a folder or archive with a folder for each class: train, and val and test where they are.
+
+    These are the folders of that name, each with the classes' folders in it; what lies in none of them is train. All
+    parts have the same classes, in the same order.
+
+    Args:
+        path: the folder, zip or tar.
+        size: height and width to which pictures are resized; those of several sizes need it.
+        channels: 1 (grey) or 3 (colour).
+        resize: "crop" or "whole", as `load` has it.
+        unreadable: as `read` has it.
+    """
+    path = Path(path).expanduser()
+    _check_shape(size, channels, resize)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    parts = own_pictures.read_parts(path, size, resize, channels, unreadable)
+    return {
+        part: ImageSet(
+            images, labels, path.stem if part == "train" else f"{path.stem}, {part}", classes, str(path), note
+        )
+        for part, (images, labels, classes, note) in parts.items()
+    }
 
 
 def get(name: str) -> Entry:

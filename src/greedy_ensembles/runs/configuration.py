@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles import machine
-from greedy_ensembles.data import ImageSet
+from greedy_ensembles.data import LabelledSet, TableSet
 from greedy_ensembles.engines.execution import generator
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.storage import digest_of_tensor
@@ -80,11 +80,12 @@ def describe_weighting(weighting: Any) -> Any:
 
 
 def describe_data(data: Any) -> dict[str, Any] | None:
-    """Return what a reader of a run must know of its image set; None for arrays, which have no name."""
-    if not isinstance(data, ImageSet):
+    """Return what a reader of a run must know of its image set or table; None for arrays, which have no name."""
+    if not isinstance(data, LabelledSet):
         return None
-    shape = list(data.images.shape[1:])
-    return {"name": data.name, "images": len(data), "shape": shape, "source": data.source, "note": data.note}
+    known = {"name": data.name, data.unit: len(data), "shape": list(data.inputs.shape[1:])}
+    known |= {"source": data.source, "note": data.note, "classes": describe(data.classes)}
+    return known | ({"columns": list(data.columns), "target": data.target} if isinstance(data, TableSet) else {})
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:

@@ -130,4 +130,5 @@ def _data(data: Mapping[str, Any] | None) -> str:
     if not data:
         return "arrays, which have no name"
     note = f" ({data['note']})" if data.get("note") else ""
-    return f"{data['name']}, {data['images']:,} images{note}"
+    unit = "rows" if "rows" in data else "images"
+    return f"{data['name']}, {data[unit]:,} {unit}{note}"

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from greedy_ensembles.data import ImageSet
+from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.inputs import Normalize, as_tensor, to_model
 from greedy_ensembles.storage import digest_of_tensor
 
@@ -177,10 +177,10 @@ def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
         name: what messages call it.
         seed: for the generators that a Dataset has of its own.
     """
-    if isinstance(data, ImageSet):
+    if isinstance(data, LabelledSet):
         if data.labels is None:
-            raise ValueError(f"{data.name} has no labels; training needs one for every image")
-        data = (data.images, data.labels)
+            raise ValueError(f"{data.name} has no labels; training needs one for every input")
+        data = (data.inputs, data.labels)
     if type(data) is TensorDataset and len(data.tensors) == 2:  # a subclass may transform its items
         data = data.tensors
     if isinstance(data, list | tuple) and len(data) == 2:
@@ -191,8 +191,8 @@ def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
         examples = DatasetExamples(data, seed)
     else:
         raise TypeError(
-            f"{name} must be a pair (x, y) of tensors or arrays, an ImageSet, or a Dataset with a length; "
-            f"got {type(data).__name__}"
+            f"{name} must be a pair (x, y) of tensors or arrays, an ImageSet or a TableSet, or a Dataset with a "
+            f"length; got {type(data).__name__}"
         )
     return examples
 

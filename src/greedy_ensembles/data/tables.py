@@ -1,0 +1,137 @@
+"""Tables of numbers with a column of classes, from CSV files: what an `ImageSet` is for pictures."""
+
+import csv
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from greedy_ensembles.checks import check_choice
+from greedy_ensembles.data.labelled import LabelledSet, Labels, as_labels
+
+Rows = npt.NDArray[np.float64]
+_DELIMITERS = ",;\t|"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableSet(LabelledSet):
+    """Rows of numbers with what must be known of them; `print` says it in a line.
+
+    >>> print(TableSet(np.zeros((2, 3)), np.array([0, 1]), "tiny", ("no", "yes"), columns=("a", "b", "c")))
+    tiny: 2 rows of 3, 2 classes (no 1, yes 1)
+    """
+
+    unit = "rows"
+
+    rows: Rows  #: (n, columns)
+    labels: Labels | None  #: (n,)
+    name: str  #: what tables of figures call the set
+    classes: tuple[str, ...] | None = None  #: the names that labels point to
+    source: str = ""  #: the file, or how it was made
+    note: str = ""  #: what a reader of any figure on this set must know, else empty
+    columns: tuple[str, ...] = ()  #: their names
+    target: str = ""  #: the name of the column that labels came from
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, np.ndarray) or self.rows.dtype != np.float64 or self.rows.ndim != 2:
+            raise TypeError(f"rows of {self.name} must be a float64 array of shape (n, columns)")
+        if self.rows.shape[1] != len(self.columns):
+            raise ValueError(f"{self.name} has rows of {self.rows.shape[1]} numbers and {len(self.columns)} columns")
+        if self.labels is not None:
+            labels = as_labels(self.labels, len(self.rows), self.classes, self.name, self.unit)
+            object.__setattr__(self, "labels", labels)
+
+    @property
+    def inputs(self) -> Rows:
+        """The rows."""
+        return self.rows
+
+    def take(self, indices: npt.NDArray[np.int64]) -> "TableSet":
+        """Return the rows at these indices, with their labels."""
+        return self.replace(rows=self.rows[indices], labels=None if self.labels is None else self.labels[indices])
+
+
+def read_table(
+    path: str | Path,
+    target: str = "",
+    *,
+    leave_out: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+) -> TableSet:
+    """Return the rows of a CSV file: a line of headings, then numbers, and the class of each row in one column.
+
+    Args:
+        path: the file; commas, semicolons, tabs or bars part its columns.
+        target: the column of classes, in any words; "": there is none, and rows have no labels.
+        leave_out: columns that are not to be used, such as names and numbers of rows.
+        columns: those to be used, in this order; None: all but the target and what is left out.
+        classes: the classes, in the order of labels; None: those that are found.
+    """
+    path = Path(path).expanduser()
+    headings, lines = _lines(path)
+    for name in [*([target] if target else []), *leave_out, *(columns or ())]:
+        check_choice(f"a column of {path}", name, headings)
+    used = list(columns) if columns is not None else [n for n in headings if n != target and n not in leave_out]
+    if not used:
+        raise ValueError(f"{path} has no columns beside {target}; there is nothing to learn from")
+    at = [headings.index(name) for name in used]
+    rows = np.array([[_number(line[i], path, row, headings[i]) for i in at] for row, line in enumerate(lines, 2)])
+    labels, found = (None, None) if not target else _classes(path, target, lines, headings.index(target), classes)
+    return TableSet(rows, labels, path.stem, found, str(path), columns=tuple(used), target=target)
+
+
+def _lines(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and the lines below them."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text in UTF-8; save the table as CSV (UTF-8)") from None
+    first = text.partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=first.count)
+    headings, *lines = [line for line in csv.reader(text.splitlines(), delimiter=delimiter) if line] or [[]]
+    headings = [name.strip() for name in headings]
+    if len(headings) < 2 or not lines:
+        raise ValueError(f"{path} must have a line of headings for two columns or more, and rows below it")
+    if twice := next((name for name in headings if headings.count(name) > 1), None):
+        raise ValueError(f"{path} has two columns called {twice!r}; every column needs a name of its own")
+    for row, line in enumerate(lines, 2):
+        if len(line) != len(headings):
+            raise ValueError(f"row {row} of {path} has {len(line)} columns, and the headings are {len(headings)}")
+    return headings, lines
+
+
+def _number(text: str, path: Path, row: int, column: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(
+            f"row {row} of {path} has {text.strip() or 'nothing'!r} in column {column!r}, where a finite number is "
+            "needed; turn it into numbers, fill or drop the row, or leave the column out"
+        )
+    return value
+
+
+def _classes(
+    path: Path, target: str, lines: list[list[str]], at: int, known: Sequence[str] | None
+) -> tuple[Labels, tuple[str, ...]]:
+    """Return the labels of all rows, and the names of classes."""
+    words = [line[at].strip() for line in lines]
+    if (empty := next((row for row, word in enumerate(words, 2) if not word), None)) is not None:
+        raise ValueError(f"row {empty} of {path} has no class in column {target!r}; drop the row, or fill it in")
+    found = sorted(set(words), key=lambda word: (0, float(word), "") if word.isdecimal() else (1, 0.0, word))
+    names = tuple(found if known is None else known)
+    if strange := next((word for word in found if word not in names), None):
+        raise ValueError(f"{path} has the class {strange!r} in column {target!r}; the classes are {', '.join(names)}")
+    if known is None and len(names) > max(len(words) / 2, 2):
+        raise ValueError(
+            f"column {target!r} of {path} has {len(names):,} values in {len(words):,} rows, which are no classes; "
+            "regression is not done here"
+        )
+    number = {name: index for index, name in enumerate(names)}
+    return np.array([number[word] for word in words], np.int64), names
