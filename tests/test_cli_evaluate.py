@@ -89,8 +89,14 @@ def test_a_second_time_nothing_is_computed(evaluate):
 
     assert evaluate("long").exit_code == 0
     before = len(tiny_model.calls)
-    assert evaluate("long", "--score", "max_probability").exit_code == 0
+    again = evaluate("long", "--score", "max_probability")
+    assert again.exit_code == 0
     assert len(tiny_model.calls) == before
+    assert "used predictions kept in long/predictions; evaluate --fresh makes them anew" in again.output
+    fresh = evaluate("long", "--score", "max_probability", "--fresh")
+    assert fresh.exit_code == 0
+    assert len(tiny_model.calls) > before
+    assert "--fresh" not in fresh.output
 
 
 def test_the_preset_is_the_default_and_missing_sets_are_holes(evaluate):

@@ -1,6 +1,8 @@
 import hashlib
 import json
 import os
+import re
+import subprocess
 
 import pytest
 import safetensors.torch
@@ -8,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import greedy_ensembles as ge
 from greedy_ensembles import storage
 from greedy_ensembles.storage import FolderError
 
@@ -210,3 +213,56 @@ def test_hash_of_a_tensor_depends_on_values_type_and_shape_alone():
     large = torch.arange(10_000)
     assert storage.digest_of_tensor(large) != storage.digest_of_tensor(large.flip(0))
     assert storage.digest_of_tensor(torch.tensor(1.0)) != storage.digest_of_tensor(torch.tensor(2.0))
+
+
+def left_behind(path):
+    """Return what a process that has ended would have called what was to become `path`."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    temporary = storage.temporary_path(path)
+    return temporary.with_name(temporary.name.replace(f"-{os.getpid()}-", f"-{ended.pid}-"))
+
+
+def test_temporary_names_are_unique_and_fit(tmp_path):
+    long = tmp_path / ("\u00e4" * 120)
+    names = {storage.temporary_path(long) for _ in range(100)}
+    assert len(names) == 100
+    storage.write_bytes(long, [b"new"])
+    assert [file.name for file in tmp_path.iterdir()] == [long.name]
+
+
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_what_a_killed_process_left_is_cleared_by_the_next_of_the_same_target(tmp_path, as_folder):
+    found = left_behind(tmp_path / "x")
+    found.mkdir() if as_folder else found.touch()
+    storage.write_bytes(tmp_path / "y", [b"new"])
+    assert found.exists()
+    storage.write_bytes(tmp_path / "x", [b"new"])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x", "y"]
+
+
+def test_what_a_live_process_or_another_machine_is_writing_is_left_alone(tmp_path):
+    own = storage.temporary_path(tmp_path / "x")
+    elsewhere = own.with_name(re.sub(r"\.[0-9a-f]{8}-\d+-", ".01234567-999999999-", own.name))
+    names = {own.name, elsewhere.name, ".x.tmp", ".x.thesis.tmp"}
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    storage.write_bytes(tmp_path / "x", [b"new"])
+    assert {file.name for file in tmp_path.iterdir()} == {"x", *names}
+    storage.clear_leftovers(tmp_path)  # of a folder that is locked
+    assert {file.name for file in tmp_path.iterdir()} == {"x", ".x.tmp", ".x.thesis.tmp"}
+
+
+def test_a_save_clears_what_a_killed_one_left(tmp_path):
+    ensemble = ge.Ensemble.from_members([ge.models.MLP(2, (2,))])
+    left_behind(tmp_path / "out").joinpath("members", "01").mkdir(parents=True)
+    ensemble.save(tmp_path / "out")
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_one_may_not_read_is_not_called_damaged(tmp_path):
+    storage.write_tensors(tmp_path / "x.safetensors", tensors())
+    (tmp_path / "x.safetensors").chmod(0)
+    with pytest.raises(FolderError, match=r"x\.safetensors cannot be read: permission denied"):
+        storage.read_tensors(tmp_path / "x.safetensors", remedy="Delete it")

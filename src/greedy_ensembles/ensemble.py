@@ -1,7 +1,6 @@
 """The ensemble: what training returns. It predicts, says how sure it is, and can be saved and loaded."""
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, overload
@@ -229,13 +228,14 @@ class Ensemble:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FolderError(f"{folder} exists and is not an empty folder; nothing was written. Name another one")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        storage.clear_leftovers(folder.parent, folder.name)
+        unfinished = storage.temporary_path(folder)
         try:
             told = {**self.notes, **(notes or {})}
-            self._write(unfinished / folder.name, {str(title): str(value) for title, value in told.items()})
-            (unfinished / folder.name).replace(folder)
+            self._write(unfinished, {str(title): str(value) for title, value in told.items()})
+            unfinished.replace(folder)
         finally:
-            shutil.rmtree(unfinished)
+            shutil.rmtree(unfinished, ignore_errors=True)
 
     def _write(self, folder: Path, notes: Mapping[str, str]) -> None:
         checksums = []

@@ -9,6 +9,10 @@ import errno
 import hashlib
 import json
 import os
+import platform
+import re
+import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -27,6 +31,9 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CHECKSUM = "sha256"
 _BLANK = "0" * 64
 _METADATA = "__metadata__"  # as safetensors has it
+_LONGEST = 40  # characters of a name that temporary ones repeat, since file systems bound them
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<machine>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
+_MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 class FolderError(ValueError):
@@ -39,12 +46,47 @@ def damaged(path: Path, why: str, remedy: str = "") -> FolderError:
     return FolderError(f"{path} is damaged ({why}). {remedy}; nothing was changed.")
 
 
+def temporary_path(path: Path) -> Path:
+    """Return a name beside a path for what is to become it; no other process or thread has the same."""
+    return path.with_name(f".{path.name[:_LONGEST]}.{_MACHINE}-{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp")
+
+
+def clear_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes left in a folder when they were to write the file or folder `name` in it.
+
+    Those of other machines cannot be told from live ones. None: everything, in a folder that is locked against others.
+    """
+    for item in folder.iterdir() if folder.is_dir() else ():
+        found = _TEMPORARY.fullmatch(item.name)
+        if found is None or (name is not None and found["name"] != name[:_LONGEST]):
+            continue
+        if name is not None and not (found["machine"] == _MACHINE and _is_gone(int(found["process"]))):
+            continue
+        if item.is_dir() and not item.is_symlink():
+            shutil.rmtree(item, ignore_errors=True)
+        else:
+            item.unlink(missing_ok=True)
+
+
+def _is_gone(process: int) -> bool:
+    if os.name == "nt":  # where asking would end it
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file to write to, so that a kill, or a disk that fills up, leaves either the old content or the new."""
-    temporary = path.with_name(f"{path.name}.tmp")
+    clear_leftovers(path.parent, path.name)
+    temporary = temporary_path(path)
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -177,6 +219,8 @@ def read_tensors(
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError:
         raise damaged(path, "it is missing", remedy) from None
+    except PermissionError:
+        raise FolderError(f"{path} cannot be read: permission denied; nothing was changed") from None
     except (SafetensorError, OSError):
         raise damaged(path, "it is truncated or not safetensors", remedy) from None
     found = metadata.pop(_CHECKSUM, _BLANK)

@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greedy_ensembles.benchmark import Predictions, judge, pack_predictions, unpack_predictions
-from greedy_ensembles.benchmark.predictions import _normalised
+from greedy_ensembles.benchmark.packing import _normalised
 from greedy_ensembles.storage import FolderError
 
 
@@ -162,3 +163,67 @@ def test_bad_arguments(random_predictions, tmp_path):
         pack_predictions(tmp_path / "run.zip", random_predictions(), [])
     with pytest.raises(ValueError, match="limit must be above"):
         pack_predictions(tmp_path / "run.npz", random_predictions(), [], limit=100)
+
+
+def forge(file, labels=None, **changes):
+    """Change what a packed file says, with the checksum that it then has to have."""
+    with np.load(file) as arrays:
+        parts = dict(arrays)
+    parts["labels"] = parts["labels"] if labels is None else labels
+    digest = hashlib.sha256(parts["values"].tobytes() + parts["labels"].tobytes()).hexdigest()
+    header = {**json.loads(parts["header"].tobytes()), "sha256": digest, **changes}
+    np.savez(file, **{**parts, "header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+
+
+SET = {"name": "x", "note": "", "content": "", "shape": [1, 300, 3]}
+ODD_SETS = [
+    *(None, 3, [], [3], [{}]),
+    *([{**SET, "shape": shape}] for shape in (3, [3], [1, -300, -3], [1, 300, 3.0], [1, 10**9, 10**9], [0, 1, 1])),
+    *([{**SET, name: 3}] for name in ("name", "note", "content")),
+]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"sets": sets} for sets in ODD_SETS),
+        *({"missing": missing} for missing in (None, 3, [3], "dtd")),
+        *({"information": information} for information in (None, 3, [])),
+        *({name: number} for name in ("part", "parts") for number in (None, "1", 1.0, True, 0, -1, 10**9)),
+        *({"format": number} for number in (None, "1", [1])),
+        {"labels": np.zeros(299, np.int64)},
+        {"labels": np.zeros((300, 1), np.int64)},
+        {"labels": np.zeros(300, np.float32)},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_forged_headers_are_refused(packed, changes):
+    _, _, (file,) = packed()
+    forge(file, **changes)
+    with pytest.raises(FolderError, match=r"run(\.2)?\.npz"):
+        unpack_predictions(file)
+
+
+def test_compressed_files_are_refused_before_they_are_unpacked(packed):
+    _, _, (file,) = packed()
+    with np.load(file) as arrays:
+        np.savez_compressed(file, **arrays)
+    with pytest.raises(FolderError, match="no predictions of ours"):
+        unpack_predictions(file)
+
+
+@given(at=st.integers(0, 6000), content=st.binary(min_size=1, max_size=8))
+def test_changed_bytes_are_refused_or_mean_nothing(tmp_path_factory, at, content):
+    file = tmp_path_factory.mktemp("changed") / "run.npz"
+    log_probs = np.log(np.full((2, 50, 4), 0.25, np.float32))
+    pack_predictions(file, Predictions("x", log_probs, np.zeros(50, np.int64)), [])
+    before = file.read_bytes()
+    at %= len(before)
+    file.write_bytes(before[:at] + content + before[at + len(content) :])
+    said = "run.npz"
+    try:
+        found = unpack_predictions(file).in_domain.log_probs
+    except FolderError as error:
+        said, found = str(error), log_probs
+    assert "run.npz" in said
+    assert np.allclose(found, log_probs)

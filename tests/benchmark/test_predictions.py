@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles import storage
 from greedy_ensembles.benchmark import Predictions, predict, predictions
 
 
@@ -121,7 +122,47 @@ def test_a_file_of_other_images_under_this_name_is_not_believed(counting, image_
     predict(ensemble, image_set(seed=1), cache=tmp_path)
     (other,) = set(tmp_path.iterdir()) - {file}
     other.replace(file)
-    assert (predict(ensemble, images, cache=tmp_path).log_probs == predict(ensemble, images).log_probs).all()
+    with pytest.warns(UserWarning, match="computed again: .* other predictions"):
+        found = predict(ensemble, images, cache=tmp_path)
+    assert (found.log_probs == predict(ensemble, images).log_probs).all()
+    assert found.kept == 0
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"log_probs": torch.zeros(39, 3).log_softmax(1)},
+        {"log_probs": torch.zeros(40)},
+        {"log_probs": torch.zeros(40, 3, dtype=torch.float64).log_softmax(1)},
+        {"log_probs": torch.zeros(40, 3)},
+        {"log_probs": torch.full((40, 3), torch.nan)},
+        {"others": torch.zeros(40, 3).log_softmax(1)},
+    ],
+    ids=["fewer images", "no classes", "another type", "no probabilities", "NaN", "another name"],
+)
+def test_what_cannot_be_predictions_of_these_images_is_not_believed(counting, image_set, tmp_path, forged):
+    ensemble, images = ge.Ensemble([counting(0)]), image_set()
+    expected = predict(ensemble, images, cache=tmp_path).log_probs
+    assert expected.shape == (1, 40, 3)
+    (file,) = tmp_path.iterdir()
+    storage.write_tensors(file, forged, storage.read_tensors(file)[1])
+    with pytest.warns(UserWarning, match="computed again"):
+        assert (predict(ensemble, images, cache=tmp_path).log_probs == expected).all()
+
+
+def test_fresh_predictions_take_the_place_of_those_kept(counting, image_set, tmp_path):
+    ensemble, images = ge.Ensemble([counting(0), counting(1)]), image_set()
+    expected = predict(ensemble, images, cache=tmp_path)
+    files = sorted(tmp_path.iterdir())
+    for file in files:  # forged with all that can be told
+        storage.write_tensors(file, {"log_probs": torch.zeros(40, 3).log_softmax(1)}, storage.read_tensors(file)[1])
+    forged = predict(ensemble, images, cache=tmp_path)
+    assert (forged.log_probs != expected.log_probs).all()
+    fresh = predict(ensemble, images, cache=tmp_path, fresh=True)
+    again = predict(ensemble, images, cache=tmp_path)
+    assert (fresh.log_probs == expected.log_probs).all()
+    assert (again.log_probs == expected.log_probs).all()
+    assert [found.kept for found in (expected, forged, fresh, again)] == [0, 2, 0, 2]
 
 
 def test_a_folder_that_cannot_be_written_costs_no_result(counting, image_set, tmp_path):

@@ -61,7 +61,7 @@ def crash(at, when):
 
     def dying_open(self, mode="r", *arguments, **options):
         file = open_file(self, mode, *arguments, **options)
-        if mode == "wb" and count == at - 1 and when == "during":
+        if mode == "xb" and count == at - 1 and when == "during":
             file.write(b"half of what should be here")
             file.flush()
             die()

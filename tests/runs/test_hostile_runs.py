@@ -4,48 +4,22 @@ As with saved ensembles (tests/test_hostile_folders.py), whoever writes a folder
 """
 
 import shutil
-from functools import partial
 from hashlib import sha256
 
 import pytest
 import torch
+from tests.runs.forgery import forge, train
 
 import greedy_ensembles as ge
 from greedy_ensembles import storage
 from greedy_ensembles.storage import FolderError
 
-make_model = partial(ge.models.MLP, 2, hidden=(3,))
 DEEP = 100_000
-
-
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    train(folder, size=2)
-    return folder
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run")
-    return tmp_path / "run"
-
-
-def train(folder, size, **options):
-    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
-    recipe = ge.Recipe(epochs=2, batch_size=10)
-    options = {"strength": 1.0, "recipe": recipe, "progress": False, "device": "cpu", "run_dir": folder} | options
-    return ge.fit(make_model, (x, (x[:, 0] > 0).long()), size=size, **options)
 
 
 def load(folder):
     """Read everything that can be read of a run, and predict with it."""
     return ge.load_run(folder).ensemble.predict_proba(torch.zeros(3, 2))
-
-
-def forge(path, **changes):
-    """Change fields of a JSON file, and give it the checksum that it then has to have."""
-    storage.write_json(path, {**storage.read_json(path), **changes})
 
 
 @pytest.mark.parametrize("file", ["run.json", "members/02/member.json"])
@@ -155,37 +129,55 @@ def test_a_run_that_goes_on_writes_nothing_through_links(run, tmp_path, place):
     assert (victim / "file").read_text() == "mine"
 
 
-def state_of_a_checkpoint(run):
-    """Interrupt a third member, and return what its checkpoint holds."""
-
-    def stop(epoch):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(run, size=3, callbacks=[stop])
-    return storage.read_tensors(run / "checkpoint.safetensors")
+def swap(one, other):
+    one.rename(one.with_name("aside"))
+    other.rename(one)
+    one.with_name("aside").rename(other)
 
 
-def turned(tensors):
-    return dict(zip(tensors, reversed(tensors.values()), strict=True))
+@pytest.mark.parametrize("bank", [False, True], ids=["members", "members and bank"])
+def test_swapped_members_are_noticed(run, bank):
+    swap(run / "members" / "01", run / "members" / "02")
+    if bank:
+        swap(run / "bank" / "01.safetensors", run / "bank" / "02.safetensors")
+    for use in (load, lambda folder: train(folder, size=2)):
+        with pytest.raises(FolderError, match=r"01/member\.json is damaged \(it is of member 2"):
+            use(run)
 
 
-CHECKPOINTS = {
-    "no state": lambda tensors, state: (tensors, {}),
-    "state that is no JSON": lambda tensors, state: (tensors, {"state": "cos\nsystem"}),
-    "state that is deep": lambda tensors, state: (tensors, {"state": "[" * DEEP + "]" * DEEP}),
-    "state of another kind": lambda tensors, state: (tensors, {"state": "[1, 2]"}),
-    "two kinds at once": lambda tensors, state: (tensors, {"state": '{"dict": [], "list": []}'}),
-    "a tensor that is not there": lambda tensors, state: ({}, {"state": state}),
-    "an empty state": lambda tensors, state: (tensors, {"state": '{"dict": [["number", 3]]}'}),
-    "tensors in another order": lambda tensors, state: (turned(tensors), {"state": state}),
-}
+def test_a_member_of_another_run_is_noticed(run, tmp_path):
+    train(tmp_path / "other", size=2, seed=10)
+    shutil.rmtree(run / "members" / "02")
+    shutil.copytree(tmp_path / "other" / "members" / "02", run / "members" / "02")
+    with pytest.raises(FolderError, match=r"02/member\.json is damaged \(it is of another run"):
+        load(run)
 
 
-@pytest.mark.parametrize("change", CHECKPOINTS.values(), ids=CHECKPOINTS.keys())
-def test_checkpoints_of_other_kinds_are_refused(run, change):
-    tensors, metadata = state_of_a_checkpoint(run)
-    tensors = {name: value.clone() for name, value in tensors.items()}
-    storage.write_tensors(run / "checkpoint.safetensors", *change(tensors, metadata["state"]))
-    with pytest.raises(FolderError, match="checkpoint"):
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"outputs": torch.zeros(1, 2)},
+        {"outputs": torch.zeros(18, 3)},
+        {"outputs": torch.zeros(18, 2, dtype=torch.int64)},
+        {"others": torch.zeros(18, 2)},
+        {},
+    ],
+    ids=["one row", "more classes", "whole numbers", "another name", "nothing"],
+)
+def test_a_bank_of_other_outputs_is_refused(run, outputs):
+    assert storage.read_tensors(run / "bank" / "01.safetensors")[0]["outputs"].shape == (18, 2)
+    checksum = storage.write_tensors(run / "bank" / "01.safetensors", outputs)
+    member = run / "members" / "01" / "member.json"
+    forge(member, files={**storage.read_json(member)["files"], "bank": checksum})
+    with pytest.raises(
+        FolderError, match=r"bank/01\.safetensors is damaged \(it does not hold outputs of shape \(18, 2"
+    ):
+        train(run, size=3)
+
+
+def test_a_member_without_its_bank_is_refused(run):
+    member = run / "members" / "01" / "member.json"
+    files = {name: checksum for name, checksum in storage.read_json(member)["files"].items() if name != "bank"}
+    forge(member, files=files)
+    with pytest.raises(FolderError, match=r"01/member\.json is damaged \(it names no bank"):
         train(run, size=3)

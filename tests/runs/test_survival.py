@@ -90,6 +90,7 @@ def test_a_kill_at_every_single_file(survivor, uninterrupted, tmp_path, when):
         assert survivor.run(run_dir, crash={"at": at, "when": when}) == -signal.SIGKILL
         assert survivor.run(run_dir) == 0
         assert results(run_dir) == results(uninterrupted), (at, when)
+        assert not list(run_dir.rglob("*.tmp")), (at, when)
     assert survivor.run(tmp_path / "beyond", crash={"at": FILES + 1, "when": when}) == 0  # there is no further file
 
 

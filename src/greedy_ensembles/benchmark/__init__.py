@@ -12,13 +12,8 @@ from greedy_ensembles.benchmark.evaluation import (
     judge,
     score,
 )
-from greedy_ensembles.benchmark.predictions import (
-    PackedPredictions,
-    Predictions,
-    pack_predictions,
-    predict,
-    unpack_predictions,
-)
+from greedy_ensembles.benchmark.packing import PackedPredictions, pack_predictions, unpack_predictions
+from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import PRESETS, load_preset
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.selection import Selection, Trial

@@ -1,27 +1,18 @@
-"""What the members of an ensemble say of an image set, as log-probabilities: made, kept, and packed to be moved.
+"""What the members of an ensemble say of an image set, as log-probabilities: made, and kept.
 
 Log-probabilities and not probabilities, because a confident member's probability of another class is smaller than
 single precision can hold, and the negative log-likelihood of a 0 is infinite. Each member's are computed once: with a
 cache folder they are kept there under a hash of the member (weights, layers, normalisation) and one of the images.
 Another member, or other images, have another name, so an ensemble that grew computes what is new and nothing stale is
 read.
-
-Packed, they are small files to be moved from the machine that trained to the one that evaluates. Log-probabilities are
-rounded to half precision, 11 significant bits: a probability p moves by a factor of exp(+-|log p| / 2048) at most.
-What is read back is normalised again in double precision. `docs/evaluation.md` says what that does to figures. All
-values of all sets follow each other in one line, which is cut into as many files as the limit needs. Every file says
-which of how many it is, and holds a checksum of the whole.
 """
 
 import hashlib
-import io
-import json
 import warnings
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -36,19 +27,13 @@ from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.prediction import can_capture
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import Normalize, as_tensor, device_of
-from greedy_ensembles.storage import FolderError, damaged, digest_of_tensor, write_bytes
+from greedy_ensembles.storage import FolderError, digest_of_tensor
 
 #: In what products are computed on a GPU.
 Arithmetic = Literal["float32", "tf32"]
 #: Images at once, by the kind of device: what lies in a processor's cache is predicted twice as fast.
 _BATCHES = {"cpu": 64, "cuda": 1024}
 _ELEMENTS = 1 << 21  # of probabilities in double precision at a time
-
-#: Bytes of a file of packed predictions.
-LIMIT = 16 << 20
-_FORMAT = 1
-_FRAME = 4096  # bytes that the .npz format itself may take
-_REMEDY = "Pack or copy the predictions again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +45,7 @@ class Predictions:
     labels: Labels | None = None  #: (n,)
     note: str = ""  #: what a reader of any figure on this set must know, else empty
     content: str = ""  #: a hash of the images, else empty; predictions are compared only on the same ones
+    kept: int = 0  #: of how many members they were read from a cache folder, and not made
 
     def __post_init__(self) -> None:
         if self.log_probs.ndim != 3 or self.log_probs.dtype != np.float32 or 0 in self.log_probs.shape:
@@ -95,6 +81,7 @@ def predict(
     batch_size: int | None = None,
     cache: Path | None = None,
     precision: Arithmetic = "float32",
+    fresh: bool = False,
 ) -> Predictions:
     """Return what each member says of the images, out of the cache folder where it is there.
 
@@ -105,7 +92,10 @@ def predict(
         cache: a folder in which each member's predictions are kept, and found again while its weights stay the same.
         precision: in "float32" a GPU says what a CPU does. With "tf32" factors are rounded to ten bits, for its tensor
             cores: enough for members that were trained in so many, or in bf16, which has fewer.
+        fresh: whether to make predictions anew, and to replace those in the cache folder.
     """
+    if not isinstance(images, LabelledSet):
+        raise TypeError(f"images must be a set of ge.data, such as an ImageSet, got {type(images).__name__}")
     batch_size = fitting_batch_size(ensemble) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)
     check_choice("precision", precision, get_args(Arithmetic))
@@ -115,7 +105,9 @@ def predict(
     content = digest_of_tensor(pixels)
     how = _How(batch_size, precision if device_of(ensemble[0]).type == "cuda" else "float32")
     caches = [_Cached.of(member, ensemble.normalize, how.precision, content, cache) for member in ensemble]
-    rows = {position: kept for position, cached in enumerate(caches) if (kept := cached.read()) is not None}
+    found = {} if fresh else {position: cached.read(len(pixels)) for position, cached in enumerate(caches)}
+    rows = {position: row for position, row in found.items() if row is not None}
+    kept = len(rows)
     for group in _groups(ensemble, [position for position in range(len(ensemble)) if position not in rows]):
         part = ensemble
         if len(group) < len(ensemble):
@@ -124,7 +116,7 @@ def predict(
             rows[position] = computed
             caches[position].write(computed)
     log_probs = np.stack([rows[position] for position in range(len(ensemble))])
-    return Predictions(images.name, log_probs, images.labels, images.note, content)
+    return Predictions(images.name, log_probs, images.labels, images.note, content, kept)
 
 
 def _groups(ensemble: Ensemble, positions: list[int]) -> list[list[int]]:
@@ -161,16 +153,20 @@ class _Cached(NamedTuple):
         name = "-".join([identity["member"][:16], identity["images"][:16], *rounded.values()])
         return cls(cache / f"{name}.safetensors", identity)
 
-    def read(self) -> npt.NDArray[np.float32] | None:
-        """Return what is kept, None where there is nothing, or something else."""
+    def read(self, images: int) -> npt.NDArray[np.float32] | None:
+        """Return what is kept of so many images, None where there is nothing, or something else."""
         if self.file is None or not self.file.exists():
             return None
         try:
             tensors, metadata = storage.read_tensors(self.file)
+            row = tensors.get("log_probs", torch.empty(0))
+            proper = row.dtype == torch.float32 and row.ndim == 2 and len(row) == images and row.shape[1] > 0
+            storage.require(proper and metadata == self.identity, self.file, "it holds other predictions")
+            storage.require(bool((row.logsumexp(dim=1).abs() < 1e-3).all()), self.file, "it holds no probabilities")
         except FolderError as error:
             warnings.warn(f"predictions are computed again: {str(error).partition('. ')[0]}", stacklevel=4)
             return None
-        return tensors["log_probs"].numpy() if metadata == self.identity else None
+        return row.numpy()
 
     def write(self, log_probs: npt.NDArray[np.float32]) -> None:
         """Keep predictions, where that is possible."""
@@ -211,135 +207,3 @@ def _digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:
     for name, value in (saved | unsaved).items():
         digest.update(f"{name} {digest_of_tensor(value)}".encode())
     return digest.hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class PackedPredictions:
-    """Predictions on an in-domain set and on OOD sets, and what is known of the ensemble that made them."""
-
-    in_domain: Predictions
-    ood: tuple[Predictions, ...]
-    missing: tuple[str, ...]
-    information: dict[str, Any]
-
-
-def pack_predictions(
-    file: str | Path,
-    in_domain: Predictions,
-    ood: Iterable[Predictions],
-    *,
-    missing: Sequence[str] = (),
-    information: Mapping[str, Any] | None = None,
-    limit: int = LIMIT,
-) -> list[Path]:
-    """Write predictions to an .npz file, or to several of at most `limit` bytes: name.npz, name.2.npz, name.3.npz.
-
-    Args:
-        file: the first of the files.
-        in_domain: predictions on the in-domain set.
-        ood: predictions on OOD sets.
-        missing: names of sets that should be there and are not.
-        information: anything that JSON can hold; of a run, what its run.json says.
-        limit: the most bytes of one file.
-    """
-    file = Path(file).expanduser()
-    if file.suffix != ".npz":
-        raise ValueError(f"predictions are packed into .npz files, got {file.name}")
-    sets, parts, labels = [], [], np.empty(0, np.int64)
-    for number, predictions in enumerate([in_domain, *ood]):
-        with np.errstate(over="ignore"):  # below -65504 a log-probability becomes -inf: a probability of 0 either way
-            parts.append(predictions.log_probs.astype("<f2").reshape(-1))
-        if number == 0:
-            labels = np.empty(0, np.int64) if predictions.labels is None else predictions.labels
-        shape = predictions.log_probs.shape
-        known = {"name": predictions.name, "note": predictions.note, "content": predictions.content}
-        sets.append({**known, "shape": shape})
-    values = np.concatenate(parts)
-    header = {
-        "format": _FORMAT,
-        "sets": sets,
-        "missing": list(missing),
-        "information": dict(information or {}),
-        "sha256": hashlib.sha256(values.tobytes() + labels.tobytes()).hexdigest(),
-    }
-    overhead = len(json.dumps(header)) + labels.nbytes + _FRAME
-    room = (limit - overhead) // values.itemsize
-    if room < 1:
-        raise ValueError(f"limit must be above the {overhead:,} bytes of labels and names, got {limit:,}")
-    return _write(file, header, labels, np.split(values, range(room, len(values), room)))
-
-
-def _write(
-    file: Path,
-    header: Mapping[str, Any],
-    labels: npt.NDArray[np.int64],
-    pieces: Sequence[npt.NDArray[np.float16]],
-) -> list[Path]:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    paths = [_part(file, number) for number in range(1, len(pieces) + 1)]
-    for number, (path, piece) in enumerate(zip(paths, pieces, strict=True), start=1):
-        buffer = io.BytesIO()
-        text = json.dumps({**header, "parts": len(pieces), "part": number})
-        np.savez(buffer, header=np.frombuffer(text.encode(), np.uint8), labels=labels, values=piece)
-        write_bytes(path, [buffer.getbuffer()])
-    return paths
-
-
-def _part(file: Path, number: int) -> Path:
-    return file if number == 1 else file.with_name(f"{file.stem}.{number}.npz")
-
-
-def unpack_predictions(file: str | Path) -> PackedPredictions:
-    """Read what `pack_predictions` wrote, from the first file on, or refuse it; nothing in it is executed."""
-    file = Path(file).expanduser()
-    header, labels, piece = _read_part(file)
-    if header["part"] != 1:
-        raise FolderError(f"{file} is part {header['part']} of {header['parts']}; name the first one")
-    pieces = [piece]
-    for number in range(2, header["parts"] + 1):
-        other, _, piece = _read_part(_part(file, number))
-        if other != {**header, "part": number}:
-            raise damaged(_part(file, number), f"it belongs to other predictions than {file.name}", _REMEDY)
-        pieces.append(piece)
-    values = np.concatenate(pieces)
-    if hashlib.sha256(values.tobytes() + labels.tobytes()).hexdigest() != header["sha256"]:
-        raise damaged(file, "its content does not match its checksum", _REMEDY)
-    sets = _sets(values, header["sets"], labels)
-    return PackedPredictions(sets[0], tuple(sets[1:]), tuple(header["missing"]), header["information"])
-
-
-def _read_part(path: Path) -> tuple[dict[str, Any], npt.NDArray[np.int64], npt.NDArray[np.float16]]:
-    if not path.exists():
-        raise damaged(path, "it is missing", _REMEDY)
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            header = json.loads(arrays["header"].tobytes())
-            content = header, arrays["labels"], arrays["values"]
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile):
-        raise damaged(path, "it is truncated, or no predictions of ours", _REMEDY) from None
-    if header.get("format") != _FORMAT:
-        raise FolderError(f"{path} has format {header.get('format')}; this version reads format {_FORMAT}")
-    return content
-
-
-def _sets(
-    values: npt.NDArray[np.float16], described: Sequence[Mapping[str, Any]], labels: npt.NDArray[np.int64]
-) -> list[Predictions]:
-    sets, start = [], 0
-    for number, entry in enumerate(described):
-        count = int(np.prod(entry["shape"]))
-        rounded = values[start : start + count].reshape(entry["shape"])
-        own = labels if number == 0 and len(labels) else None
-        content = entry.get("content", "")  # the first files did not say
-        sets.append(Predictions(entry["name"], _normalised(rounded), own, entry["note"], content))
-        start += count
-    return sets
-
-
-def _normalised(rounded: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
-    """Return log-probabilities whose probabilities add up to 1 again, one member at a time to save memory."""
-    rows = np.empty(rounded.shape, np.float32)
-    for row, member in zip(rows, rounded, strict=True):
-        precise = member.astype(np.float64)
-        row[:] = precise - np.logaddexp.reduce(precise, axis=1, keepdims=True)
-    return rows

@@ -11,13 +11,8 @@ from pathlib import Path
 import torch
 
 from greedy_ensembles.benchmark.evaluation import Evaluation, judge
-from greedy_ensembles.benchmark.predictions import (
-    PackedPredictions,
-    Predictions,
-    pack_predictions,
-    predict,
-    unpack_predictions,
-)
+from greedy_ensembles.benchmark.packing import PackedPredictions, pack_predictions, unpack_predictions
+from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import PRESETS, load_named, load_preset
 from greedy_ensembles.benchmark.runs import KEPT, RunFacts, group
 from greedy_ensembles.checks import check_choice
@@ -73,10 +68,10 @@ class StoredRun:
     bench: Bench | None = None  #: the images; None: packed predictions come without
 
 
-def kept_beside_the_run(batch_size: int | None = None) -> Predict:
-    """Return a way to predict that keeps what it computes in the run's folder."""
+def kept_beside_the_run(batch_size: int | None = None, fresh: bool = False) -> Predict:
+    """Return a way to predict that keeps what it computes in the run's folder; `fresh`: and reads nothing there."""
     return lambda ensemble, images, folder: predict(
-        ensemble, images, batch_size=batch_size, cache=folder / "predictions"
+        ensemble, images, batch_size=batch_size, cache=folder / "predictions", fresh=fresh
     )
 
 

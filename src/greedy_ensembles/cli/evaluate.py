@@ -1,5 +1,6 @@
 """``greedy-ensembles evaluate``: runs on their in-domain test set and on OOD sets, over seeds, beside the paper."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,9 @@ def evaluate(
     save_predictions: Annotated[
         Path | None, typer.Option(help="An .npz to pack one run's predictions into, for evaluation elsewhere.")
     ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Make predictions anew, and replace those kept beside the runs.")
+    ] = False,
     model: OwnModel = None,
     batch_size: BatchSize = None,
     device: Device = None,
@@ -70,7 +74,7 @@ def evaluate(
     check_folder(out)
     if save_predictions is not None and len(runs) != 1:
         raise ValueError(f"--save-predictions packs one run at a time, got {len(runs)}")
-    with progress(not quiet) as predict:
+    with progress(not quiet, fresh) as predict:
         stored = open_runs(
             runs,
             predict(batch_size),
@@ -108,9 +112,11 @@ def names(texts: list[str]) -> list[str]:
 
 
 @contextmanager
-def progress(shown: bool) -> Iterator[Callable[[int | None], "Predict"]]:
-    """Show, while the block runs, which run is predicting which set."""
+def progress(shown: bool, fresh: bool = False) -> Iterator[Callable[[int | None], "Predict"]]:
+    """Show, while the block runs, which run is predicting which set; say in the end which were not predicted anew."""
     from greedy_ensembles.benchmark.stored_runs import kept_beside_the_run
+
+    used: dict[Path, None] = {}  # folders in which predictions were found, in order
 
     console = Console(stderr=True)
     with console.status("reading") as status:
@@ -118,11 +124,14 @@ def progress(shown: bool) -> Iterator[Callable[[int | None], "Predict"]]:
             status.stop()
 
         def watched(batch_size: int | None) -> "Predict":
-            predict = kept_beside_the_run(batch_size)
+            predict = kept_beside_the_run(batch_size, fresh)
 
             def show(ensemble: "Ensemble", images: "ImageSet", folder: Path) -> "Predictions":
                 status.update(f"{folder}: {len(ensemble)} members on {len(images):,} images of {images.name}")
-                return predict(ensemble, images, folder)
+                predictions = predict(ensemble, images, folder)
+                if predictions.kept and not fresh:
+                    used[folder / "predictions"] = None
+                return predictions
 
             return show
 
@@ -131,3 +140,6 @@ def progress(shown: bool) -> Iterator[Callable[[int | None], "Predict"]]:
         except KeyboardInterrupt as interruption:
             interruption.add_note("Interrupted. What was predicted is kept: the same command goes on from there.")
             raise
+    if used:
+        places = ", ".join(map(str, used))
+        print(f"used predictions kept in {places}; evaluate --fresh makes them anew", file=sys.stderr)

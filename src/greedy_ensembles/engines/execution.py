@@ -169,6 +169,8 @@ class Generators(NamedTuple):
         """Return what `state` was made of."""
         kind, keys, position, has_gauss, cached = state["numpy"]
         version, internal, gauss = state["python"]
+        if len(keys) != 624 or type(position) is not int or not 0 <= position <= 624:  # numpy reads wherever it points
+            raise ValueError(f"the state of numpy's generator is at {position!r} of {len(keys)} words")
         numpy = (kind, keys.numpy().astype(np.uint32), position, has_gauss, cached)
         return cls(state["torch"], state.get("cuda"), numpy, (version, tuple(internal.tolist()), gauss))
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,9 +146,13 @@ class Member:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go back to a saved state."""
+        """Go back to a saved state, after a look at all of it."""
         try:
-            self.epoch, self.history, self._best = state["epoch"], json.loads(state["history"]), state["best"]
+            history = json.loads(state["history"])
+            _check_course(state, history)
+            self._check_tensors(state)
+            self._check_optimizer(state["optimizer"])
+            self.epoch, self.history, self._best = state["epoch"], history, state["best"]
             self.stopped = state.get("stopped", False)  # which 0.1 did not have, nor averages
             self.average = [value.to(self.device) for value in state.get("average", [])]
             self.model.load_state_dict(state["model"])
@@ -165,6 +169,42 @@ class Member:
                 "checkpoint.safetensors in run_dir to train this member again from its first epoch"
             ) from error
 
+    def _check_tensors(self, state: dict[str, Any]) -> None:
+        """Refuse weights that are not of this model: of the last epoch, of the best one, and averaged ones."""
+        model, best = self.model.state_dict(), state["best"]["weights"]
+        average = dict(enumerate(self.average))
+        _check_alike("model", dict(state["model"]), model)
+        _check_alike("average", dict(enumerate(state.get("average", []))), average)
+        if best is not None:
+            _check_alike("best", dict(best), model)
+
+    def _check_optimizer(self, saved: dict[str, Any]) -> None:
+        """Refuse what the optimizer would not have made of these parameters: fused updates look at nothing themselves.
+
+        What it makes of them is seen in a step of it, which what is restored undoes. Other names that it saved are its
+        own affair: some optimizers add them later.
+        """
+        for ours, theirs in zip(self.optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True):
+            if theirs["params"] != ours["params"]:
+                raise ValueError("the optimizer has other parameters")
+            for name in ours.keys() & theirs.keys():
+                if ours[name] is not None and not _is_alike(theirs[name], ours[name]):
+                    raise ValueError(f"{name!r} of the optimizer is {theirs[name]!r}")
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        with suppress(RuntimeError, TypeError, ValueError):  # of one that cannot take such a step nothing is known
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter)
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        made = self.optimizer.state_dict()["state"]
+        for index, values in saved["state"].items():
+            if type(index) is not int or not 0 <= index < len(parameters):
+                raise ValueError(f"the optimizer's state is of parameter {index!r}")
+            if values:
+                expected = {name: value for name, value in made.get(index, {}).items() if isinstance(value, Tensor)}
+                found = {name: value for name, value in values.items() if name in expected}
+                _check_alike("optimizer", found, expected, parameters[index].dtype)
+
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state)
         for parameter, values in self.optimizer.state.items():
@@ -178,3 +218,44 @@ class Member:
         state = self.model.state_dict()
         largest = torch._foreach_norm([state[name] for name in self._finite if state[name].numel()], float("inf"))
         return bool(torch.stack([one.double() for one in largest]).isfinite().all())
+
+
+def _check_course(state: dict[str, Any], history: Any) -> None:
+    """Refuse a saved state whose epochs are none that training passes through."""
+    epoch, best, stopped = state["epoch"], state["best"], state.get("stopped", False)
+    if type(epoch) is not int or type(stopped) is not bool or not isinstance(history, list):
+        raise ValueError("epoch, stopped or history is of another kind")
+    if not 0 < len(history) <= epoch or (len(history) < epoch and not stopped):
+        raise ValueError(f"the history has {len(history)} epochs of {epoch}")
+    for record in history:
+        for name in ("loss", "seconds", "validation_accuracy", "validation_score"):
+            may_lack = record[name] is None and name.startswith("validation")
+            if not may_lack and type(record[name]) not in (int, float):
+                raise ValueError(f"{name!r} in the history is {record[name]!r}")
+    if type(best["epoch"]) is not int or not 0 < best["epoch"] <= len(history):
+        raise ValueError(f"the best epoch is {best['epoch']!r}")
+    if not _is_alike(best["score"], history[best["epoch"] - 1]["validation_score"]):
+        raise ValueError(f"the best score is {best['score']!r}")
+
+
+def _check_alike(
+    what: str, found: dict[Any, Any], expected: dict[Any, Tensor], dtype: torch.dtype | None = None
+) -> None:
+    """Refuse tensors that have other names, shapes or types than those expected, or than `dtype` in place of theirs."""
+    if found.keys() != expected.keys():
+        raise ValueError(f"{what} has other tensors: {sorted(map(str, found.keys() ^ expected.keys()))[0]!r}")
+    for name, value in found.items():
+        own = expected[name]
+        if not isinstance(value, Tensor) or value.shape != own.shape or value.dtype not in (own.dtype, dtype):
+            kind = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{name!r} of {what} is {kind}, not {own.dtype} of shape {tuple(own.shape)}")
+
+
+def _is_alike(found: Any, expected: Any) -> bool:
+    """Return whether two plain values, or tensors, are of one kind."""
+    if isinstance(found, Tensor) and isinstance(expected, Tensor):
+        return found.shape == expected.shape and found.dtype == expected.dtype
+    if isinstance(found, list | tuple):
+        return type(found) is type(expected) and len(found) == len(expected) and all(map(_is_alike, found, expected))
+    numbers = isinstance(found, int | float) and isinstance(expected, int | float)
+    return type(found) is type(expected) or (numbers and not isinstance(found, bool))

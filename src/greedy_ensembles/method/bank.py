@@ -18,6 +18,11 @@ class Bank:
     def __len__(self) -> int:
         return self._filled
 
+    @property
+    def row_shape(self) -> torch.Size:
+        """(samples, classes): what `append` takes."""
+        return self._rows.shape[1:]
+
     def append(self, row: Tensor) -> None:
         """Add the outputs of one more member, (samples, classes)."""
         self._rows[self._filled] = row

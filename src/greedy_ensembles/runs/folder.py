@@ -11,7 +11,9 @@ before that leaves its last checkpoint, from which the same files are written ag
 """
 
 import json
+import re
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +26,7 @@ from torch import Tensor, nn
 from greedy_ensembles import storage
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import ModelFactory, weights_file
+from greedy_ensembles.method import Bank
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.reading import (
     bank_file,
@@ -34,12 +37,12 @@ from greedy_ensembles.runs.reading import (
     read_weights,
     verify_members,
 )
-from greedy_ensembles.storage import FolderError, damaged
+from greedy_ensembles.storage import FolderError, damaged, require
 
 #: Seconds up to which every epoch is saved. What takes longer (many large networks at once) is saved when as many times
 #: of its own duration have passed, so that it takes a tenth of all time at most; a kill then costs that much work.
 _BRIEF, _PATIENCE = 1.0, 10
-_LEFT_BY_A_KILL = {"lock", "run.json.tmp"}  # at the very start, before there is a run
+_LEFT_BY_A_KILL = re.compile(r"lock|\.run\.json\..*\.tmp")  # at the very start, before there is a run
 
 
 class RunFolder:
@@ -53,6 +56,8 @@ class RunFolder:
         self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
         self.finished = len(read_members(path))
         run = read_run(path)
+        self._size: int = run["size"]
+        self._bound: dict[str, str] = {"run": run["id"]} if "id" in run else {}  # what binds files to this run
         self._members_at_once: int | None = run.get("members_at_once")
         self.threads: int | None = run.get("threads")  #: that the run began with, on which its bits depend
 
@@ -66,11 +71,16 @@ class RunFolder:
         self._members_at_once = count
         storage.write_json(self.path / "run.json", {**read_run(self.path), "members_at_once": count})
 
-    def rows(self) -> Iterator[Tensor]:
-        """Return the bank rows of the finished members, one at a time."""
+    def fill(self, bank: Bank) -> None:
+        """Put the outputs of the finished members into the bank."""
         for number, facts in enumerate(read_members(self.path), start=1):
-            file, checksum = bank_file(self.path, number), facts["files"]["bank"]
-            yield storage.read_tensors(file, self._device, checksum)[0]["outputs"]
+            file, checksum = bank_file(self.path, number), facts["files"].get("bank")
+            require(checksum is not None, weights_file(self.path, number).with_name("member.json"), "it names no bank")
+            tensors = storage.read_tensors(file, self._device, checksum)[0]
+            row = tensors.get("outputs")
+            proper = row is not None and row.shape == bank.row_shape and row.is_floating_point() and len(tensors) == 1
+            require(proper, file, f"it does not hold outputs of shape {tuple(bank.row_shape)}")
+            bank.append(tensors["outputs"])
 
     def checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the members under way, if one was saved."""
@@ -83,11 +93,16 @@ class RunFolder:
         try:
             state: dict[str, Any] = unflatten(json.loads(metadata["state"]), tensors)
             numbers = [member["number"] for member in state["members"]]
-            proper = bool(numbers) and all(isinstance(number, int) for number in numbers)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            first = numbers[0]  # below, a group follows it, all at one epoch
+            proper = type(first) is int and first > 0 and first + len(numbers) - 1 <= self._size
+            proper = proper and numbers == list(range(first, first + len(numbers)))
+            proper = proper and len({member["epoch"] for member in state["members"]}) == 1
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
             proper = False
         if not proper:
             raise damaged(self._checkpoint, "it holds no state of members", remedy)
+        if metadata.get("run") != self._bound.get("run"):
+            raise damaged(self._checkpoint, "it is of another run", remedy)
         if numbers[-1] <= self.finished:  # a kill came between the end of these members and this
             self._checkpoint.unlink()
             return None
@@ -103,7 +118,7 @@ class RunFolder:
             return
         tensors: dict[str, Tensor] = {}
         skeleton = flatten(state(), tensors)
-        storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton)})
+        storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton), **self._bound})
         self._written = time.monotonic()
         self._pace = self._written - start
 
@@ -125,7 +140,7 @@ class RunFolder:
             bank = bank_file(self.path, member.number)
             bank.parent.mkdir(exist_ok=True)
             files["bank"] = storage.write_tensors(bank, {"outputs": member.row})
-        storage.write_json(weights.with_name("member.json"), {**member.facts, "files": files})
+        storage.write_json(weights.with_name("member.json"), {**member.facts, **self._bound, "files": files})
         self.finished = member.number
 
     def facts(self) -> list[dict[str, Any]]:
@@ -153,7 +168,7 @@ def open_run_folder(
     if path.exists() and not path.is_dir():
         raise ValueError(f"run_dir must be a folder, but {path} is a file")
     if path.is_dir() and not (path / "run.json").exists():
-        foreign = sorted(item.name for item in path.iterdir() if item.name not in _LEFT_BY_A_KILL)
+        foreign = sorted(item.name for item in path.iterdir() if not _LEFT_BY_A_KILL.fullmatch(item.name))
         if foreign:
             raise FolderError(f"run_dir {path} holds {foreign[0]!r} and no run.json; name a new or an empty folder")
     path.mkdir(parents=True, exist_ok=True)
@@ -167,6 +182,8 @@ def open_run_folder(
         ) from None
     new = not (path / "run.json").exists()
     try:
+        for place in (path, path / "bank", *path.glob("members/*")):
+            storage.clear_leftovers(place)
         _begin_or_go_on(path, configuration, information, size)
         folder = RunFolder(path, make_model, device, earlier)
         verify_members(path)
@@ -184,7 +201,8 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
     """Write run.json for a new run or a larger size, after holding the request against what is there."""
     file = path / "run.json"
     if not file.exists():
-        content = {"format": storage.FORMAT, "size": size, "configuration": configuration, **information}
+        new = {"format": storage.FORMAT, "id": uuid.uuid4().hex, "size": size}
+        content = {**new, "configuration": configuration, **information}
         storage.write_json(file, content)
         return
     run = read_run(path)

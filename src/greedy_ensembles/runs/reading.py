@@ -76,6 +76,7 @@ def read_run(path: Path) -> dict[str, Any]:
     require(type(size) is int and size > 0, file, "its 'size' is not a whole number above 0")
     proper = isinstance(configuration, dict) and isinstance(configuration.get("recipe"), dict)
     require(proper, file, "its 'configuration' has no 'recipe'")
+    require(isinstance(run.get("id", ""), str), file, "its 'id' is no text")  # which older folders do not have
     require(isinstance(run.get("extended_from", []), list), file, "its 'extended_from' is not a list")
     at_once: Any = run.get("members_at_once", 1)  # which is not there before the first epoch, nor in older folders
     require(type(at_once) is int and at_once > 0, file, "its 'members_at_once' is not a whole number above 0")
@@ -113,12 +114,17 @@ def check_goes_on(file: Path, run: dict[str, Any], done: int) -> None:
 def read_members(path: Path) -> list[dict[str, Any]]:
     """Return what the member.json files of the finished members say, in order."""
     members: list[dict[str, Any]] = []
+    file = path / "run.json"
+    run = storage.read_json(file).get("id") if file.exists() else None  # older folders have none, nor their members
     while (file := weights_file(path, len(members) + 1).with_name("member.json")).exists():
         facts = storage.read_json(file)
         files: Any = facts.get("files")
         proper = isinstance(files, dict) and {"weights", "history"} <= files.keys()
         proper = proper and all(isinstance(checksum, str) for checksum in files.values())
         require(proper, file, "its 'files' are not the checksums of weights and history")
+        number = facts.get("number")
+        require(number == len(members) + 1, file, f"it is of member {number!r}, in the place of another")
+        require(facts.get("run") == run, file, "it is of another run")
         members.append(facts)
     later = sorted((path / "members").glob("*/member.json"))[len(members) :]
     if later:

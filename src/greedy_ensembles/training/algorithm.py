@@ -97,8 +97,7 @@ class Algorithm:
             return done
         bank = self._draw_bank()
         if folder is not None and bank is not None:
-            for row in folder.rows():
-                bank.append(row)
+            folder.fill(bank)
         step = self._step(bank)
         keep = done.append if folder is None else folder.add
         finished = 0 if folder is None else folder.finished

@@ -1,0 +1,195 @@
+"""Predictions packed: small files to be moved from the machine that trained to the one that evaluates.
+
+Log-probabilities are rounded to half precision, 11 significant bits: a probability p moves by a factor of
+exp(+-|log p| / 2048) at most. What is read back is normalised again in double precision. `docs/evaluation.md` says what
+that does to figures. All values of all sets follow each other in one line, which is cut into as many files as the limit
+needs. Every file says which of how many it is, and holds a checksum of the whole.
+"""
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from greedy_ensembles.benchmark.predictions import Predictions
+from greedy_ensembles.storage import FolderError, damaged, write_bytes
+
+#: Bytes of a file of packed predictions.
+LIMIT = 16 << 20
+_FORMAT = 1
+_FRAME = 4096  # bytes that the .npz format itself may take
+_REMEDY = "Pack or copy the predictions again"
+
+
+@dataclass(frozen=True, eq=False)
+class PackedPredictions:
+    """Predictions on an in-domain set and on OOD sets, and what is known of the ensemble that made them."""
+
+    in_domain: Predictions
+    ood: tuple[Predictions, ...]
+    missing: tuple[str, ...]
+    information: dict[str, Any]
+
+
+def pack_predictions(
+    file: str | Path,
+    in_domain: Predictions,
+    ood: Iterable[Predictions],
+    *,
+    missing: Sequence[str] = (),
+    information: Mapping[str, Any] | None = None,
+    limit: int = LIMIT,
+) -> list[Path]:
+    """Write predictions to an .npz file, or to several of at most `limit` bytes: name.npz, name.2.npz, name.3.npz.
+
+    Args:
+        file: the first of the files.
+        in_domain: predictions on the in-domain set.
+        ood: predictions on OOD sets.
+        missing: names of sets that should be there and are not.
+        information: anything that JSON can hold; of a run, what its run.json says.
+        limit: the most bytes of one file.
+    """
+    file = Path(file).expanduser()
+    if file.suffix != ".npz":
+        raise ValueError(f"predictions are packed into .npz files, got {file.name}")
+    sets, parts, labels = [], [], np.empty(0, np.int64)
+    for number, predictions in enumerate([in_domain, *ood]):
+        with np.errstate(over="ignore"):  # below -65504 a log-probability becomes -inf: a probability of 0 either way
+            parts.append(predictions.log_probs.astype("<f2").reshape(-1))
+        if number == 0:
+            labels = np.empty(0, np.int64) if predictions.labels is None else predictions.labels
+        shape = predictions.log_probs.shape
+        known = {"name": predictions.name, "note": predictions.note, "content": predictions.content}
+        sets.append({**known, "shape": shape})
+    values = np.concatenate(parts)
+    header = {
+        "format": _FORMAT,
+        "sets": sets,
+        "missing": list(missing),
+        "information": dict(information or {}),
+        "sha256": hashlib.sha256(values.tobytes() + labels.tobytes()).hexdigest(),
+    }
+    overhead = len(json.dumps(header)) + labels.nbytes + _FRAME
+    room = (limit - overhead) // values.itemsize
+    if room < 1:
+        raise ValueError(f"limit must be above the {overhead:,} bytes of labels and names, got {limit:,}")
+    return _write(file, header, labels, np.split(values, range(room, len(values), room)))
+
+
+def _write(
+    file: Path,
+    header: Mapping[str, Any],
+    labels: npt.NDArray[np.int64],
+    pieces: Sequence[npt.NDArray[np.float16]],
+) -> list[Path]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    paths = [_part(file, number) for number in range(1, len(pieces) + 1)]
+    for number, (path, piece) in enumerate(zip(paths, pieces, strict=True), start=1):
+        buffer = io.BytesIO()
+        text = json.dumps({**header, "parts": len(pieces), "part": number})
+        np.savez(buffer, header=np.frombuffer(text.encode(), np.uint8), labels=labels, values=piece)
+        write_bytes(path, [buffer.getbuffer()])
+    return paths
+
+
+def _part(file: Path, number: int) -> Path:
+    return file if number == 1 else file.with_name(f"{file.stem}.{number}.npz")
+
+
+def unpack_predictions(file: str | Path) -> PackedPredictions:
+    """Read what `pack_predictions` wrote, from the first file on, or refuse it; nothing in it is executed."""
+    file = Path(file).expanduser()
+    header, labels, piece = _read_part(file)
+    _check_header(file, header)
+    if header["part"] != 1:
+        raise FolderError(f"{file} is part {header['part']} of {header['parts']}; name the first one")
+    pieces = [piece]
+    for number in range(2, header["parts"] + 1):
+        other, _, piece = _read_part(_part(file, number))
+        if other != {**header, "part": number}:
+            raise damaged(_part(file, number), f"it belongs to other predictions than {file.name}", _REMEDY)
+        pieces.append(piece)
+    values = np.concatenate(pieces)
+    if hashlib.sha256(values.tobytes() + labels.tobytes()).hexdigest() != header["sha256"]:
+        raise damaged(file, "its content does not match its checksum", _REMEDY)
+    expected = sum(math.prod(entry["shape"]) for entry in header["sets"])
+    if len(values) != expected or len(labels) not in (0, header["sets"][0]["shape"][1]):
+        raise damaged(file, f"it has {len(values)} values of {expected}, or other labels than images", _REMEDY)
+    sets = _sets(values, header["sets"], labels)
+    return PackedPredictions(sets[0], tuple(sets[1:]), tuple(header["missing"]), header["information"])
+
+
+def _read_part(path: Path) -> tuple[dict[str, Any], npt.NDArray[np.int64], npt.NDArray[np.float16]]:
+    if not path.exists():
+        raise damaged(path, "it is missing", _REMEDY)
+    try:
+        with zipfile.ZipFile(path) as archive:  # as it was written, so that it takes no more memory than it has bytes
+            plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            names = ("header", "labels", "values") if plain else ()
+            text, labels, values = (arrays[name] for name in names)
+        header = json.loads(text.tobytes())
+        proper = isinstance(header, dict) and labels.dtype == np.int64 and values.dtype == np.float16
+        proper = proper and labels.ndim == values.ndim == 1
+    except (Exception, MemoryError):  # of any kind: zip, NumPy's headers and JSON each have their own
+        proper = False
+    if not proper:
+        raise damaged(path, "it is truncated, or no predictions of ours", _REMEDY) from None
+    if header.get("format") != _FORMAT:
+        raise FolderError(f"{path} has format {header.get('format')!r}; this version reads format {_FORMAT}")
+    return header, labels, values
+
+
+def _check_header(file: Path, header: Mapping[str, Any]) -> None:
+    """Refuse a first file that does not say what `pack_predictions` lets it say."""
+    sets, missing = header.get("sets"), header.get("missing")
+    proper = (
+        isinstance(sets, list)
+        and bool(sets)
+        and all(isinstance(entry, dict) and _is_proper(entry) for entry in sets)
+        and isinstance(missing, list)
+        and all(isinstance(name, str) for name in missing)
+        and isinstance(header.get("information"), dict)
+        and all(type(header.get(name)) is int and header[name] > 0 for name in ("part", "parts"))
+    )
+    if not proper:
+        raise damaged(file, "its header is none of ours", _REMEDY)
+
+
+def _is_proper(entry: Mapping[str, Any]) -> bool:
+    shape = entry.get("shape")
+    texts = (entry.get("name"), entry.get("note"), entry.get("content", ""))  # the first files had no content
+    of_numbers = isinstance(shape, list) and len(shape) == 3 and all(type(side) is int and side > 0 for side in shape)
+    return of_numbers and all(isinstance(text, str) for text in texts)
+
+
+def _sets(
+    values: npt.NDArray[np.float16], described: Sequence[Mapping[str, Any]], labels: npt.NDArray[np.int64]
+) -> list[Predictions]:
+    sets, start = [], 0
+    for number, entry in enumerate(described):
+        count = math.prod(entry["shape"])
+        rounded = values[start : start + count].reshape(entry["shape"])
+        own = labels if number == 0 and len(labels) else None
+        content = entry.get("content", "")  # the first files did not say
+        sets.append(Predictions(entry["name"], _normalised(rounded), own, entry["note"], content))
+        start += count
+    return sets
+
+
+def _normalised(rounded: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
+    """Return log-probabilities whose probabilities add up to 1 again, one member at a time to save memory."""
+    rows = np.empty(rounded.shape, np.float32)
+    for row, member in zip(rows, rounded, strict=True):
+        precise = member.astype(np.float64)
+        row[:] = precise - np.logaddexp.reduce(precise, axis=1, keepdims=True)
+    return rows
