@@ -195,7 +195,8 @@ def test_the_threshold_is_that_of_the_images_that_the_run_held_out(train, tmp_pa
     assert (found.inputs, found.source) == (40, "mnist, held out")
     assert (scores >= found.threshold).sum() == 40 - 37  # ceil(0.9 * 41) of them are below
     assert max(score for score in scores if score < found.threshold) == np.sort(scores)[36]
-    assert saved.calibration == found
+    assert open_saved(tmp_path / "run", linear).ensemble.calibration == found
+    assert found.temperature is not None  # images that were held out have labels
     assert found.form == ImageForm((1, 28, 28), tuple("0123456789"))
 
 
@@ -233,7 +234,7 @@ def test_runs_on_arrays_and_saved_ensembles_take_inputs_of_your_own(blobs, quick
         with pytest.raises(ValueError, match=r"does not name a data set .* --on"):
             calibrate_folder(saved)
         calibrate_folder(saved, 0.1, inputs)
-    first, second = of_run.calibration, of_save.calibration
+    first, second = (open_saved(tmp_path / name, make_model).ensemble.calibration for name in ("run", "saved"))
     assert first is not None
     assert first == second  # the same weights, wherever they lie
     assert first.form == ImageForm()

@@ -158,6 +158,14 @@ def test_the_page_on_gotchas_runs_and_says_the_truth():
     torch.testing.assert_close(torch.cat([names["logits"], names["others"]]), rest[-1](expected))
 
 
+def test_the_page_on_using_a_run_is_right_about_decisions():
+    names = {}
+    for block in blocks("docs/report.md"):
+        exec(compile(block, "docs/report.md", "exec"), names)
+    assert names["strange"].shape == (2,)
+    assert names["classes"].shape == names["probs"].shape == (600, 3)
+
+
 def test_the_example_of_a_new_method_runs():
     names = {}
     for block in blocks("CONTRIBUTING.md"):
@@ -191,7 +199,15 @@ def test_every_example_runs(example, capsys):
 
 
 def test_one_example_for_each_way_in():
-    names = {"custom_loss.py", "custom_optimizer.py", "callback.py", "extend.py", "own_loop.py", "earlier.py"}
+    names = {
+        "custom_loss.py",
+        "custom_optimizer.py",
+        "callback.py",
+        "extend.py",
+        "own_loop.py",
+        "earlier.py",
+        "decide.py",
+    }
     assert names <= {path.name for path in EXAMPLES}
 
 

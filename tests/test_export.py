@@ -66,13 +66,13 @@ def expected_outputs(ensemble, x):
     return {"probabilities": ensemble.predict_proba(x).mean(dim=0), **uncertainty._asdict()}
 
 
-def run_onnx(path, x):
+def run_onnx(path, x, outputs=OUTPUTS):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [(value.name, value.shape[0]) for value in session.get_inputs()] == [("x", "batch")]
-    assert [value.name for value in session.get_outputs()] == OUTPUTS
-    return dict(zip(OUTPUTS, session.run(None, {"x": x.numpy()}), strict=True))
+    assert [value.name for value in session.get_outputs()] == outputs
+    return dict(zip(outputs, session.run(None, {"x": x.numpy()}), strict=True))
 
 
 @needs_onnx
@@ -98,6 +98,20 @@ def test_torch_export_gives_what_the_ensemble_gives_for_any_length_of_batch(case
         assert list(found) == OUTPUTS
         for name in OUTPUTS:
             torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6)
+
+
+@needs_onnx
+def test_a_calibrated_ensemble_flags_in_onnx_as_in_python(tmp_path):
+    ensemble = ge.Ensemble.from_members(members(table, torch.zeros(1, 4)))
+    known, x = batch(torch.zeros(1, 4), 60).split([20, 40])  # one of the known lies at the threshold, but for rounding
+    ensemble.calibrate(known, torch.arange(20) % 3, fpr=0.3)
+    ensemble.export_onnx(tmp_path / "flags.onnx", x)
+    found = run_onnx(tmp_path / "flags.onnx", x, [*OUTPUTS, "flag"])
+    assert found["flag"].dtype == bool
+    assert 0 < found["flag"].sum() < 40
+    np.testing.assert_array_equal(found["flag"], ensemble.flag(x).numpy())
+    np.testing.assert_allclose(found["probabilities"], ensemble.predict_calibrated(x).numpy(), atol=1e-5)
+    assert abs(ensemble.calibration.temperature - 1) > 0.1
 
 
 @needs_onnx

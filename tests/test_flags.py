@@ -1,5 +1,7 @@
 import csv
 import math
+import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.cli.given import judge_inputs
 from greedy_ensembles.cli.predict import to_csv
-from greedy_ensembles.flags import Calibration, ImageForm, find_threshold, judge_inputs, read_calibration, threshold_at
+from greedy_ensembles.flags import Calibration, ImageForm, best_temperature, read_calibration, threshold_at
 
 SCORES = st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=60)
 
@@ -94,36 +97,39 @@ def test_figures_are_those_of_the_definitions():
     aleatoric = (entropy(0.9, 0.1) + entropy(0.3, 0.7)) / 2
     assert verdicts.classes.tolist() == [0] * 5
     assert verdicts.probability == pytest.approx([0.6] * 5, abs=1e-6)
-    assert verdicts.total == pytest.approx([entropy(0.6, 0.4)] * 5, abs=1e-6)
-    assert verdicts.aleatoric == pytest.approx([aleatoric] * 5, abs=1e-6)
-    assert verdicts.epistemic == pytest.approx([entropy(0.6, 0.4) - aleatoric] * 5, abs=1e-6)
-    assert verdicts.epistemic.dtype == np.float64
+    assert verdicts.uncertainty.total == pytest.approx([entropy(0.6, 0.4)] * 5, abs=1e-6)
+    assert verdicts.uncertainty.aleatoric == pytest.approx([aleatoric] * 5, abs=1e-6)
+    assert verdicts.uncertainty.epistemic == pytest.approx([entropy(0.6, 0.4) - aleatoric] * 5, abs=1e-6)
+    assert verdicts.uncertainty.epistemic.dtype == np.float64
 
 
 def test_more_inputs_than_are_predicted_at_once_keep_their_order():
     torch.manual_seed(0)
     ensemble = ge.Ensemble.from_members([nn.Linear(2, 3), nn.Linear(2, 3)])
     x = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
-    assert judge_inputs(ensemble, x).epistemic == pytest.approx(ensemble.uncertainty(x).epistemic.numpy(), abs=1e-6)
+    assert judge_inputs(ensemble, x).uncertainty.epistemic == pytest.approx(
+        ensemble.uncertainty(x).epistemic.numpy(), abs=1e-6
+    )
 
 
 def test_the_table_has_names_and_flags():
     ensemble = ge.Ensemble.from_members([Fixed(0.9, 0.1), Fixed(0.3, 0.7)])
-    verdicts = judge_inputs(ensemble, np.zeros((1, 2), np.float32))
-    exact = float(verdicts.epistemic[0])
+    exact = float(judge_inputs(ensemble, np.zeros((1, 2), np.float32)).uncertainty.epistemic[0])
 
-    def row(**options):
-        (found,) = csv.DictReader(to_csv(('a,"b".png',), verdicts, **options).splitlines())
+    def row(classes=None, threshold=None):
+        ensemble.calibration = None if threshold is None else Calibration(threshold, 0.05, 19)
+        verdicts = judge_inputs(ensemble, np.zeros((1, 2), np.float32))
+        (found,) = csv.DictReader(to_csv(('a,"b".png',), verdicts, classes).splitlines())
         return found
 
-    assert row(classes=("cat", "dog"), threshold=exact)["flagged"] == "yes"  # at the threshold is out of distribution
+    assert row(("cat", "dog"), exact)["flagged"] == "yes"  # at the threshold is out of distribution
     assert row(threshold=math.nextafter(exact, 1))["flagged"] == "no"
-    plain = row(classes=("cat", "dog"))
+    plain = row(("cat", "dog"))
     assert plain["input"] == 'a,"b".png'
     assert plain["class"] == "cat"
     assert float(plain["mutual_information"]) == pytest.approx(exact, rel=1e-5)
     assert "flagged" not in plain
-    assert row(classes=("cat", "dog", "bird"))["class"] == "0"  # names of other classes are worse than none
+    assert row(("cat", "dog", "bird"))["class"] == "0"  # names of other classes are worse than none
 
 
 def test_inputs_of_another_shape_are_refused_in_one_line():
@@ -142,19 +148,154 @@ def test_a_member_that_breaks_down_is_an_error():
         judge_inputs(ge.Ensemble.from_members([broken]), np.zeros((1, 2), np.float32))
 
 
-def test_the_threshold_of_an_ensemble_is_that_of_its_mutual_information():
+def linear_members(count=3, classes=3):
     torch.manual_seed(0)
-    ensemble = ge.Ensemble.from_members([nn.Linear(2, 3), nn.Linear(2, 3)])
-    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    scores = np.sort(ge.metrics.mutual_information(ensemble.predict_proba(torch.from_numpy(x)).double()).numpy())
-    found = find_threshold(ensemble, x, 0.1)
-    assert found > scores[36]  # ceil(0.9 * 41) = 37 of them are below
-    assert found <= scores[37]
+    members = [nn.Linear(4, classes) for _ in range(count)]
+    for member in members:
+        nn.init.normal_(member.weight)
+    return ge.Ensemble.from_members(members)
 
 
-def test_one_member_has_nothing_to_be_flagged_by():
+def drawn_labels(probs, generator):
+    return torch.multinomial(probs, 1, generator=generator)[:, 0]
+
+
+@pytest.mark.parametrize("score", ["epistemic", "total"])
+def test_the_threshold_of_an_ensemble_is_that_of_its_score(score):
+    ensemble = linear_members()
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(1))
+    found = ensemble.calibrate(x, fpr=0.1, score=score, batch_size=7)
+    scores = getattr(ge.Uncertainty.of(ensemble.predict_proba(x, batch_size=7).double()), score)
+    below, above = scores.sort().values[36:38]  # ceil(0.9 * 41) = 37 of them are below
+    assert below < found.threshold <= above
+    assert ensemble.flag(x, batch_size=3).tolist() == (scores > (below + above) / 2).tolist()
+    assert (found.inputs, found.fpr, found.score, found.temperature) == (40, 0.1, score, None)
+    assert found is ensemble.calibration
+    assert ensemble[:2].calibration is None  # other members say other things
+
+
+def rates(of_one, seeds):
+    """Return the mean over seeds, and four standard errors of it."""
+    found = torch.tensor([of_one(torch.Generator().manual_seed(seed)) for seed in range(seeds)])
+    return found.mean().item(), 4 * found.std().item() / seeds**0.5
+
+
+def test_of_new_inputs_no_more_are_flagged_than_asked_for():
+    ensemble = linear_members()
+
+    def flagged(generator):
+        ensemble.calibrate(torch.randn(19, 4, generator=generator), fpr=0.1)
+        return ensemble.flag(torch.randn(100, 4, generator=generator)).double().mean().item()
+
+    mean, error = rates(flagged, 150)
+    assert abs(mean - 2 / 20) < error < 0.03  # exactly 2 of n + 1 are above the 18th of 19, as scores have no ties
+
+
+def test_new_labels_are_in_sets_as_often_as_asked_for_though_probabilities_are_wrong():
+    ensemble = linear_members()
+    sizes = []
+
+    def covered(generator):
+        x = torch.randn(119, 4, generator=generator)
+        y = drawn_labels(ensemble.predict_proba(x).mean(dim=0).pow(0.3), generator)  # far less certain than it thinks
+        ensemble.calibrate(x[:19], y[:19])
+        sets = ensemble.predict_set(x[19:], alpha=0.2)
+        assert (sets.shape, sets.dtype) == ((100, 3), torch.bool)
+        sizes.append(sets.sum(dim=1).double().mean())
+        return sets[torch.arange(100), y[19:]].double().mean().item()
+
+    mean, error = rates(covered, 150)
+    assert abs(mean - 16 / 20) < error < 0.04
+    assert 1.2 < np.mean(sizes) < 2.8  # neither all classes nor the most probable one alone
+
+
+def test_sets_are_those_of_the_definition_with_ties_and_for_any_alpha():
+    """Against a loop over classes: of n + 1, its own p among them, more than alpha (n + 1) labels are as improbable."""
+    ensemble = ge.Ensemble.from_members([Fixed(0.5, 0.3, 0.2), Fixed(0.5, 0.3, 0.2)])
+    labels = [0] * 6 + [1] * 2 + [2]
+    x = np.zeros((9, 2), np.float32)
+    ensemble.calibrate(x, labels, fpr=0.5)
+    probs = ensemble.predict_proba(x[:1]).double().mean(dim=0)[0]
+    for tenths in range(1, 10):
+        (found,) = ensemble.predict_set(x[:1], alpha=tenths / 10)
+        expected = [1 + sum(bool(probs[label] <= probs[k]) for label in labels) > tenths for k in range(3)]
+        assert found.tolist() == expected, tenths
+
+
+def test_the_temperature_is_the_one_with_the_largest_likelihood():
+    ensemble = linear_members()
+    generator = torch.Generator().manual_seed(0)
+    x, new = torch.randn(2, 3000, 4, generator=generator)
+    powers = [ensemble.predict_proba(part).double().mean(dim=0).pow(1 / 2.5) for part in (x, new)]
+    true = [power / power.sum(dim=1, keepdim=True) for power in powers]
+    y, y_new = (drawn_labels(probs, generator) for probs in true)
+    found = ensemble.calibrate(x, y)
+    assert found.temperature == pytest.approx(2.5, rel=0.1)
+    mean = ensemble.predict_proba(x).double().mean(dim=0)
+
+    def loss(temperature):
+        powers = mean ** (1 / temperature)
+        return ge.metrics.negative_log_likelihood(powers / powers.sum(dim=1, keepdim=True), y).item()
+
+    assert loss(found.temperature) < min(loss(found.temperature * 0.999), loss(found.temperature * 1.001))
+    calibrated = ensemble.predict_calibrated(new, batch_size=1000)
+    torch.testing.assert_close(calibrated.double(), true[1], rtol=0, atol=0.05)
+    plain = ensemble.predict_proba(new).mean(dim=0)
+    after, before = (ge.metrics.negative_log_likelihood(probs, y_new) for probs in (calibrated, plain))
+    assert after < before
+    assert torch.equal(calibrated.argmax(dim=1), plain.argmax(dim=1))
+
+
+def test_temperatures_without_a_best_one():
+    mean = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.5, 0.5]])
+    assert best_temperature(mean, torch.tensor([0, 0, 1])) == 1.0  # all right: nothing says how sure to be
+    assert best_temperature(mean, torch.tensor([1, 1, 1])) == 100.0  # worse than equal probabilities
+    assert best_temperature(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0])) > 50  # no infinities
+
+
+def test_what_cannot_be_calibrated_or_used_is_refused():
+    one, ensemble, x = linear_members(1), linear_members(), torch.zeros(50, 4)
     with pytest.raises(ValueError, match="one member, whose mutual information is 0 on every input"):
-        find_threshold(ge.Ensemble.from_members([nn.Linear(2, 3)]), np.zeros((50, 2), np.float32))
+        one.calibrate(x)
+    assert one.calibrate(x, score="total").score == "total"
+    with pytest.raises(ValueError, match="not calibrated: call calibrate"):
+        ensemble.flag(x)
+    with pytest.raises(ValueError, match=r"fpr = 0\.01 needs 99 in-domain inputs or more"):
+        ensemble.calibrate(x, fpr=0.01)
+    with pytest.raises(ValueError, match="did you mean 'epistemic'"):
+        ensemble.calibrate(x, score="epistemc")
+    for y in (torch.zeros(49, dtype=torch.long), torch.zeros(50), torch.zeros(50, 3, dtype=torch.long)):
+        with pytest.raises(ValueError, match="y must hold a class index for each of the 50 inputs of x"):
+            ensemble.calibrate(x, y)
+    with pytest.raises(ValueError, match="y must be from 0 to 2, got some from 0 to 3"):
+        ensemble.calibrate(x, torch.arange(50) % 4)
+    assert ensemble.calibration is None
+    ensemble.calibrate(x)
+    for predict in (ensemble.predict_set, ensemble.predict_calibrated):
+        with pytest.raises(ValueError, match="y was not given to calibrate"):
+            predict(x)
+    ensemble.calibrate(x, torch.zeros(50, dtype=torch.long))
+    for alpha, message in ((0.01, r"alpha = 0\.01 needs 99 in-domain inputs"), (1.0, "alpha must be below 1")):
+        with pytest.raises(ValueError, match=message):
+            ensemble.predict_set(x, alpha)
+
+
+def test_a_calibration_stays_with_the_ensemble(tmp_path):
+    ensemble = linear_members()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 4, generator=generator)
+    ensemble.calibrate(x, drawn_labels(ensemble.predict_proba(x).mean(dim=0), generator), 0.2, score="total")
+    ensemble.save(tmp_path / "saved")
+    for again in (ge.Ensemble.load(tmp_path / "saved", lambda: nn.Linear(4, 3)), pickle.loads(pickle.dumps(ensemble))):
+        assert again.calibration == ensemble.calibration
+        assert torch.equal(again.flag(x), ensemble.flag(x))
+        assert torch.equal(again.predict_set(x), ensemble.predict_set(x))
+        assert torch.equal(again.predict_calibrated(x), ensemble.predict_calibrated(x))
+    assert ensemble.flag(x).any()
+    ensemble.export_torch(tmp_path / "graph.pt2", x)
+    outputs = torch.export.load(tmp_path / "graph.pt2").module()(x)
+    assert torch.equal(outputs["flag"], ensemble.flag(x))
+    torch.testing.assert_close(outputs["probabilities"], ensemble.predict_calibrated(x), rtol=0, atol=1e-6)
 
 
 WRITTEN = """{
@@ -172,12 +313,13 @@ WRITTEN = """{
 def test_a_calibration_is_read_as_it_was_written(tmp_path):
     (tmp_path / "calibration.json").write_text(WRITTEN)
     found = read_calibration(tmp_path, "a checksum")
-    assert found == Calibration(0.25, 0.05, 45, "mnist, held out", "a checksum", ImageForm((1, 28, 28), ("0", "1")))
+    assert found == Calibration(0.25, 0.05, 45, source="mnist, held out", form=ImageForm((1, 28, 28), ("0", "1")))
     assert read_calibration(tmp_path, "another") is None
     (tmp_path / "copy").mkdir()
     assert read_calibration(tmp_path / "copy", "a checksum") is None
-    found.write(tmp_path / "copy")
-    assert read_calibration(tmp_path / "copy", "a checksum") == found
+    more = replace(found, score="total", temperature=1.5, of_labels=(0.1,) * 45)
+    more.write(tmp_path / "copy", "a checksum")
+    assert read_calibration(tmp_path / "copy", "a checksum") == more
 
 
 HUGE = {"form": {"shape": [3, 10**6, 10**6], "classes": None}}
@@ -191,7 +333,10 @@ HUGE = {"form": {"shape": [3, 10**6, 10**6], "classes": None}}
         ({"form": {"shape": [1], "classes": None}}, "damaged"),
         ({"extra": 1}, "damaged"),
         (HUGE, "damaged"),
-        ({"format": 2}, "calibrate anew"),
+        ({"format": 3}, "calibrate anew"),
+        ({"score": "mi"}, "damaged"),
+        ({"temperature": 0.0}, "damaged"),
+        ({"of_labels": [0.5]}, "damaged"),
     ],
 )
 def test_files_that_were_never_written_here_are_refused(tmp_path, change, message):

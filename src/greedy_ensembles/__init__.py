@@ -18,15 +18,18 @@ from greedy_ensembles.version import __version__
 if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory
     from greedy_ensembles.benchmark.strengths import select
-    from greedy_ensembles.ensemble import Ensemble, Uncertainty
+    from greedy_ensembles.ensemble import Ensemble
     from greedy_ensembles.estimator import GreedyEnsembleClassifier
+    from greedy_ensembles.flags import Calibration
     from greedy_ensembles.method import Coupling, diversity_term, frozen_batchnorm, split_batchnorm, weighting
+    from greedy_ensembles.metrics.uncertainty import Uncertainty
     from greedy_ensembles.runs import Run, load_run
     from greedy_ensembles.storage import FolderError
     from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, TensorBoard
     from greedy_ensembles.training.fit import fit  # from where it is: the module is called the same, and mypy stumbles
 
 __all__ = [
+    "Calibration",
     "Coupling",
     "Ensemble",
     "Epoch",
@@ -54,6 +57,7 @@ __all__ = [
 
 #: Where each public name is defined: in a module, or as the module itself.
 _HOMES = {
+    "Calibration": "flags",
     "Coupling": "method",
     "Ensemble": "ensemble",
     "Epoch": "training",
@@ -63,7 +67,7 @@ _HOMES = {
     "Recipe": "training",
     "Run": "runs",
     "TensorBoard": "training",
-    "Uncertainty": "ensemble",
+    "Uncertainty": "metrics.uncertainty",
     "diversity_term": "method",
     "fit": "training",
     "frozen_batchnorm": "method",

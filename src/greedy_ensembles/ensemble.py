@@ -3,13 +3,13 @@
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles import export, metrics, storage
+from greedy_ensembles import export, flags, storage
 from greedy_ensembles.card import model_card
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.engines.prediction import (
@@ -31,26 +31,13 @@ from greedy_ensembles.inputs import (
     device_of,
     dtype_of,
 )
+from greedy_ensembles.metrics.uncertainty import Uncertainty
+from greedy_ensembles.saving import load_member, read_description, weights_file
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
 
-Array = TypeVar("Array", Tensor, np.ndarray)
-
-
-class Uncertainty(NamedTuple, Generic[Array]):
-    """Uncertainty of n predictions in nats, each of shape (n,): total = epistemic + aleatoric."""
-
-    epistemic: Array  #: mutual information: members disagree; high far from the training data
-    aleatoric: Array  #: expected entropy: members agree that the label is noisy
-    total: Array  #: predictive entropy
-
-    @classmethod
-    def of(cls, probs: Array) -> "Uncertainty[Array]":
-        """Return the uncertainty of members' probabilities, (members, n, classes), as the kind of array they are."""
-        return Uncertainty(
-            metrics.mutual_information(probs), metrics.expected_entropy(probs), metrics.predictive_entropy(probs)
-        )
+Result = TypeVar("Result")
 
 
 class Ensemble:
@@ -61,6 +48,7 @@ class Ensemble:
     """
 
     inputs: InputForm | None = None  #: what one input looks like, if that is known
+    calibration: flags.Calibration | None = None  #: what `calibrate` found; a part of the ensemble has none
 
     def __init__(
         self,
@@ -140,6 +128,10 @@ class Ensemble:
         return self._predict(log_probabilities, x, batch_size)
 
     def _predict(self, say: Statement, x: Any, batch_size: int) -> Tensor:
+        return torch.cat(self._of_batches(say, x, batch_size, lambda said: said), dim=1)
+
+    def _of_batches(self, say: Statement, x: Any, batch_size: int, made: Callable[[Tensor], Result]) -> list[Result]:
+        """Return what is made of what members say of each batch, (members, rows, classes), one after another."""
         target = x.device if isinstance(x, Tensor) else torch.device("cpu")
         x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x)
         with torch.no_grad():
@@ -149,9 +141,9 @@ class Ensemble:
             batches = batches_of(x, batch_size, None if isinstance(x, Tensor) else self._admit)
             captured = self._capture(say, x, batch_size)
             if captured is not None:
-                return torch.cat(list(captured.over(batches, target)), dim=1)
+                return [made(said) for said in captured.over(batches, target)]
             placed = [(member, device_of(member)) for member in self]
-            return torch.cat([self._of_members(say, placed, batch, target) for batch in batches], dim=1)
+            return [made(self._of_members(say, placed, batch, target)) for batch in batches]
 
     def _admit(self, batch: Tensor, first: int) -> Tensor:
         return admit(batch, first, self.inputs, self.normalize, dtype_of(self[0]))
@@ -188,6 +180,73 @@ class Ensemble:
         """Return how uncertain the ensemble is about each of n inputs, and why."""
         return Uncertainty.of(self.predict_proba(x, batch_size))
 
+    def calibrate(
+        self, x: Any, y: Any = None, fpr: float = 0.05, *, score: str = "epistemic", batch_size: int = 1024
+    ) -> flags.Calibration:
+        """Learn from in-domain inputs what to flag, and from their labels how far to trust probabilities.
+
+        What is found stays with the ensemble, also when it is saved, loaded or exported. Calibrating again replaces it.
+
+        Args:
+            x: in-domain inputs, as `predict_proba` takes them, that members were not trained on.
+            y: their class indices, (n,); needed by `predict_set` and `predict_calibrated`, not by `flag`.
+            fpr: the share of in-domain inputs that may be flagged; 0.05 needs 19 inputs or more.
+            score: what is thresholded, by its name in `uncertainty`. "epistemic", the mutual information, is what
+                members are trained to show on unknown inputs; "total" flags ambiguous ones too.
+            batch_size: how many inputs a member sees at once.
+        """
+        flags.check_rate(fpr)
+        flags.check_score(score, len(self))
+
+        def both(probs: Tensor) -> tuple[Tensor, Tensor]:
+            double = probs.double().cpu()
+            return double.mean(dim=0), flags.SCORES[score](double)
+
+        parts = self._of_batches(probabilities, x, batch_size, both)
+        means, scores = (torch.cat(part) for part in zip(*parts, strict=True))
+        self.calibration = flags.Calibration.found(means, scores, y, fpr, score)
+        return self.calibration
+
+    def flag(self, x: Any, batch_size: int = 1024) -> Tensor:
+        """Return which of n inputs are unlike those that the ensemble knows, bool (n,).
+
+        Of new in-domain inputs at most the share `fpr` of `calibrate` is flagged, on average over calibrations.
+        """
+        calibration = self._calibrated()
+        return torch.cat(self._of_batches(probabilities, x, batch_size, calibration.flags))
+
+    def predict_set(self, x: Any, alpha: float = 0.1, batch_size: int = 1024) -> Tensor:
+        """Return which classes each of n inputs may have, bool (n, classes): conformal sets.
+
+        A set holds the label of a new in-domain input with a probability of at least 1 - alpha, on average over inputs
+        and calibrations. It is empty where no class is as probable as the labels of `calibrate` mostly were.
+
+        Args:
+            x: as `predict_proba` takes it.
+            alpha: the share of labels that sets may miss; 0.1 needs calibration on 9 labels or more.
+            batch_size: how many inputs a member sees at once.
+        """
+        flags.check_rate(alpha, "alpha")
+        calibration = self._calibrated()
+        return torch.cat(self._of_batches(probabilities, x, batch_size, lambda probs: calibration.sets(probs, alpha)))
+
+    def predict_calibrated(self, x: Any, batch_size: int = 1024) -> Tensor:
+        """Return class probabilities (n, classes): the members' mean, at the temperature that `calibrate` found."""
+        calibration = self._calibrated()
+        if calibration.temperature is None:
+            raise ValueError("y was not given to calibrate, and a temperature is found from labels: calibrate(x, y)")
+        return torch.cat(
+            self._of_batches(probabilities, x, batch_size, lambda probs: calibration.tempered(probs.mean(dim=0)))
+        )
+
+    def _calibrated(self) -> flags.Calibration:
+        if self.calibration is None:
+            raise ValueError(
+                "the ensemble is not calibrated: call calibrate(x) first, with in-domain inputs that it was not "
+                "trained on (and with their labels, calibrate(x, y), for sets and calibrated probabilities)"
+            )
+        return self.calibration
+
     def export_onnx(self, path: str | Path, example: Any = None) -> None:
         """Write the ensemble as one ONNX graph, for any length of batch; see `greedy_ensembles.export`.
 
@@ -197,16 +256,20 @@ class Ensemble:
                 inputs of its shape and type. None: those that the ensemble was trained on.
 
         The graph's input is ``x``, its outputs are ``probabilities`` (the members' mean), ``epistemic``, ``aleatoric``
-        and ``total``. This needs the extra ``greedy-ensembles[onnx]``.
+        and ``total``. A calibrated ensemble has ``flag`` too, and with labels its ``probabilities`` are those of
+        `predict_calibrated`. This needs the extra ``greedy-ensembles[onnx]``.
         """
-        export.export_onnx(self, self.normalize, path, self._example(example))
+        export.export_onnx(self._graph(), path, self._example(example))
 
     def export_torch(self, path: str | Path, example: Any = None) -> None:
         """Write the same graph as `export_onnx` as a program (.pt2) for PyTorch alone.
 
         ``torch.export.load(path).module()`` returns a callable from a batch to a dict of the outputs.
         """
-        export.export_torch(self, self.normalize, path, self._example(example))
+        export.export_torch(self._graph(), path, self._example(example))
+
+    def _graph(self) -> export.Graph:
+        return export.Graph(self, self.normalize, self.calibration)
 
     def _example(self, given: Any) -> Any:
         if given is not None:
@@ -251,6 +314,8 @@ class Ensemble:
             "notes": notes,
         }
         storage.write_json(folder / "ensemble.json", content)
+        if self.calibration is not None:
+            self.calibration.write(folder, flags.fingerprint(checksums))
         storage.write_bytes(folder / "README.md", [model_card(self, self.normalize, notes).encode()])
 
     @classmethod
@@ -265,84 +330,11 @@ class Ensemble:
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
         storage.check_contained(folder)
-        content = _read_description(folder / "ensemble.json")
+        content = read_description(folder / "ensemble.json")
         members = [
             load_member(weights_file(folder, number), checksum, make_model, device)
             for number, checksum in enumerate(content.members, start=1)
         ]
-        return cls(members, content.normalize, inputs=content.inputs, notes=content.notes)
-
-
-class _Description(NamedTuple):
-    """What ensemble.json holds."""
-
-    members: list[str]  #: their checksums
-    normalize: Normalize | None
-    inputs: InputForm | None
-    notes: dict[str, str]
-
-
-def _read_description(path: Path) -> _Description:
-    content = storage.read_json(path)
-    check_format(path, content)
-    checksums: Any = content.get("members")
-    proper = (
-        isinstance(checksums, list) and len(checksums) > 0 and all(isinstance(checksum, str) for checksum in checksums)
-    )
-    storage.require(proper, path, "its 'members' are not a list of checksums")
-    notes: Any = content.get("notes", {})  # which older folders do not have
-    proper = isinstance(notes, dict) and all(isinstance(value, str) for value in notes.values())
-    storage.require(proper, path, "its 'notes' are not texts by title")
-    return _Description(checksums, read_normalize(path, content.get("normalize")), read_inputs(path, content), notes)
-
-
-def read_inputs(path: Path, content: Mapping[str, Any]) -> InputForm | None:
-    """Return what a file says of inputs, if it does, or refuse the file."""
-    value = content.get("inputs")  # which older folders do not have
-    try:
-        return None if value is None else InputForm.from_json(value)
-    except ValueError as error:
-        raise storage.damaged(path, str(error)) from None
-
-
-def read_normalize(path: Path, value: Any) -> Normalize | None:
-    """Return a normalisation that a file holds, or refuse the file."""
-    try:
-        return as_normalize(value)
-    except ValueError as error:
-        raise storage.damaged(path, str(error)) from None
-
-
-def weights_file(folder: Path, number: int) -> Path:
-    """Return where member `number`, counted from 1, has its weights in a saved ensemble or a run folder."""
-    return folder / "members" / f"{number:02d}" / "weights.safetensors"
-
-
-def check_format(path: Path, content: Mapping[str, Any]) -> None:
-    """Refuse a folder that a later version of this package wrote."""
-    found = content.get("format")
-    if type(found) is not int or not 1 <= found <= storage.FORMAT:  # true and 1.0 would pass for 1
-        raise FolderError(f"{path} has format {found!r}; this version reads formats 1 to {storage.FORMAT}")
-
-
-def load_member(path: Path, checksum: str, make_model: ModelFactory, device: torch.device | str = "cpu") -> nn.Module:
-    """Build a model and give it the weights of a file, which must have this checksum."""
-    weights, _ = storage.read_tensors(path, device, checksum)
-    model = make_model().to(device)
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in weights.items()}
-    if expected != found:
-        name = next(n for n in (*expected, *found) if expected.get(n) != found.get(n))
-        raise ValueError(
-            f"make_model does not fit {path}: {name!r} has shape {expected.get(name, 'none')} in the model "
-            f"and {found.get(name, 'none')} in the file"
-        )
-    for name, value in model.state_dict().items():
-        if value.is_floating_point() != weights[name].is_floating_point():
-            types = f"{value.dtype} in the model and {weights[name].dtype} in the file"
-            raise ValueError(f"make_model does not fit {path}: {name!r} is {types}")
-    # Taking the mapped tensors over, rather than copying them, leaves members on disk until they are used;
-    # parameters that share storage must go on sharing it, and are copied into.
-    tied = len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))
-    model.load_state_dict(weights, assign=not tied)
-    return model.eval()
+        ensemble = cls(members, content.normalize, inputs=content.inputs, notes=content.notes)
+        ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(content.members))
+        return ensemble

@@ -19,9 +19,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from greedy_ensembles.ensemble import Ensemble, ModelFactory, Uncertainty
+from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import InputForm
 from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.models import MLP
 from greedy_ensembles.training import Recipe, SplitError, fit
 
@@ -183,7 +184,9 @@ def _on_cpu(ensemble: Ensemble) -> Ensemble:
     for member in ensemble:
         there = all(tensor.device.type == "cpu" for tensor in (*member.parameters(), *member.buffers()))
         members.append(member if there else copy.deepcopy(member).to("cpu"))
-    return Ensemble(members, ensemble.normalize, inputs=ensemble.inputs, notes=ensemble.notes)
+    moved = Ensemble(members, ensemble.normalize, inputs=ensemble.inputs, notes=ensemble.notes)
+    moved.calibration = ensemble.calibration
+    return moved
 
 
 @dataclass(frozen=True)

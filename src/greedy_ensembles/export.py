@@ -8,6 +8,9 @@ any length. It gives
     epistemic      (n,)          mutual information, in nats
     aleatoric      (n,)          expected entropy
     total          (n,)          predictive entropy
+    flag           (n,)          only of a calibrated ensemble: whether its score reaches the threshold
+
+Where the calibration has a temperature, the probabilities are at that temperature.
 """
 
 import copy
@@ -25,36 +28,42 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from greedy_ensembles.engines.prediction import probabilities
+from greedy_ensembles.flags import SCORES, Calibration
 from greedy_ensembles.inputs import Normalize, as_tensor
 
 #: An ONNX file cannot be larger than two gigabytes; the weights of larger ensembles go into a second file beside it.
 ONNX_LIMIT = 2**31 - 2**20
-#: Names of the graph's outputs, in their order.
-OUTPUTS = ["probabilities", "epistemic", "aleatoric", "total"]
 
 
 class Graph(nn.Module):
     """What is exported: from a batch to probabilities and uncertainties, by name."""
 
-    def __init__(self, members: Iterable[nn.Module], normalize: Normalize | None) -> None:
+    def __init__(
+        self, members: Iterable[nn.Module], normalize: Normalize | None, calibration: Calibration | None
+    ) -> None:
         super().__init__()
         # Copies, since a graph is made on the CPU and the ensemble is to stay where it is.
         self.members = nn.ModuleList(copy.deepcopy(member).cpu().eval() for member in members)
-        self.normalize = normalize
+        self.normalize, self.calibration = normalize, calibration
+        #: Names of the outputs, in their order.
+        self.outputs = ["probabilities", *SCORES, *(["flag"] if calibration else [])]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """Return the outputs that the module's docstring lists."""
         probs = torch.stack([probabilities(member, x, self.normalize) for member in self.members])
         # As in ge.metrics, which looks at the values to refuse what are no probabilities, as a graph cannot.
         double = probs.double()
-        total = torch.special.entr(double.mean(dim=0)).sum(dim=1)
+        mean = double.mean(dim=0)
+        total = torch.special.entr(mean).sum(dim=1)
         aleatoric = torch.special.entr(double).sum(dim=2).mean(dim=0)
-        epistemic = (total - aleatoric).clamp_min(0)
-        outputs = (probs.mean(dim=0), epistemic, aleatoric, total)
-        return {name: value.to(probs.dtype) for name, value in zip(OUTPUTS, outputs, strict=True)}
+        scores = {"epistemic": (total - aleatoric).clamp_min(0), "aleatoric": aleatoric, "total": total}
+        found = self.calibration
+        outputs = {"probabilities": mean if found is None else found.tempered(mean), **scores}
+        flag = {} if found is None else {"flag": scores[found.score] >= found.threshold}
+        return {**{name: value.to(probs.dtype) for name, value in outputs.items()}, **flag}
 
 
-def export_onnx(members: Iterable[nn.Module], normalize: Normalize | None, path: str | Path, example: Any) -> None:
+def export_onnx(graph: Graph, path: str | Path, example: Any) -> None:
     """Write the graph as ONNX, made from at least one example of the inputs."""
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
@@ -62,21 +71,21 @@ def export_onnx(members: Iterable[nn.Module], normalize: Normalize | None, path:
             f"exporting to ONNX needs {' and '.join(missing)}: install them with pip install 'greedy-ensembles[onnx]'"
         )
     with _whole_files(path) as unfinished, _without_remarks():
-        program = _program(members, normalize, example)
+        program = _program(graph, example)
         onnx: Any = torch.onnx.export(
-            program, (), output_names=OUTPUTS, dynamic_shapes=_any_length(), dynamo=True, verbose=False
+            program, (), output_names=graph.outputs, dynamic_shapes=_any_length(), dynamo=True, verbose=False
         )
         onnx.save(unfinished, external_data=_bytes(program.state_dict.values()) > ONNX_LIMIT)
 
 
-def export_torch(members: Iterable[nn.Module], normalize: Normalize | None, path: str | Path, example: Any) -> None:
+def export_torch(graph: Graph, path: str | Path, example: Any) -> None:
     """Write the graph as a program of torch.export, made from at least one example of the inputs."""
     with _whole_files(path) as unfinished, _without_remarks():
-        torch.export.save(_program(members, normalize, example), unfinished)
+        torch.export.save(_program(graph, example), unfinished)
 
 
-def _program(members: Iterable[nn.Module], normalize: Normalize | None, example: Any) -> ExportedProgram:
-    graph, inputs = Graph(members, normalize), _two_of(example)
+def _program(graph: Graph, example: Any) -> ExportedProgram:
+    inputs = _two_of(example)
     try:
         with torch.no_grad():
             graph(inputs)

@@ -1,128 +1,47 @@
-"""When not to trust a prediction: the threshold of an ensemble's mutual information, found on in-domain inputs.
+"""From a number to a decision: what an ensemble learns from in-domain inputs that it was not trained on.
 
-`judge_inputs` gives classes and uncertainties, `threshold_at` the mutual information from which an input is flagged, so
-that in-domain inputs seldom are. A `Calibration` keeps the threshold beside the weights that it was found for: an
-ensemble that got more members must be calibrated again.
+A `Calibration` holds three things, each found from the members as they are, so that none depends on another.
+
+- A threshold of a score. At most a share `fpr` of new in-domain inputs reaches it, and what does is flagged. The score
+  is the mutual information unless asked otherwise: members that disagree are what training makes of unknown inputs,
+  while entropies are high on inputs that are known to be ambiguous as well.
+- With labels, a temperature T. The members' mean, to the power of 1/T and scaled to add up to 1, gives the labels the
+  largest likelihood (the mean is taken first: a mean of calibrated members would be too little certain).
+- With labels, the mean's probability of each, from which conformal sets follow for any `alpha`.
+
+Thresholds are those of split conformal prediction. With n scores and a new one that is exchangeable with them, the
+bounds hold for every n, ties or not; where n is too small for what is asked, it is refused.
 """
 
+import hashlib
+import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from greedy_ensembles import storage
-from greedy_ensembles.checks import check_count, check_number
+from greedy_ensembles import metrics, storage
+from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.data.image_set import check_channels
-from greedy_ensembles.ensemble import Ensemble, Uncertainty
-from greedy_ensembles.inputs import as_tensor
 
 FILE = "calibration.json"
 LARGEST = 4096  #: pixels a side; a file from other people could ask for pictures that fill all memory
-_FORMAT = 1
-_AT_ONCE = 4096  # inputs whose probabilities, of all members and in double precision, are in memory
+#: What may be thresholded, by the names of `Uncertainty`.
+SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+    "epistemic": metrics.mutual_information,
+    "aleatoric": metrics.expected_entropy,
+    "total": metrics.predictive_entropy,
+}
+_FORMAT = 2  # the first, of versions up to 0.2, had mutual information alone
+_TEMPERATURES = (0.01, 100.0)
 
 Shape = tuple[int, int, int]
-
-
-@dataclass(frozen=True, eq=False)
-class Verdicts:
-    """Of n inputs: the class, its probability (the members' mean), and uncertainties in nats, in double precision."""
-
-    classes: np.ndarray
-    probability: np.ndarray
-    epistemic: np.ndarray  #: mutual information
-    aleatoric: np.ndarray
-    total: np.ndarray
-    outputs: int  #: how many classes there are
-
-    def flagged(self, threshold: float) -> np.ndarray:
-        """Return which inputs reach the threshold, (n,): they may be out of distribution."""
-        return self.epistemic >= threshold
-
-
-def judge_inputs(ensemble: Ensemble, values: np.ndarray, batch_size: int = 1024) -> Verdicts:
-    """Predict inputs, some at a time, so that memory does not limit how many.
-
-    Args:
-        ensemble: what predicts.
-        values: inputs, (n, ...), as the ensemble was trained on.
-        batch_size: how many of them a member sees at once.
-    """
-    check_count("batch_size", batch_size, least=1)
-    parts = []
-    for start in range(0, len(values), _AT_ONCE):
-        batch = as_tensor(values[start : start + _AT_ONCE])
-        try:
-            probs = ensemble.predict_proba(batch, batch_size).double()
-        except RuntimeError as error:
-            why = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"the ensemble cannot take inputs of shape {tuple(values.shape[1:])} and type {values.dtype}: {why}"
-            ) from error
-        if not bool(probs.isfinite().all()):
-            raise ArithmeticError("a member's outputs are NaN or infinite")
-        mean = probs.mean(dim=0)
-        parts.append((mean.argmax(dim=1), mean.amax(dim=1), *Uncertainty.of(probs)))
-    classes, probability, epistemic, aleatoric, total = (
-        np.concatenate([part.numpy() for part in column]) for column in zip(*parts, strict=True)
-    )
-    return Verdicts(classes, probability, epistemic, aleatoric, total, outputs=mean.shape[1])
-
-
-def find_threshold(ensemble: Ensemble, values: np.ndarray, fpr: float = 0.05, batch_size: int = 1024) -> float:
-    """Return the mutual information that at most a share of `fpr` of new in-domain inputs reaches.
-
-    Args:
-        ensemble: two members or more; one cannot disagree with itself.
-        values: in-domain inputs, (n, ...), that the ensemble was not trained on.
-        fpr: the share of in-domain inputs that may be flagged.
-        batch_size: how many inputs a member sees at once.
-    """
-    if len(ensemble) < 2:
-        raise ValueError(
-            "the ensemble has one member, whose mutual information is 0 on every input; flags need two members"
-        )
-    _check_rate(fpr, len(values))  # before the members are put to work
-    return threshold_at(judge_inputs(ensemble, values, batch_size).epistemic, fpr)
-
-
-def threshold_at(scores: np.ndarray, fpr: float) -> float:
-    """Return the least threshold that a new in-domain score reaches with a probability of at most `fpr`.
-
-    As everywhere here, a threshold t calls every score >= t out of distribution. It is the number just above the r-th
-    smallest of n scores with r = ceil((1 - fpr) (n + 1)), the bound of conformal prediction: if the new score is
-    exchangeable with the n, at most a share of fpr lies above, ties or not. Counting n + 1 and not n makes it hold for
-    new scores, rather than for those that the threshold was found on.
-
-    >>> threshold_at(np.array([0.1, 0.2, 0.3, 0.4]), 0.2) > 0.4  # one score in five may be new, and above all four
-    True
-    """
-    _check_rate(fpr, len(scores))
-    if scores.ndim != 1 or not np.isfinite(scores).all():
-        raise ValueError(f"scores must be finite numbers of shape (n,), got shape {scores.shape}")
-    rank = math.ceil((1 - _exact(fpr)) * (len(scores) + 1))
-    return math.nextafter(float(np.partition(scores, rank - 1)[rank - 1]), math.inf)
-
-
-def _check_rate(fpr: float, count: int) -> None:
-    """Raise ValueError unless fpr is a rate that so many scores are enough for."""
-    check_number("fpr", fpr, above=0)
-    if fpr >= 1:
-        raise ValueError(f"fpr must be below 1, the share of in-domain inputs that may be flagged; got {fpr}")
-    needed = math.ceil(1 / _exact(fpr)) - 1
-    if count < needed:
-        raise ValueError(
-            f"fpr = {fpr:g} needs {needed:,} in-domain inputs or more to be found from, got {count:,}; "
-            "give more of them, or ask for a larger fpr"
-        )
-
-
-def _exact(fpr: float) -> Fraction:
-    """Return the decimal that a person typed, and not the binary number next to it."""
-    return Fraction(str(float(fpr)))
 
 
 @dataclass(frozen=True)
@@ -152,18 +71,150 @@ class ImageForm:
 
 @dataclass(frozen=True)
 class Calibration:
-    """From which mutual information on an input is flagged, and where that comes from."""
+    """What `Ensemble.calibrate` found, and from what."""
 
-    threshold: float  #: in nats
+    threshold: float  #: inputs whose score reaches it are flagged; in nats
     fpr: float  #: the share of in-domain inputs that may be flagged
     inputs: int  #: how many in-domain inputs it was found from
-    source: str  #: what they were
-    weights: str  #: a checksum of the ensemble's weights
-    form: ImageForm
+    score: str = "epistemic"  #: what is thresholded
+    temperature: float | None = None  #: of the members' mean; None without labels
+    of_labels: tuple[float, ...] | None = field(default=None, repr=False)  #: the mean's probability of each, sorted
+    source: str = "inputs given in Python"  #: what they were
+    form: ImageForm = ImageForm()  #: what pictures are made into, where the command line calibrated
 
-    def write(self, folder: Path) -> None:
-        """Keep it beside the weights, in calibration.json."""
-        storage.write_json(folder / FILE, {"format": _FORMAT, **asdict(self)})
+    @classmethod
+    def found(cls, probs: Tensor, scores: Tensor, labels: Any, fpr: float, score: str) -> "Calibration":
+        """Find it.
+
+        Args:
+            probs: the members' mean, (n, classes).
+            scores: (n,), of the same inputs.
+            labels: theirs, (n,), or None.
+            fpr: the share of in-domain inputs that may be flagged.
+            score: the name of the score.
+        """
+        threshold = threshold_at(scores.double().numpy(), fpr)
+        if labels is None:
+            return cls(threshold, float(fpr), len(scores), score)
+        true = _as_labels(labels, *probs.shape)
+        of_labels = probs.double().gather(1, true[:, None])[:, 0].sort().values
+        return cls(threshold, float(fpr), len(scores), score, best_temperature(probs, true), tuple(of_labels.tolist()))
+
+    def flags(self, probs: Tensor) -> Tensor:
+        """Return which of n inputs reach the threshold, bool (n,), from what members say, (members, n, classes)."""
+        return SCORES[self.score](probs.double()) >= self.threshold
+
+    def sets(self, probs: Tensor, alpha: float) -> Tensor:
+        """Return which classes may be that of each input, bool (n, classes), from what members say.
+
+        A class is left out where the mean's probability of it is so low that only a share of alpha of labels is as low.
+        """
+        if self.of_labels is None:
+            raise ValueError("y was not given to calibrate, and sets of classes are found from labels: calibrate(x, y)")
+        # Least probable is most strange, as in threshold_at.
+        return -probs.double().mean(dim=0) < threshold_at(-np.array(self.of_labels), alpha, "alpha")
+
+    def tempered(self, mean: Tensor) -> Tensor:
+        """Return the members' mean (n, classes) to the power of 1/T, adding up to 1; as it is without a temperature."""
+        return mean if self.temperature is None else (mean.log() / self.temperature).softmax(dim=1)
+
+    def write(self, folder: Path, weights: str) -> None:
+        """Keep it in calibration.json, together with the `fingerprint` of the weights beside it."""
+        storage.write_json(folder / FILE, {"format": _FORMAT, "weights": weights, **asdict(self)})
+
+
+def threshold_at(scores: np.ndarray, rate: float, name: str = "fpr") -> float:
+    """Return the least threshold that a new in-domain score reaches with a probability of at most `rate`.
+
+    As everywhere here, a threshold t calls every score >= t out of distribution. It is the number just above the r-th
+    smallest of n scores with r = ceil((1 - rate) (n + 1)), the bound of conformal prediction: if the new score is
+    exchangeable with the n, at most a share of `rate` lies above, ties or not. Counting n + 1 and not n makes it hold
+    for new scores, rather than for those that the threshold was found on.
+
+    Args:
+        scores: of in-domain inputs, (n,).
+        rate: above 0 and below 1; refused where it needs more than n scores.
+        name: what messages call it.
+
+    >>> threshold_at(np.array([0.1, 0.2, 0.3, 0.4]), 0.2) > 0.4  # one score in five may be new, and above all four
+    True
+    """
+    check_rate(rate, name)
+    exact = Fraction(str(float(rate)))  # the decimal that a person typed, and not the binary number next to it
+    needed = math.ceil(1 / exact) - 1
+    if len(scores) < needed:
+        raise ValueError(
+            f"{name} = {rate:g} needs {needed:,} in-domain inputs or more to be found from, got {len(scores):,}; "
+            f"give more of them, or ask for a larger {name}"
+        )
+    if scores.ndim != 1 or not np.isfinite(scores).all():
+        raise ValueError(f"scores must be finite numbers of shape (n,), got shape {scores.shape}")
+    rank = math.ceil((1 - exact) * (len(scores) + 1))
+    return math.nextafter(float(np.partition(scores, rank - 1)[rank - 1]), math.inf)
+
+
+def check_rate(rate: float, name: str = "fpr") -> None:
+    """Raise ValueError unless it is a share above 0 and below 1."""
+    check_number(name, rate, above=0)
+    if rate >= 1:
+        raise ValueError(f"{name} must be below 1, a share of in-domain inputs; got {rate}")
+
+
+def check_score(score: str, members: int) -> None:
+    """Refuse a score that is none, or that is 0 on every input."""
+    check_choice("score", score, SCORES)
+    if score == "epistemic" and members < 2:
+        raise ValueError(
+            "the ensemble has one member, whose mutual information is 0 on every input; flags need two members, or "
+            "score='total'"
+        )
+
+
+def best_temperature(mean: Tensor, labels: Tensor) -> float:
+    """Return the T, from 0.01 to 100, at which probabilities to the power of 1/T give the labels most likelihood.
+
+    The mean log-likelihood is concave in 1/T, so that there is one best T. Where every label is the most probable class
+    already, no T is too small, and nothing says how sure to be: then it is 1.
+
+    Args:
+        mean: probabilities, (n, classes).
+        labels: class indices, (n,).
+    """
+    from scipy.optimize import brentq  # slow to import, and seldom needed
+
+    logs = mean.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+    of_labels = logs.gather(1, labels[:, None])[:, 0]
+    if bool((logs.amax(dim=1) == of_labels).all()):
+        return 1.0
+
+    def slope(temperature: float) -> float:
+        """Return minus the derivative of the mean log-likelihood by 1/T."""
+        expected = ((logs / temperature).softmax(dim=1) * logs).sum(dim=1)
+        return float((expected - of_labels).mean())
+
+    least, most = _TEMPERATURES
+    if slope(most) >= 0:  # no better than equal probabilities
+        return most
+    if slope(least) <= 0:
+        return least
+    return math.exp(brentq(lambda log: slope(math.exp(log)), math.log(least), math.log(most), xtol=1e-10))
+
+
+def _as_labels(y: Any, count: int, classes: int) -> Tensor:
+    """Return class indices as a tensor on the CPU, or refuse them."""
+    labels = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        found = f"{labels.dtype} of shape {labels.shape}"
+        raise ValueError(f"y must hold a class index for each of the {count:,} inputs of x, shape (n,); got {found}")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise ValueError(f"y must be from 0 to {classes - 1}, got some from {low} to {high}")
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def fingerprint(checksums: list[str]) -> str:
+    """Return a hash of the checksums of all members: another after any change, or with more members."""
+    return hashlib.sha256(json.dumps(checksums).encode()).hexdigest()
 
 
 def read_calibration(folder: Path, weights: str) -> Calibration | None:
@@ -172,16 +223,30 @@ def read_calibration(folder: Path, weights: str) -> Calibration | None:
     if not file.exists():
         return None
     content = storage.read_json(file)
-    if content.pop("format", None) != _FORMAT:
-        raise storage.FolderError(f"{file} has another format than {_FORMAT}; delete it and calibrate anew")
+    version: Any = content.pop("format", None)
+    if version not in (1, _FORMAT) or isinstance(version, bool):
+        raise storage.FolderError(f"{file} has another format than 1 and {_FORMAT}; delete it and calibrate anew")
     try:
-        form = content.pop("form")
-        found = Calibration(**content, form=_image_form(form))
-        proper = all(isinstance(value, float) for value in (found.threshold, found.fpr))
+        of_weights, form, of_labels = content.pop("weights"), content.pop("form"), content.pop("of_labels", None)
+        found = Calibration(
+            **content, form=_image_form(form), of_labels=None if of_labels is None else tuple(map(float, of_labels))
+        )
+        proper = _is_proper(found) and isinstance(of_weights, str)
     except (KeyError, TypeError, ValueError):
         proper = False
     storage.require(proper, file, "it is no calibration of ours")
-    return found if found.weights == weights else None
+    return found if of_weights == weights else None
+
+
+def _is_proper(found: Calibration) -> bool:
+    numbers = [found.threshold, found.fpr, *([] if found.temperature is None else [found.temperature])]
+    return (
+        all(isinstance(value, float) and math.isfinite(value) for value in numbers)
+        and type(found.inputs) is int
+        and found.score in SCORES
+        and (found.temperature is None or found.temperature > 0)
+        and (found.of_labels is None or len(found.of_labels) == found.inputs)
+    )
 
 
 def _image_form(content: dict[str, Any]) -> ImageForm:

@@ -1,13 +1,11 @@
-"""What `predict` and `calibrate` are given: an ensemble in a folder, and pictures or arrays for it.
+"""What `predict` and `calibrate` are given, an ensemble in a folder and pictures or arrays for it, and what it says.
 
 Pictures are brought to the form that the ensemble was trained on. One that cannot be read is named and left out, since
 a thousand others should not wait for it. A path that does not exist, or a folder without pictures, is refused before
 anything is computed.
 """
 
-import hashlib
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,13 +19,18 @@ from PIL import Image
 
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
+from greedy_ensembles.checks import check_count
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets
 from greedy_ensembles.data.formats import channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.flags import LARGEST, Calibration, ImageForm, Shape, read_calibration
+from greedy_ensembles.flags import LARGEST, ImageForm, Shape, fingerprint
+from greedy_ensembles.inputs import as_tensor
+from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.storage import FolderError, read_json
+
+_AT_ONCE = 4096  # inputs whose probabilities, of all members and in double precision, are in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +39,8 @@ class SavedEnsemble:
 
     folder: Path
     ensemble: Ensemble
-    weights: str  #: SHA-256 of the checksums of all members: others after any change, or with more members
+    weights: str  #: the `fingerprint` of its weights
     facts: RunFacts | None  #: None for a saved ensemble, which names no data set
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """The calibration of these weights, if there is one."""
-        return read_calibration(self.folder, self.weights)
 
     @property
     def trained_on(self) -> str | None:
@@ -66,17 +64,13 @@ def open_saved(
     if (folder / "run.json").exists():
         run = finished_run(folder, make_model, device)
         checksums = [member["files"]["weights"] for member in run.members]
-        return SavedEnsemble(folder, run.ensemble, _checksum(checksums), facts_of(run))
+        return SavedEnsemble(folder, run.ensemble, fingerprint(checksums), facts_of(run))
     if not (folder / "ensemble.json").exists():
         raise FolderError(f"{folder} holds neither a run (run.json) nor a saved ensemble (ensemble.json)")
     if make_model is None:
         raise ValueError(f"{folder} is a saved ensemble, which does not name its model; give --model package:function")
     ensemble = Ensemble.load(folder, make_model, device)
-    return SavedEnsemble(folder, ensemble, _checksum(read_json(folder / "ensemble.json")["members"]), None)
-
-
-def _checksum(of_members: list[str]) -> str:
-    return hashlib.sha256(json.dumps(of_members).encode()).hexdigest()
+    return SavedEnsemble(folder, ensemble, fingerprint(read_json(folder / "ensemble.json")["members"]), None)
 
 
 def form_of(saved: SavedEnsemble, root: Path | None = None) -> ImageForm:
@@ -227,3 +221,43 @@ def _count(counts: Counter[str], found: Sequence[int], wanted: Shape) -> None:
 def _in_words(counts: Counter[str]) -> Iterator[str]:
     for done, count in counts.items():
         yield f"{count:,} image{'s were' if count > 1 else ' was'} {done}"
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts:
+    """Of n inputs: the class, its probability, uncertainties in nats, and flags, in double precision."""
+
+    classes: np.ndarray
+    probability: np.ndarray  #: the members' mean, at the calibration's temperature where there is one
+    uncertainty: Uncertainty[np.ndarray]
+    flagged: np.ndarray | None  #: which may be out of distribution; None where the ensemble is not calibrated
+    outputs: int  #: how many classes there are
+
+
+def judge_inputs(ensemble: Ensemble, values: np.ndarray, batch_size: int = 1024) -> Verdicts:
+    """Predict inputs, some at a time, so that memory does not limit how many.
+
+    Args:
+        ensemble: what predicts.
+        values: inputs, (n, ...), as the ensemble was trained on.
+        batch_size: how many of them a member sees at once.
+    """
+    check_count("batch_size", batch_size, least=1)
+    found, parts = ensemble.calibration, []
+    for start in range(0, len(values), _AT_ONCE):
+        batch = as_tensor(values[start : start + _AT_ONCE])
+        try:
+            probs = ensemble.predict_proba(batch, batch_size).double()
+        except RuntimeError as error:
+            why = str(error).strip().partition("\n")[0]
+            raise ValueError(
+                f"the ensemble cannot take inputs of shape {tuple(values.shape[1:])} and type {values.dtype}: {why}"
+            ) from error
+        if not bool(probs.isfinite().all()):
+            raise ArithmeticError("a member's outputs are NaN or infinite")
+        mean = probs.mean(dim=0) if found is None else found.tempered(probs.mean(dim=0))
+        flags = () if found is None else (found.flags(probs),)
+        parts.append((mean.argmax(dim=1), mean.amax(dim=1), *Uncertainty.of(probs), *flags))
+    classes, probability, *others = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+    flagged = None if found is None else others[3]
+    return Verdicts(classes, probability, Uncertainty(*others[:3]), flagged, outputs=mean.shape[1])

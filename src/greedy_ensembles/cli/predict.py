@@ -17,8 +17,8 @@ from greedy_ensembles.cli.app import BatchSize, DataFolder, Device, app, check_f
 from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:
-    from greedy_ensembles.cli.given import Inputs, SavedEnsemble
-    from greedy_ensembles.flags import Calibration, ImageForm, Verdicts
+    from greedy_ensembles.cli.given import Inputs, SavedEnsemble, Verdicts
+    from greedy_ensembles.flags import Calibration, ImageForm
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or one that Ensemble.save wrote.")]
 Model = Annotated[
@@ -50,26 +50,24 @@ def predict(
     the run was trained on. Those that cannot be read are named and left out, and the command ends with status 1.
     """
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
-    from greedy_ensembles.flags import judge_inputs
+    from greedy_ensembles.cli.given import judge_inputs
     from greedy_ensembles.storage import write_bytes
 
     check_file(out)
     saved = _open(run, model, device)
-    calibration = saved.calibration
-    form = _asked_form(saved, shape, calibration, root)
+    form = _asked_form(saved, shape, root)
     given = _read(inputs, form, saved)
     at_once = fitting_batch_size(saved.ensemble) if batch_size is None else batch_size
     verdicts = judge_inputs(saved.ensemble, given.values, at_once)
-    threshold = None if calibration is None else calibration.threshold
-    table = to_csv(given.names, verdicts, form.classes, threshold)
-    if calibration is None:
+    table = to_csv(given.names, verdicts, form.classes)
+    if verdicts.flagged is None:
         _say(f"no flags: {_why_none(saved)}; `greedy-ensembles calibrate {run}` finds a threshold for them")
     if out is None:
         print(table, end="")
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(out, [table.encode()])
-        flagged = "" if threshold is None else f", {int(verdicts.flagged(threshold).sum()):,} of them flagged"
+        flagged = "" if verdicts.flagged is None else f", {int(verdicts.flagged.sum()):,} of them flagged"
         print(f"Wrote {len(given.names):,} predictions to {out}{flagged}")
     if given.unreadable:
         raise ValueError(f"{len(given.unreadable):,} of {len(given.names) + len(given.unreadable):,} could not be read")
@@ -89,9 +87,13 @@ def calibrate(
     device: Device = None,
     root: DataFolder = None,
 ) -> None:
-    """Find from which mutual information on `predict` flags an image, and keep it in RUN/calibration.json."""
+    """Find from which mutual information on `predict` flags an image, and keep it in RUN/calibration.json.
+
+    Where the images have labels, as those that a run held out do, probabilities are calibrated by a temperature too.
+    """
     saved = _open(run, model, device)
-    given = _read(on, _asked_form(saved, shape, None, root), saved) if on else None
+    saved.ensemble.calibration = None  # an earlier one does not count
+    given = _read(on, _asked_form(saved, shape, root), saved) if on else None
     if given is not None and given.unreadable:
         raise ValueError(f"{len(given.unreadable):,} of the images of --on could not be read; leave them out")
     found = calibrate_folder(saved, fpr, given, root)
@@ -112,12 +114,14 @@ def calibrate_folder(
         inputs: in-domain inputs; None: the images that a run held out.
         root: the data folder, where these are found.
     """
+    from dataclasses import replace
+
     import numpy as np
 
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
     from greedy_ensembles.benchmark.selection import held_out, training_images
     from greedy_ensembles.cli.given import form_of
-    from greedy_ensembles.flags import Calibration, ImageForm, find_threshold
+    from greedy_ensembles.flags import ImageForm
 
     if inputs is None:
         if saved.facts is None or saved.trained_on is None:
@@ -131,31 +135,30 @@ def calibrate_folder(
                 "with --on"
             )
         images = held_out(saved.facts, training_images(saved.facts, root))
-        values, form, source = images.images, ImageForm.of_images(images.images, images.classes), images.name
+        values, labels, source = images.images, images.labels, images.name
+        form = ImageForm.of_images(images.images, images.classes)
     else:
-        values, form, source = inputs.values, form_of(saved, root), "in-domain inputs of your own"
+        values, labels, source = inputs.values, None, "in-domain inputs of your own"
+        form = form_of(saved, root)
         if values.dtype == np.uint8 and values.ndim == 4:
             form = ImageForm.of_images(values, form.classes)
-    threshold = find_threshold(saved.ensemble, values, fpr, fitting_batch_size(saved.ensemble))
-    found = Calibration(threshold, fpr, len(values), source, saved.weights, form)
-    found.write(saved.folder)
+    found = saved.ensemble.calibrate(values, labels, fpr, batch_size=fitting_batch_size(saved.ensemble))
+    found = replace(found, source=source, form=form)
+    found.write(saved.folder, saved.weights)
     return found
 
 
-def to_csv(
-    names: tuple[str, ...], verdicts: "Verdicts", classes: tuple[str, ...] | None = None, threshold: float | None = None
-) -> str:
-    """Return a table with a line for each input; without a threshold there is no column of flags."""
+def to_csv(names: tuple[str, ...], verdicts: "Verdicts", classes: tuple[str, ...] | None = None) -> str:
+    """Return a table with a line for each input; without a calibration there is no column of flags."""
     known = classes if classes is not None and len(classes) == verdicts.outputs else range(verdicts.outputs)
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
     heading = ["input", "class", "probability", "mutual_information", "aleatoric", "total"]
-    table.writerow(heading if threshold is None else [*heading, "flagged"])
-    flagged = None if threshold is None else verdicts.flagged(threshold)
+    table.writerow(heading if verdicts.flagged is None else [*heading, "flagged"])
     for index, name in enumerate(names):
-        figures = (verdicts.probability, verdicts.epistemic, verdicts.aleatoric, verdicts.total)
+        figures = (verdicts.probability, *verdicts.uncertainty)
         row = [name, known[int(verdicts.classes[index])], *(f"{values[index]:.6g}" for values in figures)]
-        flag = [] if flagged is None else ["yes" if flagged[index] else "no"]
+        flag = [] if verdicts.flagged is None else ["yes" if verdicts.flagged[index] else "no"]
         table.writerow([*row, *flag])
     return file.getvalue()
 
@@ -168,14 +171,14 @@ def _open(run: Path, model: str | None, device: str | None) -> "SavedEnsemble":
     return open_saved(run, None if model is None else imported(model), as_device(device))
 
 
-def _asked_form(
-    saved: "SavedEnsemble", shape: str | None, calibration: "Calibration | None", root: Path | None
-) -> "ImageForm":
+def _asked_form(saved: "SavedEnsemble", shape: str | None, root: Path | None) -> "ImageForm":
     """Return the form of inputs: as asked for, else as the calibration or the data set says."""
     from greedy_ensembles.cli.given import form_of, parse_shape
     from greedy_ensembles.flags import ImageForm
 
-    form = form_of(saved, root) if calibration is None else calibration.form
+    calibration = saved.ensemble.calibration
+    known = calibration is not None and calibration.form != ImageForm()  # not where Python calibrated
+    form = calibration.form if calibration is not None and known else form_of(saved, root)
     return form if shape is None else ImageForm(parse_shape(shape), form.classes)
 
 

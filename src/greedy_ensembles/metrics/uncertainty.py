@@ -10,6 +10,8 @@ because the mutual information of confident members is a small difference of lar
 precision (single where the input is half).
 """
 
+from typing import Generic, NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -119,3 +121,16 @@ def energy(logits: Array) -> Array:
     if not tensor.isfinite().all():
         raise ValueError(f"logits must be finite, got {int((~tensor.isfinite()).sum())} that are infinite or NaN")
     return _like(-tensor.logsumexp(dim=-1).mean(dim=0), logits)
+
+
+class Uncertainty(NamedTuple, Generic[Array]):
+    """Uncertainty of n predictions in nats, each of shape (n,): total = epistemic + aleatoric."""
+
+    epistemic: Array  #: mutual information: members disagree; high far from the training data
+    aleatoric: Array  #: expected entropy: members agree that the label is noisy
+    total: Array  #: predictive entropy
+
+    @classmethod
+    def of(cls, probs: Array) -> "Uncertainty[Array]":
+        """Return the uncertainty of members' probabilities, (members, n, classes), as the kind of array they are."""
+        return Uncertainty(mutual_information(probs), expected_entropy(probs), predictive_entropy(probs))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles import storage
 from greedy_ensembles.engines.member import Finished
-from greedy_ensembles.ensemble import ModelFactory, weights_file
+from greedy_ensembles.ensemble import ModelFactory
 from greedy_ensembles.method import Bank
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.reading import (
@@ -37,6 +37,7 @@ from greedy_ensembles.runs.reading import (
     read_weights,
     verify_members,
 )
+from greedy_ensembles.saving import weights_file
 from greedy_ensembles.storage import FolderError, damaged, require
 
 #: Seconds up to which every epoch is saved. What takes longer (many large networks at once) is saved when as many times

@@ -17,16 +17,10 @@ from torch import nn
 
 from greedy_ensembles import models, storage
 from greedy_ensembles.engines.member import History
-from greedy_ensembles.ensemble import (
-    Ensemble,
-    ModelFactory,
-    check_format,
-    load_member,
-    read_inputs,
-    read_normalize,
-    weights_file,
-)
+from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.runs.notes import training_notes
+from greedy_ensembles.saving import check_format, load_member, read_inputs, read_normalize, weights_file
 from greedy_ensembles.storage import FolderError, check_contained, damaged, require
 
 #: What a member of version 0.1 was trained by where its folder does not say it.
@@ -236,7 +230,10 @@ class Run:
             of_training = (self.title, asked["schedule"], asked["seed"], share)
             at_once = None if self.strength is None else self.information.get("members_at_once")
             notes = training_notes(*of_training, self.information.get("data"), self.members, at_once)
-        return Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)
+        ensemble = Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)
+        weights = fingerprint([facts["files"]["weights"] for facts in self.members])
+        ensemble.calibration = read_calibration(self.folder, weights)
+        return ensemble
 
     def completed_by(self, make_model: ModelFactory | None) -> "Run":
         """Return the run with this factory where it does not say itself what all of its members are."""

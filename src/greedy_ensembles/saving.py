@@ -1,0 +1,90 @@
+"""Reading a saved ensemble: ensemble.json, and the members' weights, which runs keep in the same places."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from greedy_ensembles import storage
+from greedy_ensembles.inputs import InputForm, Normalize, as_normalize
+from greedy_ensembles.storage import FolderError
+
+
+class Description(NamedTuple):
+    """What ensemble.json holds."""
+
+    members: list[str]  #: their checksums
+    normalize: Normalize | None
+    inputs: InputForm | None
+    notes: dict[str, str]
+
+
+def read_description(path: Path) -> Description:
+    """Return what ensemble.json says, or refuse it."""
+    content = storage.read_json(path)
+    check_format(path, content)
+    checksums: Any = content.get("members")
+    proper = (
+        isinstance(checksums, list) and len(checksums) > 0 and all(isinstance(checksum, str) for checksum in checksums)
+    )
+    storage.require(proper, path, "its 'members' are not a list of checksums")
+    notes: Any = content.get("notes", {})  # which older folders do not have
+    proper = isinstance(notes, dict) and all(isinstance(value, str) for value in notes.values())
+    storage.require(proper, path, "its 'notes' are not texts by title")
+    return Description(checksums, read_normalize(path, content.get("normalize")), read_inputs(path, content), notes)
+
+
+def read_inputs(path: Path, content: Mapping[str, Any]) -> InputForm | None:
+    """Return what a file says of inputs, if it does, or refuse the file."""
+    value = content.get("inputs")  # which older folders do not have
+    try:
+        return None if value is None else InputForm.from_json(value)
+    except ValueError as error:
+        raise storage.damaged(path, str(error)) from None
+
+
+def read_normalize(path: Path, value: Any) -> Normalize | None:
+    """Return a normalisation that a file holds, or refuse the file."""
+    try:
+        return as_normalize(value)
+    except ValueError as error:
+        raise storage.damaged(path, str(error)) from None
+
+
+def weights_file(folder: Path, number: int) -> Path:
+    """Return where member `number`, counted from 1, has its weights in a saved ensemble or a run folder."""
+    return folder / "members" / f"{number:02d}" / "weights.safetensors"
+
+
+def check_format(path: Path, content: Mapping[str, Any]) -> None:
+    """Refuse a folder that a later version of this package wrote."""
+    found = content.get("format")
+    if type(found) is not int or not 1 <= found <= storage.FORMAT:  # true and 1.0 would pass for 1
+        raise FolderError(f"{path} has format {found!r}; this version reads formats 1 to {storage.FORMAT}")
+
+
+def load_member(
+    path: Path, checksum: str, make_model: Callable[[], nn.Module], device: torch.device | str = "cpu"
+) -> nn.Module:
+    """Build a model and give it the weights of a file, which must have this checksum."""
+    weights, _ = storage.read_tensors(path, device, checksum)
+    model = make_model().to(device)
+    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in weights.items()}
+    if expected != found:
+        name = next(n for n in (*expected, *found) if expected.get(n) != found.get(n))
+        raise ValueError(
+            f"make_model does not fit {path}: {name!r} has shape {expected.get(name, 'none')} in the model "
+            f"and {found.get(name, 'none')} in the file"
+        )
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() != weights[name].is_floating_point():
+            types = f"{value.dtype} in the model and {weights[name].dtype} in the file"
+            raise ValueError(f"make_model does not fit {path}: {name!r} is {types}")
+    # Taking the mapped tensors over, rather than copying them, leaves members on disk until they are used;
+    # parameters that share storage must go on sharing it, and are copied into.
+    tied = len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))
+    model.load_state_dict(weights, assign=not tied)
+    return model.eval()
