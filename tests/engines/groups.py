@@ -44,9 +44,10 @@ class Group:
         results = []
         for _ in range(epochs):
             losses = engine.train_epoch(self.plan())
-            _, scores = self.algorithm._judge(engine)
-            for member, score in zip(self.members, scores, strict=True):
-                member.end_epoch({"validation_score": score})
+            accuracies, scores = self.algorithm._judge(engine)
+            for member, means, accuracy, score in zip(self.members, losses, accuracies, scores, strict=True):
+                judged = {"validation_accuracy": accuracy, "validation_score": score}
+                member.end_epoch({"loss": means.loss, "seconds": 0.0, **judged})
             results.append((losses, scores))
         return results
 

@@ -45,6 +45,9 @@ def diversity_term(outputs: Tensor, earlier: Tensor, strength: float, size: int)
     return torch.logsumexp(-(strength / size) * squared_distances, dim=0)
 
 
+_LARGEST = 1e18  # of outputs: from there on, squares leave single precision
+
+
 class Greedy(Coupling):
     """Member k is repelled from the kernel mixture of members 1..k-1."""
 
@@ -56,10 +59,12 @@ class Greedy(Coupling):
         if len(live) == first:
             return live.sum(dim=(1, 2)) * 0
         # All that the last row meets, of which row i meets the first len(bank) + i. What is not met has no weight, and
-        # must not be infinite either: 0 * inf in the backward pass would let a later member break an earlier one.
-        met = self.met(live, bank, len(live) - 1).nan_to_num(0.0, 0.0, 0.0)
+        # must not have a gradient that is infinite either: 0 * inf would let a later member break an earlier one. So
+        # outputs are bounded, and distances that are not met are left out before they, or the strength, overflow.
+        met = self.met(live, bank, len(live) - 1).nan_to_num(0.0).clamp(-_LARGEST, _LARGEST)
         unmet = torch.ones(len(live), len(met), dtype=torch.bool, device=live.device).triu(len(bank))
         distances = torch.cdist(live.flatten(1), met.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
+        distances = distances.masked_fill(unmet, 0.0)
         exponents = -(self.strength / self.size / live.shape[1]) * distances.square()
         terms = exponents.masked_fill(unmet, -torch.inf)[first:].logsumexp(dim=1)
         return torch.cat([live[:first].sum(dim=(1, 2)) * 0, terms])

@@ -309,7 +309,7 @@ class Algorithm:
         coupled = coupling.sees == "all" or (coupling.sees == "earlier" and member.number > 1)
         remedies = ["a smaller lr", "warmup_epochs"]
         if coupled:
-            remedies.append("a smaller strength (lambda_M)")
+            remedies.insert(0, "a smaller strength (lambda_M)")
         if coupled and self.method.distance == "logits":
             remedies.append("distance='probabilities', since the distance of logits has no bound")
         if scale := advice_on_scale(self.data.examples, self.recipe.normalize):
