@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.metrics.uncertainty import Uncertainty
     from greedy_ensembles.runs import Run, load_run
     from greedy_ensembles.storage import FolderError
+    from greedy_ensembles.sweeps.sweep import Sweep, sweep
     from greedy_ensembles.training import Epoch, NonFiniteLossError, Recipe, TensorBoard
     from greedy_ensembles.training.fit import fit  # from where it is: the module is called the same, and mypy stumbles
 
@@ -38,6 +39,7 @@ __all__ = [
     "NonFiniteLossError",
     "Recipe",
     "Run",
+    "Sweep",
     "TensorBoard",
     "Uncertainty",
     "__version__",
@@ -51,6 +53,7 @@ __all__ = [
     "models",
     "select",
     "split_batchnorm",
+    "sweep",
     "theory",
     "weighting",
 ]
@@ -66,6 +69,7 @@ _HOMES = {
     "NonFiniteLossError": "training",
     "Recipe": "training",
     "Run": "runs",
+    "Sweep": "sweeps.sweep",
     "TensorBoard": "training",
     "Uncertainty": "metrics.uncertainty",
     "diversity_term": "method",
@@ -74,6 +78,7 @@ _HOMES = {
     "load_run": "runs",
     "select": "benchmark.strengths",
     "split_batchnorm": "method",
+    "sweep": "sweeps.sweep",
 }
 _MODULES = {
     "benchmark": "benchmark",

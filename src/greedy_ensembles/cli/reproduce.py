@@ -188,9 +188,9 @@ def _work(
 ) -> None:
     from greedy_ensembles.data import data_root
     from greedy_ensembles.paper.images import CORRUPTED, Sets, missing
-    from greedy_ensembles.paper.processes import one_thread
     from greedy_ensembles.paper.records import is_complete
     from greedy_ensembles.paper.runner import Runner
+    from greedy_ensembles.sweeps.processes import one_thread
 
     runner = Runner(out, Sets(protocol, root), device, progress, pack, page)
     jobs = [job for job in jobs if not is_complete(runner.records.read(job), study)]

@@ -30,8 +30,8 @@ from scipy.stats import gamma, rankdata
 from greedy_ensembles import machine, theory
 from greedy_ensembles.checks import check_count
 from greedy_ensembles.paper.guarantee_page import CellResult, write_report
-from greedy_ensembles.paper.processes import run_all
 from greedy_ensembles.storage import FolderError, read_json, write_json
+from greedy_ensembles.sweeps.processes import Processes
 from greedy_ensembles.theory.algorithms import evaluate_all
 from greedy_ensembles.theory.arrays import set_threads
 from greedy_ensembles.theory.divergence import Generator
@@ -218,7 +218,7 @@ def run(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not progress) as bar:
         task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(missing))
-        run_all(jobs, lambda core, cell: bar.advance(task))
+        Processes().run(jobs, lambda core, cell: bar.advance(task))
     contents = [read_json(_path(folder, cell)) for cell in cells]
     results = [CellResult(**content["cell"], measurements=content["measurements"]) for content in contents]
     write_report(results, _provenance(contents, out, instances, seed), out)

@@ -46,6 +46,10 @@ _BRIEF, _PATIENCE = 1.0, 10
 _LEFT_BY_A_KILL = re.compile(r"lock|\.run\.json\..*\.tmp")  # at the very start, before there is a run
 
 
+class FolderInUseError(FolderError):
+    """Another process is training in a run folder."""
+
+
 class RunFolder:
     """A store on disk, open for training; make one with `open_run_folder`."""
 
@@ -178,7 +182,7 @@ def open_run_folder(
     try:
         lock.acquire()
     except Timeout:
-        raise FolderError(
+        raise FolderInUseError(
             f"{path} is in use: another process is training there. Wait until it ends, or name another run_dir"
         ) from None
     new = not (path / "run.json").exists()

@@ -37,9 +37,9 @@ Callback = Callable[[Epoch], object]
 
 
 class ProgressBars:
-    """One bar a run, over all epochs of all its members, on standard error."""
+    """One bar a run, over all epochs of all its members, on standard error; of many runs, one that counts them."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, runs: int | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._bars = Progress(
             TextColumn("{task.description}"),
@@ -51,6 +51,7 @@ class ProgressBars:
             disable=not self._console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._ended = None if runs is None else self._bars.add_task(f"all {runs} runs", total=runs, state="")
 
     def show(self, event: Epoch, run: str = "training") -> None:
         """Show an epoch of a run that has ended."""
@@ -62,6 +63,13 @@ class ProgressBars:
         self._bars.update(self._tasks[run], completed=event.done, state=state)
         if not self._console.is_terminal and event.epoch == event.epochs:
             self._console.print(f"{run}: {state}", highlight=False, soft_wrap=True)
+
+    def end(self, run: str) -> None:
+        """Count one of many runs as ended, and take its bar away."""
+        if run in self._tasks:
+            self._bars.update(self._tasks.pop(run), visible=False)
+        if self._ended is not None:
+            self._bars.advance(self._ended)
 
     def __enter__(self) -> "ProgressBars":
         self._bars.start()

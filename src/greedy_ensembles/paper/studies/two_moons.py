@@ -22,11 +22,11 @@ from torch import Tensor
 
 import greedy_ensembles as ge
 from greedy_ensembles.paper.pages import write_markdown
-from greedy_ensembles.paper.processes import one_thread, run_all
 from greedy_ensembles.paper.study import Study
 from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.planes import KnownPoints, draw_plane, over_plane
 from greedy_ensembles.report.table import markdown_table
+from greedy_ensembles.sweeps.processes import Processes, one_thread
 from greedy_ensembles.training.events import ProgressBars
 from greedy_ensembles.training.examples import as_examples
 
@@ -55,7 +55,7 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     folders = {strength: out / "runs" / _name(strength) for strength in STRENGTHS}
     jobs = {own.name: partial(_train, strength, x, y, own, seed, SIZE, RECIPE) for strength, own in folders.items()}
     with ProgressBars() as bars:
-        run_all(jobs, lambda name, event: bars.show(event, name) if progress else None)
+        Processes().run(jobs, lambda name, event: bars.show(event, name) if progress else None)
     runs = [ge.load_run(folder) for folder in folders.values()]
     ensembles = [run.ensemble for run in runs]
     with one_thread():

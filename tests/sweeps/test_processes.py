@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.processes import run_all
+from greedy_ensembles.sweeps.processes import Processes
 
 
 def train(parent, folder, tell):
@@ -35,7 +35,7 @@ def go_on_for_ever(tell):
 def test_jobs_run_in_processes_of_their_own_and_tell_of_their_epochs(tmp_path):
     heard = []
     jobs = {name: partial(train, os.getpid(), str(tmp_path / name)) for name in ("one", "two")}
-    run_all(jobs, lambda *event: heard.append(event))
+    Processes().run(jobs, lambda *event: heard.append(event))
     assert all((tmp_path / name / "members" / "02" / "member.json").exists() for name in jobs)
     epochs = [(member, epoch) for member in (1, 2) for epoch in (1, 2)]
     for name in jobs:
@@ -46,12 +46,12 @@ def test_a_process_that_is_killed_ends_the_study():
     with pytest.raises(
         ChildProcessError, match="ended by signal 9, perhaps for want of memory; the same command goes on"
     ):
-        run_all({"bad": be_killed}, print)
+        Processes().run({"bad": be_killed}, print)
 
 
 def test_an_error_reaches_the_caller_and_ends_the_others():
     with pytest.raises(ValueError, match="on purpose"):
-        run_all({"bad": fail, "other": go_on_for_ever}, lambda *event: None)
+        Processes().run({"bad": fail, "other": go_on_for_ever}, lambda *event: None)
 
 
 def test_an_interrupt_ends_all_processes_and_says_how_to_go_on():
@@ -62,7 +62,7 @@ def test_an_interrupt_ends_all_processes_and_says_how_to_go_on():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as raised:
-        run_all({"endless": go_on_for_ever}, hear)
+        Processes().run({"endless": go_on_for_ever}, hear)
     assert "goes on from there" in raised.value.__notes__[0]
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)

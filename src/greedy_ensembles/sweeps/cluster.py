@@ -1,0 +1,185 @@
+"""Jobs as tasks of a Ray cluster: one whose worker or node dies is started again elsewhere, and goes on from its files.
+
+Ray is imported here alone, when a cluster is asked for.
+"""
+
+import os
+import socket
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from greedy_ensembles.sweeps.executor import Fail, Hear, Job, Outcome, at_once, attempt, portable, settle
+from greedy_ensembles.version import __version__
+
+#: How often a job's worker may die before the job has told anything new.
+DEATHS = 3
+_SECONDS_TO_ANSWER = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.2  # at what jobs tell
+
+
+class Cluster:
+    """An `Executor` on the cluster that this process is connected to; make one with `connected`."""
+
+    def __init__(self, ray: Any, cpus: int, gpus: float, token: Path) -> None:
+        self._ray, self._cpus, self._gpus, self._token = ray, cpus, gpus, token
+
+    def run(self, jobs: Mapping[str, Job], hear: Hear, fail: Fail = at_once) -> dict[str, Any]:
+        """Run all jobs, as an `Executor` does; one has failed when its workers died again and again without news."""
+        ray, values, deaths = self._ray, dict[str, Any](), Counter[str]()
+        mailbox = ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=self._beside()).remote()
+        work, needs = ray.remote(_work), {"num_cpus": self._cpus, "num_gpus": self._gpus}
+        content = ray.put(cloudpickle.dumps(dict(jobs)))  # once for all, since jobs may share their data
+
+        def start(name: str) -> Any:
+            task = work.options(name=name, max_retries=0, **needs)  # started again below, as long as it gets on
+            return task.remote(content, name, mailbox, self._token, self._cpus)
+
+        under_way = {start(name): name for name in jobs}
+        try:
+            while under_way:
+                ended, _ = ray.wait(list(under_way), timeout=_SECONDS_BETWEEN_LOOKS)
+                for name, event in ray.get(mailbox.take.remote()):
+                    del deaths[name]
+                    hear(name, event)
+                for task in ended:
+                    name = under_way.pop(task)
+                    try:
+                        outcome: Outcome = cloudpickle.loads(ray.get(task))
+                    except ray.exceptions.RayTaskError as error:
+                        outcome = Outcome(error=error)
+                    except ray.exceptions.RayError as error:
+                        deaths[name] += 1
+                        if deaths[name] < DEATHS:
+                            under_way[start(name)] = name
+                            continue
+                        outcome = Outcome(error=_death(error))
+                    settle(name, outcome, values, fail)
+        except KeyboardInterrupt as interruption:
+            interruption.add_note("Interrupted; the same command goes on from there.")
+            raise
+        finally:
+            for task in under_way:
+                ray.cancel(task, force=True)
+            ray.wait(list(under_way), num_returns=len(under_way), timeout=_SECONDS_TO_ANSWER) if under_way else None
+            ray.kill(mailbox)
+        return values
+
+    def _beside(self) -> Any:
+        """Return where the mailbox belongs: to the node that asks, without which the work ends anyway."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
+
+
+class _Mailbox:
+    """What jobs told, until it is taken."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[str, Any]] = []
+
+    def put(self, name: str, event: Any) -> None:
+        """Keep an event."""
+        self._events.append((name, event))
+
+    def take(self) -> list[tuple[str, Any]]:
+        """Return all events since the last time."""
+        taken, self._events = self._events, []
+        return taken
+
+
+def _work(content: bytes, name: str, mailbox: Any, token: Path, threads: int) -> bytes:
+    """Do a job in a worker, once its node is known to see the storage; return what came of it as bytes."""
+    import ray
+    import torch
+
+    torch.set_num_threads(threads)
+
+    def tell(event: Any) -> None:
+        ray.get(mailbox.put.remote(name, event))
+
+    def job(tell: Callable[[Any], None]) -> object:
+        if not token.exists():  # a node that came later; training would go on in a folder that nobody else sees
+            raise FileNotFoundError(f"{socket.gethostname()} does not see {token.parent}, the folder of all runs")
+        return cloudpickle.loads(content)[name](tell)
+
+    return portable(attempt(job, tell))
+
+
+def _death(error: Exception) -> ChildProcessError:
+    told = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    return ChildProcessError(
+        f"its worker died {DEATHS} times before it had anything new to tell, perhaps for want of memory "
+        f"({type(error).__name__}: {told}); the same command goes on from there"
+    )
+
+
+@contextmanager
+def connected(address: str | None, storage: Path, cpus: int, gpus: float | None) -> Iterator[Cluster]:
+    """Connect to a cluster inside the block, after looking whether it answers, suffices, and sees the storage."""
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("on='ray' needs ray: install it with pip install 'greedy-ensembles[ray]'") from None
+    mine = not ray.is_initialized()
+    if not mine and address is not None:
+        raise ValueError(f"on={address!r}: this process is connected to a cluster already; on='ray' takes that one")
+    if mine:
+        _connect(ray, address)
+    storage.mkdir(parents=True, exist_ok=True)
+    token = storage.absolute() / f".seen-{uuid.uuid4().hex}"
+    token.touch()
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        if gpus is None:
+            gpus = float(any(node["Resources"].get("GPU", 0) for node in nodes))
+        fit = [n for n in nodes if n["Resources"].get("CPU", 0) >= cpus and n["Resources"].get("GPU", 0) >= gpus]
+        if not fit:
+            raise ValueError(f"no node of the cluster has cpus={cpus} and gpus={gpus:g}, which a run asks for")
+        _check_nodes(ray, [node["NodeID"] for node in fit], token)
+        yield Cluster(ray, cpus, gpus, token)
+    finally:
+        token.unlink(missing_ok=True)
+        if mine:
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    """Connect, or refuse at once an address where nobody listens: Ray itself would try for a minute."""
+    if address is not None:
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+        except (OSError, OverflowError) as error:
+            raise ValueError(f"on={address!r} does not answer ({error}); is the cluster up?") from None
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (ConnectionError, RuntimeError, TimeoutError, ImportError) as error:
+        raise ValueError(f"on={address or 'ray'!r} cannot be connected to: {error}") from None
+
+
+def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
+    """Refuse a cluster with a node that does not see the storage, or has another version of this package."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    look = ray.remote(_look)
+    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+    looks = [look.options(num_cpus=0, scheduling_strategy=place).remote(token) for place in places]
+    for answer in looks:
+        try:
+            host, version, sees = ray.get(answer)
+        except ray.exceptions.RayTaskError as error:
+            raise ValueError(f"a node of the cluster cannot import greedy_ensembles: {error.cause}") from None
+        if version != __version__:
+            raise ValueError(f"{host} has greedy-ensembles {version}, and this process {__version__}")
+        if not sees:
+            raise ValueError(f"{host} does not see {token.parent}: runs must be on storage that all nodes share")
+
+
+def _look(token: Path) -> tuple[str, str, bool]:
+    return f"{socket.gethostname()} (process {os.getpid()})", __version__, token.exists()

@@ -1,0 +1,136 @@
+"""Jobs in processes of this machine: as many at a time as its cores, or its GPUs, allow."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import cloudpickle
+import torch
+
+from greedy_ensembles import machine
+from greedy_ensembles.sweeps.executor import Fail, Hear, Job, Outcome, at_once, attempt, portable, settle
+
+_CUDA = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Processes:
+    """An `Executor` with a process for each job, which is killed when the work is interrupted."""
+
+    cpus: int = 1  #: threads of a job
+    places: tuple[str | None, ...] = ()  #: for each job at a time the GPUs that it sees; None: all. Empty: by cores
+
+    @classmethod
+    def needing(cls, cpus: int, gpus: float | None) -> "Processes":
+        """Return one for jobs with these needs, or refuse those that this machine cannot meet."""
+        if cpus > machine.cores():
+            raise ValueError(f"cpus must be at most {machine.cores()} on this machine, got {cpus}")
+        there = torch.cuda.device_count()
+        gpus = min(1, there) if gpus is None else gpus
+        if gpus > there:
+            raise ValueError(f"gpus must be at most {there} on this machine, got {gpus:g}")
+        if not gpus:
+            return cls(cpus)
+        seen = os.environ.get(_CUDA, "").split(",") if os.environ.get(_CUDA) else [str(k) for k in range(there)]
+        if gpus < 1:
+            return cls(cpus, tuple(one for _ in range(int(1 / gpus)) for one in seen[:there]))
+        each = int(gpus)
+        return cls(cpus, tuple(",".join(seen[k : k + each]) for k in range(0, there - each + 1, each)))
+
+    def run(self, jobs: Mapping[str, Job], hear: Hear, fail: Fail = at_once) -> dict[str, Any]:
+        """Run all jobs, as an `Executor` does; one whose process is killed has failed."""
+        context = multiprocessing.get_context("spawn")  # forking a process that holds threads of torch can hang
+        free = list(self.places or [None] * max(1, machine.cores() // self.cpus))
+        content, waiting, values = cloudpickle.dumps(dict(jobs)), list(jobs), dict[str, Any]()
+        running: dict[Connection, tuple[str, BaseProcess, str | None]] = {}
+        try:
+            while waiting or running:
+                while waiting and free:
+                    name, place = waiting.pop(0), free.pop(0)
+                    ours, theirs = context.Pipe(duplex=False)
+                    arguments = (content, name, theirs, self.cpus, place)
+                    process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
+                    running[ours] = name, process, place
+                    with _deaf_to_interrupts():
+                        process.start()
+                    theirs.close()  # or its end would not be seen
+                for ready in wait(list(running)):
+                    assert isinstance(ready, Connection)
+                    name, process, place = running[ready]
+                    try:
+                        event = ready.recv()
+                    except EOFError:
+                        process.join()
+                        event = Outcome(error=_death(process))
+                    if not isinstance(event, Outcome):
+                        hear(name, event)
+                        continue
+                    process.join()
+                    del running[ready]
+                    ready.close()
+                    free.append(place)
+                    settle(name, event, values, fail)
+        except KeyboardInterrupt as interruption:
+            interruption.add_note("Interrupted; the same command goes on from there.")
+            raise
+        finally:
+            for connection, (_, process, _) in running.items():
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
+                connection.close()
+        return values
+
+
+def _death(process: BaseProcess) -> ChildProcessError:
+    code = process.exitcode or 0
+    how = f"ended by signal {-code}, perhaps for want of memory" if code < 0 else f"ended with exit code {code}"
+    return ChildProcessError(f"its process was {how}; the same command goes on from there")
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C inside the block, and in processes that are started there: it is the parent's to handle."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _work(content: bytes, name: str, home: Connection, threads: int, place: str | None) -> None:
+    """Do a job in a process of its own, sending home what it tells, and what came of it."""
+    if place is not None:
+        os.environ[_CUDA] = place
+    torch.set_num_threads(threads)
+
+    def tell(event: Any) -> None:
+        try:
+            home.send(event)
+        except BrokenPipeError:
+            os._exit(1)  # the parent was killed; do not keep its folders locked, or write into another's
+
+    outcome = attempt(lambda told: cloudpickle.loads(content)[name](told), tell)
+    with contextlib.suppress(BrokenPipeError):
+        home.send_bytes(portable(outcome))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread inside the block: for small networks more are slower, on a busy machine much slower."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
