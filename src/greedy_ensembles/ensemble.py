@@ -121,13 +121,14 @@ class Ensemble:
         precision unless it is told otherwise. What a member says of an input must not depend on others in the batch.
         On a GPU members may be recorded: weights are read as they are then, other attributes as they were.
         """
-        return self._predict(probabilities, x, batch_size)
+        return self.apply(probabilities, x, batch_size)
 
     def predict_log_proba(self, x: Any, batch_size: int = 1024) -> Tensor:
         """Return the logarithms of `predict_proba`, also of probabilities that are too small for single precision."""
-        return self._predict(log_probabilities, x, batch_size)
+        return self.apply(log_probabilities, x, batch_size)
 
-    def _predict(self, say: Statement, x: Any, batch_size: int) -> Tensor:
+    def apply(self, say: Statement, x: Any, batch_size: int = 1024) -> Tensor:
+        """Return what a statement, such as `logits`, makes of every member and of inputs as `predict_proba` has it."""
         return torch.cat(self._of_batches(say, x, batch_size, lambda said: said), dim=1)
 
     def _of_batches(self, say: Statement, x: Any, batch_size: int, made: Callable[[Tensor], Result]) -> list[Result]:

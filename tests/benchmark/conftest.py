@@ -48,7 +48,8 @@ def random_predictions():
         shared = scale * generator.normal(size=(1, count, classes))
         logits = shared + spread * generator.normal(size=(members, count, classes))
         log_probs = torch.from_numpy(logits).log_softmax(-1).float().numpy()
-        return Predictions(name, log_probs, shared[0].argmax(1) if labelled else None, note)
+        sums = torch.from_numpy(logits).logsumexp(-1).float().numpy()
+        return Predictions(name, log_probs, shared[0].argmax(1) if labelled else None, note, logsumexp=sums)
 
     return make
 

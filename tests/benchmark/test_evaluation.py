@@ -1,6 +1,8 @@
 import math
+from collections import OrderedDict
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given as cases
@@ -9,10 +11,12 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, average_precision_score, log_loss, roc_auc_score, roc_curve
 
 import greedy_ensembles as ge
-from greedy_ensembles.benchmark import SCORES, Estimate, Predictions, estimate, evaluate, judge, score
+from greedy_ensembles.benchmark import SCORES, Estimate, Predictions, estimate, evaluate, judge, scores_of
+
+OF_PROBABILITIES = [name for name, needs in SCORES.items() if not needs]
 
 
-@pytest.mark.parametrize("kind", ["mutual_information", "predictive_entropy", "expected_entropy", "max_probability"])
+@pytest.mark.parametrize("kind", [name for name, needs in SCORES.items() if needs != "features"])
 def test_every_figure_against_scikit_learn(random_predictions, kind):
     inside = random_predictions("inside", count=200, labelled=True)
     outside = {
@@ -31,7 +35,7 @@ def test_every_figure_against_scikit_learn(random_predictions, kind):
     assert found.in_domain.ace == float(ge.metrics.adaptive_calibration_error(probs, inside.labels, bins=30))
     assert found.in_domain.ece == float(ge.metrics.expected_calibration_error(probs, inside.labels, bins=15))
     for result in found.ood:
-        scores = np.concatenate([score(inside, kind), score(outside[result.name], kind)])
+        scores = np.concatenate([scores_of(inside)[kind], scores_of(outside[result.name])[kind]])
         truth = np.arange(len(scores)) >= 200  # OOD is the positive class
         assert result.auc == pytest.approx(roc_auc_score(truth, scores))
         assert result.ap == pytest.approx(average_precision_score(truth, scores))
@@ -125,7 +129,7 @@ def test_bad_input(counting, image_set, random_predictions):
     with pytest.raises(ValueError, match=r"did you mean 'mnist'"):
         evaluate(ensemble, image_set(), "mnst")
     colour = image_set("photos").with_channels(3)
-    with pytest.raises(ValueError, match=r"images of photos are \(3, 4, 4\) and those of inside are \(1, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"inputs of photos are \(3, 4, 4\) and those of inside are \(1, 4, 4\)"):
         evaluate(ensemble, image_set(labelled=True), {"photos": colour})
     with pytest.raises(ValueError, match="score must be one of"):
         judge(random_predictions(labelled=True), [], score="entropy")
@@ -147,34 +151,38 @@ def by_loops(predictions, kind):
         total = -sum(p * math.log(p) for p in mean)
         aleatoric = sum(-sum(p * math.log(p) for p in row) for row in rows) / len(rows)
         values = {"mutual_information": total - aleatoric, "predictive_entropy": total}
-        found.append({**values, "expected_entropy": aleatoric, "max_probability": 1 - max(mean)}[kind])
+        found.append({**values, "expected_entropy": aleatoric, "max_probability": -max(mean)}.get(kind))
+        if kind == "mean_pairwise_kl":
+            pairs = [(p, q) for i, p in enumerate(rows) for j, q in enumerate(rows) if i != j]
+            summed = sum(a * math.log(a / b) for p, q in pairs for a, b in zip(p, q, strict=True))
+            found[-1] = summed / len(pairs)
     return found
 
 
-@pytest.mark.parametrize("kind", SCORES)
+@pytest.mark.parametrize("kind", OF_PROBABILITIES)
 def test_against_loops(random_predictions, kind):
     predictions = random_predictions(count=20)
-    scores = score(predictions, kind)
+    scores = scores_of(predictions)[kind]
     assert scores.dtype == np.float64
     assert scores == pytest.approx(by_loops(predictions, kind), abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", SCORES)
+@pytest.mark.parametrize("kind", OF_PROBABILITIES)
 def test_doubt_scores_higher_than_certainty(kind):
     """All but the expected entropy also tell members that are certain of different classes; that one must not."""
     certain, uniform = [[0.0, -50.0], [0.0, -50.0]], [[math.log(0.5)] * 2] * 2
     torn = [[0.0, -50.0], [-50.0, 0.0]]
-    scores = score(Predictions("x", np.array([certain, uniform, torn], np.float32).swapaxes(0, 1)), kind)
-    if kind == "mutual_information":
-        assert scores == pytest.approx([0, 0, math.log(2)], abs=1e-12)
+    scores = scores_of(Predictions("x", np.array([certain, uniform, torn], np.float32).swapaxes(0, 1)))[kind]
+    if kind in ("mutual_information", "mean_pairwise_kl"):  # of disagreement alone
+        assert scores == pytest.approx([0, 0, math.log(2) if kind == "mutual_information" else 50], abs=1e-12)
     else:
         assert scores[1] > scores[0] + 0.4
-        assert (scores[2] > 0.4) == (kind != "expected_entropy")
+        assert (scores[2] > scores[0] + 0.4) == (kind != "expected_entropy")
 
 
 def test_unknown_scores_are_refused(random_predictions):
     with pytest.raises(ValueError, match="did you mean 'mutual_information'"):
-        score(random_predictions(), "mutual_informaton")
+        judge(random_predictions(labelled=True), [], score="mutual_informaton")
 
 
 @cases(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=10))
@@ -220,17 +228,117 @@ def test_no_values_are_refused():
         estimate([])
 
 
-def test_what_is_no_image_set_is_told_what_would_do():
-    members = [torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)) for _ in range(2)]
-    ensemble = ge.Ensemble.from_members(members)
-    x, y = np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 0, 1])
-    images = ge.data.ImageSet(x, y, "mine")
-    assert evaluate(ensemble, images).ood == ()
-    with pytest.raises(
-        TypeError, match=r"in_domain must be an ImageSet, got tuple; ge\.data\.ImageSet\(x, y, 'name'\)"
-    ):
-        evaluate(ensemble, (x, y))
-    with pytest.raises(TypeError, match=r"ood\['noise'\] must be an ImageSet, got ndarray"):
-        evaluate(ensemble, images, {"noise": x})
-    with pytest.raises(TypeError, match=r"ood must be a dict of image sets by name, .* got ImageSet"):
-        evaluate(ensemble, images, images)
+def linear(classes=3, seed=0):
+    torch.manual_seed(seed)
+    body = torch.nn.Sequential(torch.nn.Linear(2, 5), torch.nn.Tanh())
+    return torch.nn.Sequential(OrderedDict(body=body, head=torch.nn.Linear(5, classes)))
+
+
+def table(count=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, 2)).astype(np.float32), rng.integers(0, 3, count)
+
+
+def test_arrays_tables_and_datasets_are_evaluated_as_image_sets_are():
+    ensemble = ge.Ensemble([linear(seed=0), linear(seed=1)])
+    (x, y), far = table(), 9 * table(30, 1)[0]
+    found = evaluate(ensemble, (x, y), {"far": far})
+    probs, ood = ensemble.predict_proba(x).numpy(), ensemble.predict_proba(far).numpy()
+    assert (found.in_domain.name, found.in_domain.images, found.ood[0].images) == ("in-domain", 60, 30)
+    assert found.in_domain.accuracy == accuracy_score(y, probs.mean(0).argmax(1))
+    entropies = [ge.metrics.mutual_information(part.astype(np.float64)) for part in (probs, ood)]
+    assert found.ood[0].auc == pytest.approx(ge.metrics.auroc(*entropies), abs=2e-3)
+    pairs = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.from_numpy(far)), batch_size=7)
+    again = evaluate(ensemble, pairs, {"far": loader})
+    assert again.ood[0].by_score["energy"] == pytest.approx(found.ood[0].by_score["energy"])
+    assert again.in_domain.nll == pytest.approx(found.in_domain.nll)
+    frame = evaluate(ensemble, (pd.DataFrame(x), y), {"far": pd.DataFrame(far)})
+    assert frame.ood == found.ood
+
+
+def test_every_score_is_kept_and_another_can_be_chosen_without_a_second_pass(counting, image_set):
+    members, inside = [counting(0), counting(1)], image_set(labelled=True)
+    found = evaluate(ge.Ensemble(members), inside, {"x": image_set(seed=1)})
+    seen = [member.seen for member in members]
+    assert found.known_scores == (*OF_PROBABILITIES, "energy")
+    for kind in found.known_scores:
+        chosen = found.by(kind)
+        expected = evaluate(ge.Ensemble(members[:]), inside, {"x": image_set(seed=1)}, score=kind)
+        assert chosen == expected
+        assert (chosen.ood[0].scores == expected.ood[0].scores).all()
+        scores = np.concatenate([chosen.in_domain.scores, chosen.ood[0].scores])
+        assert chosen.ood[0].auc == pytest.approx(roc_auc_score([0] * 40 + [1] * 40, scores))
+    assert seen == [80, 80]
+    with pytest.raises(ValueError, match="did you mean 'energy'"):
+        found.by("enrgy")
+
+
+def test_energy_is_that_of_the_logits(counting, image_set):
+    members, images = [counting(0), counting(1)], image_set(labelled=True)
+    with torch.no_grad():
+        logits = torch.stack([member(torch.from_numpy(images.images) / 255) for member in members])
+    expected = ge.metrics.energy(logits.double()).numpy()
+    predictions = ge.benchmark.predict(ge.Ensemble(members), images)
+    np.testing.assert_allclose(scores_of(predictions)["energy"], expected, rtol=1e-5)
+    shifted = Predictions("x", predictions.log_probs)  # which knows no logits
+    assert "energy" not in scores_of(shifted)
+    with pytest.raises(ValueError, match=r"energy.* needs logits"):
+        judge(Predictions("x", predictions.log_probs, images.labels), [], score="energy")
+
+
+@pytest.mark.parametrize("how", ["body", "function"])
+def test_scores_of_features_are_means_over_members(how):
+    members = [linear(seed=0), linear(seed=1)]
+    (x, y), (known, labels), far = table(), table(70, 2), 9 * table(30, 1)[0]
+    features = how if how == "body" else (lambda member, batch: member.body(batch))
+    found = evaluate(ge.Ensemble(members), (x, y), {"far": far}, features=features, reference=(known, labels))
+    with torch.no_grad():
+        own, reference = ([m.body(torch.from_numpy(part)).numpy() for m in members] for part in (far, known))
+    each = [ge.metrics.knn_distance(*pair, 50) for pair in zip(own, reference, strict=True)]
+    np.testing.assert_allclose(found.ood[0].every_score["knn"], sum(each) / 2, rtol=1e-5)
+    each = [ge.metrics.mahalanobis_distance(*pair, labels) for pair in zip(own, reference, strict=True)]
+    np.testing.assert_allclose(found.ood[0].every_score["mahalanobis"], sum(each) / 2, rtol=1e-3)
+    assert found.by("knn").ood[0].auc == found.ood[0].by_score["knn"].auc
+    without = evaluate(ge.Ensemble(members), (x, y), {"far": far})
+    assert without.ood[0].auc == found.ood[0].auc
+    assert set(found.known_scores) - set(without.known_scores) == {"knn", "mahalanobis"}
+
+
+def test_features_of_convolutions_are_averaged_over_pixels(image_set):
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(1, 6, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(24, 3)
+    member, images = torch.nn.Sequential(*layers), image_set(labelled=True)
+    found = ge.benchmark.predict(ge.Ensemble([member]), images, features="0", batch_size=16)
+    with torch.no_grad():
+        expected = member[0](torch.from_numpy(images.images) / 255).mean(dim=(2, 3))
+    np.testing.assert_allclose(found.features[0], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found.log_probs, ge.benchmark.predict(ge.Ensemble([member]), images).log_probs)
+
+
+class Silent(torch.nn.Module):
+    def forward(self, x):
+        raise AssertionError("nothing is to be predicted")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "named"),
+    [
+        ({"score": "enrgy"}, ValueError, "score must be one of .* did you mean 'energy'"),
+        ({"score": "knn"}, ValueError, "score='knn' needs features="),
+        ({"features": "last"}, ValueError, "features and reference go together"),
+        ({"features": "laast", "reference": table()}, ValueError, "features .* has no 'laast'; did you mean 'last'"),
+        ({"features": 3, "reference": table()}, TypeError, "features must be a layer's name or a function"),
+        ({"features": "last", "reference": table(49)}, ValueError, "reference must hold at least 50 examples, got 49"),
+        ({"ood": {"far": np.ones((4, 3))}}, ValueError, r"inputs of far are \(3,\) and those of in-domain are \(2,\)"),
+        ({"ood": {"far": "noise"}}, TypeError, r"ood\['far'\]"),
+        ({"ood": np.ones((4, 2))}, TypeError, "ood must be a dict of sets by name"),
+        ({"ood": "mnist"}, TypeError, "ood='mnist' names a preset"),
+        ({"in_domain": np.ones((4, 2))}, TypeError, "in_domain"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_predicted(changes, error, named):
+    ensemble = ge.Ensemble([torch.nn.Sequential(OrderedDict(first=Silent(), last=torch.nn.Linear(2, 2)))])
+    given = {"in_domain": table(), "ood": {"far": np.ones((4, 2), np.float32)}, **changes}
+    with pytest.raises(error, match=named):
+        evaluate(ensemble, given.pop("in_domain"), given.pop("ood"), **given)

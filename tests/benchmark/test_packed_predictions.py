@@ -45,6 +45,7 @@ def test_what_comes_out_is_what_went_in_but_for_rounding(packed):
             + 2.0**-11 * np.abs(ours.log_probs * np.exp(ours.log_probs)).sum(2)[..., None]
         )
         assert (np.abs(theirs.log_probs - ours.log_probs) <= 1.01 * bound + 1e-6).all()
+        assert (np.abs(theirs.logsumexp - ours.logsumexp) <= 2.0**-11 * np.abs(ours.logsumexp)).all()
 
 
 @pytest.mark.parametrize("scale", [1.0, 4.0, 10.0, 30.0])
@@ -61,6 +62,8 @@ def test_what_rounding_does_to_figures_is_bounded(packed, scale):
         differences = [abs(getattr(other, metric) - getattr(one, metric)) for metric in ("auc", "ap", "fpr95")]
         assert max(differences) < 1e-3
         assert np.abs(other.scores - one.scores).max() < 1e-3
+        for kind in ("predictive_entropy", "energy"):
+            assert other.by_score[kind] == pytest.approx(one.by_score[kind], abs=1e-3)
 
 
 def test_half_precision_probabilities_would_not_do():
@@ -177,6 +180,7 @@ def forge(file, labels=None, **changes):
 
 SET = {"name": "x", "note": "", "content": "", "shape": [1, 300, 3]}
 ODD_SETS = [
+    *([{**SET, "logsumexp": value, "shape": [1, 900, 1]}] for value in (True, 1, "yes")),
     *(None, 3, [], [3], [{}]),
     *([{**SET, "shape": shape}] for shape in (3, [3], [1, -300, -3], [1, 300, 3.0], [1, 10**9, 10**9], [0, 1, 1])),
     *([{**SET, name: 3}] for name in ("name", "note", "content")),

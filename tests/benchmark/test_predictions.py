@@ -155,7 +155,8 @@ def test_fresh_predictions_take_the_place_of_those_kept(counting, image_set, tmp
     expected = predict(ensemble, images, cache=tmp_path)
     files = sorted(tmp_path.iterdir())
     for file in files:  # forged with all that can be told
-        storage.write_tensors(file, {"log_probs": torch.zeros(40, 3).log_softmax(1)}, storage.read_tensors(file)[1])
+        kept = {"log_probs": torch.zeros(40, 3).log_softmax(1), "logsumexp": torch.zeros(40)}
+        storage.write_tensors(file, kept, storage.read_tensors(file)[1])
     forged = predict(ensemble, images, cache=tmp_path)
     assert (forged.log_probs != expected.log_probs).all()
     fresh = predict(ensemble, images, cache=tmp_path, fresh=True)

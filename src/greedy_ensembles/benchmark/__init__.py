@@ -1,8 +1,9 @@
 """The OOD benchmark, the comparison of methods over seeds and with the paper, and the choice of lambda_M."""
 
 from greedy_ensembles.benchmark.comparison import Comparison, Method, Published, compare
+from greedy_ensembles.benchmark.elsewhere import judge_probabilities, judge_scores
 from greedy_ensembles.benchmark.evaluation import (
-    SCORES,
+    Detection,
     Estimate,
     Evaluation,
     InDomain,
@@ -10,18 +11,19 @@ from greedy_ensembles.benchmark.evaluation import (
     estimate,
     evaluate,
     judge,
-    score,
 )
 from greedy_ensembles.benchmark.packing import PackedPredictions, pack_predictions, unpack_predictions
 from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import PRESETS, load_preset
 from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.benchmark.scores import SCORES, scores_of
 from greedy_ensembles.benchmark.selection import Selection, Trial
 
 __all__ = [
     "PRESETS",
     "SCORES",
     "Comparison",
+    "Detection",
     "Estimate",
     "Evaluation",
     "InDomain",
@@ -37,9 +39,11 @@ __all__ = [
     "estimate",
     "evaluate",
     "judge",
+    "judge_probabilities",
+    "judge_scores",
     "load_preset",
     "pack_predictions",
     "predict",
-    "score",
+    "scores_of",
     "unpack_predictions",
 ]

@@ -2,36 +2,30 @@
 
 OOD images are the positive class. AP depends on how many of them there are for each in-domain image, so every result
 carries both counts. Everything is computed from log-probabilities (`predictions`), so it can be had from an ensemble
-(`evaluate`) as well as from predictions that came from another machine (`judge`). `estimate` turns the figures of
-several seeds into a mean and its standard error.
+(`evaluate`) as well as from predictions that came from another machine (`judge`); `elsewhere` takes what others made.
+All scores are computed and kept. One of them is chosen, and `Evaluation.by` chooses another. `estimate` turns the
+figures of several seeds into a mean and its standard error.
 """
 
 import dataclasses
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from greedy_ensembles import metrics
+from greedy_ensembles.benchmark.input_set import InputSet, as_sets
 from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import kind_of, load_preset
+from greedy_ensembles.benchmark.scores import NEIGHBOUR, SCORES, Scores, check_score, scores_of
 from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.data import ImageSet
+from greedy_ensembles.engines.prediction import FeatureFunction, check_features
 from greedy_ensembles.ensemble import Ensemble
-
-Scores = npt.NDArray[np.float64]
-
-#: From probabilities (members, n, classes) in double precision to scores (n,). The paper's is the first.
-SCORES: dict[str, Callable[[Scores], Scores]] = {
-    "mutual_information": metrics.mutual_information,
-    "predictive_entropy": metrics.predictive_entropy,
-    "expected_entropy": metrics.expected_entropy,
-    "max_probability": lambda probs: 1 - probs.mean(axis=0).max(axis=1),
-}
 
 #: Names of figures, in the order of tables.
 IN_DOMAIN_METRICS = ("accuracy", "nll", "brier", "ace", "ece")
@@ -45,7 +39,7 @@ ONE_MEMBER = (
 
 @dataclasses.dataclass(frozen=True)
 class InDomain:
-    """Figures on the labelled in-domain images, of the members' mean probabilities."""
+    """Figures on the labelled in-domain images, of the members' mean probabilities; NaN where none are known."""
 
     name: str
     images: int
@@ -58,11 +52,29 @@ class InDomain:
     scores: Scores = dataclasses.field(repr=False, compare=False)
     content: str = ""  #: a hash of the images, if it is known
     member_accuracies: tuple[float, ...] = ()  #: of each member alone, if they are known
+    every_score: Mapping[str, Scores] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+
+class Detection(NamedTuple):
+    """How well one score tells OOD images, the positive class, from in-domain ones."""
+
+    auc: float
+    ap: float
+    fpr95: float
+
+    @classmethod
+    def of(cls, inside: Scores, outside: Scores) -> "Detection":
+        """Return the figures of scores of in-domain and of OOD images."""
+        return cls(
+            float(metrics.auroc(inside, outside)),
+            float(metrics.average_precision(inside, outside)),
+            float(metrics.fpr_at_tpr(inside, outside, tpr=0.95)),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class OutOfDistribution:
-    """How well the score tells one OOD set from the in-domain images."""
+    """How well the chosen score, and every other, tells one OOD set from the in-domain images."""
 
     name: str
     kind: str  #: synthetic (noise that is made) or natural
@@ -73,6 +85,8 @@ class OutOfDistribution:
     fpr95: float
     scores: Scores = dataclasses.field(repr=False, compare=False)
     content: str = ""  #: a hash of the images, if it is known
+    by_score: Mapping[str, Detection] = dataclasses.field(default_factory=dict)  #: of all scores, the chosen one too
+    every_score: Mapping[str, Scores] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +108,25 @@ class Evaluation:
     def says_nothing(self) -> bool:
         """Whether the OOD figures are those of chance by definition."""
         return bool(self.ood) and self.members == 1 and self.score == "mutual_information"
+
+    @property
+    def known_scores(self) -> tuple[str, ...]:
+        """The scores that there are figures of, in the order of tables."""
+        return tuple(self.ood[0].by_score if self.ood else ()) or (self.score,)
+
+    def by(self, score: str) -> "Evaluation":
+        """Return the evaluation with another score chosen, whose figures are there already."""
+        if score == self.score:
+            return self
+        check_choice("score", score, self.known_scores)
+        none = np.empty(0)  # scores of single images are not kept in records
+
+        def chosen(result: OutOfDistribution) -> OutOfDistribution:
+            figures = result.by_score[score]._asdict()
+            return dataclasses.replace(result, **figures, scores=result.every_score.get(score, none))
+
+        inside = dataclasses.replace(self.in_domain, scores=self.in_domain.every_score.get(score, none))
+        return dataclasses.replace(self, score=score, in_domain=inside, ood=tuple(map(chosen, self.ood)))
 
     def of_kind(self, kind: str) -> tuple[OutOfDistribution, ...]:
         """Return the results on the sets of a kind: synthetic, natural or all."""
@@ -131,23 +164,28 @@ class Estimate:
 
 def evaluate(
     ensemble: Ensemble,
-    in_domain: ImageSet,
-    ood: Mapping[str, ImageSet] | str | None = None,
+    in_domain: Any,
+    ood: Mapping[str, Any] | str | None = None,
     *,
     score: str = "mutual_information",
+    features: str | FeatureFunction | None = None,
+    reference: Any = None,
     batch_size: int | None = None,
     cache: str | Path | None = None,
     root: str | Path | None = None,
 ) -> Evaluation:
-    """Evaluate an ensemble on labelled in-domain images that it has not seen, and on OOD sets.
+    """Evaluate an ensemble on labelled in-domain data that it has not seen, and on OOD sets.
 
     Args:
-        ensemble: one that was trained on images of the same kind.
-        in_domain: test images with labels.
-        ood: sets by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
+        ensemble: one that was trained on data of the same kind.
+        in_domain: test data with labels, an image set or what else `ge.fit` takes.
+        ood: inputs by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
             folder `root`, those that are not there becoming `missing`; None: in-domain figures alone.
-        score: mutual_information, predictive_entropy, expected_entropy or max_probability.
-        batch_size: how many images a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
+        score: the one that is chosen, a name of `SCORES`; all others that can be had are computed, too.
+        features: for the scores knn and mahalanobis: a layer's name, or a function of a member and a batch as it takes
+            it. Outputs of convolutions are averaged over pixels.
+        reference: with `features`, labelled examples that features are compared with: those that it was trained on.
+        batch_size: how many inputs a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
         cache: a folder in which each member's predictions are kept, and found again while its weights stay the same.
         root: the data folder.
 
@@ -157,46 +195,39 @@ def evaluate(
     >>> with torch.no_grad():
     ...     for member, slope in zip(members, (-9.0, 0.0, 9.0)):  # they agree on dark images alone
     ...         _, _ = member[1].weight.copy_(torch.tensor([[slope], [0.0]])), member[1].bias.copy_(torch.zeros(2))
-    >>> tiny = ImageSet(dark, np.array([0, 0, 0, 1]), "dark")
-    >>> result = evaluate(Ensemble.from_members(members), tiny, {"bright": ImageSet(bright, None, "bright")})
+    >>> result = evaluate(Ensemble.from_members(members), (dark, np.array([0, 0, 0, 1])), {"bright": bright})
     >>> result.in_domain.accuracy, result.ood[0].auc, result.ood[0].images, result.mean("fpr95", "natural")
     (0.75, 1.0, 4, 0.0)
     """
     missing: tuple[str, ...] = ()
-    _check_set("in_domain", in_domain)
     ood = {} if ood is None else ood
     if isinstance(ood, str):
+        if not isinstance(in_domain, ImageSet):
+            raise TypeError(f"ood={ood!r} names a preset, which needs in_domain to be an ImageSet; give sets by name")
         ood, missing = load_preset(ood, in_domain, root)
+    inside, outside = as_sets(in_domain, ood)
+    check_score(score, features=features is not None)
+    known = as_reference(ensemble, features, reference)
     folder = None if cache is None else Path(cache).expanduser()
-    _check_shapes(in_domain, ood)
-    inside = predict(ensemble, in_domain, batch_size=batch_size, cache=folder)
-    outside = (
-        predict(ensemble, images.replace(name=name), batch_size=batch_size, cache=folder)
-        for name, images in ood.items()
-    )
-    return judge(inside, outside, score=score, missing=missing)
+
+    def predicted(given: InputSet) -> Predictions:
+        return predict(ensemble, given, batch_size=batch_size, cache=folder, features=features)
+
+    compared_with = None if known is None else predicted(known)
+    return judge(predicted(inside), map(predicted, outside), score=score, missing=missing, reference=compared_with)
 
 
-def _check_set(name: str, images: object) -> None:
-    if not isinstance(images, ImageSet):
-        raise TypeError(
-            f"{name} must be an ImageSet, got {type(images).__name__}; ge.data.ImageSet(x, y, 'name') makes one of "
-            "uint8 images (n, channels, height, width) and labels. For other data, the functions of ge.metrics take "
-            "what ensemble.predict_proba(x) returns"
-        )
-
-
-def _check_shapes(in_domain: ImageSet, ood: Mapping[str, ImageSet]) -> None:
-    if not isinstance(ood, Mapping):
-        raise TypeError(f"ood must be a dict of image sets by name, or a preset's name; got {type(ood).__name__}")
-    shape = in_domain.images.shape[1:]
-    for name, images in ood.items():
-        _check_set(f"ood[{name!r}]", images)
-        if images.images.shape[1:] != shape:
-            raise ValueError(
-                f"images of {name} are {images.images.shape[1:]} and those of {in_domain.name} are {shape}; "
-                "ImageSet.resized and with_channels change them"
-            )
+def as_reference(ensemble: Ensemble, features: str | FeatureFunction | None, reference: Any) -> InputSet | None:
+    """Return the examples that features are compared with, None where none are asked for; or refuse them."""
+    if (features is None) != (reference is None):
+        raise ValueError("features and reference go together: what is compared, and the examples it is compared with")
+    if features is None:
+        return None
+    check_features(ensemble, features)
+    known = InputSet.of("reference", reference, "reference", labelled=True)
+    if known.count < NEIGHBOUR:
+        raise ValueError(f"reference must hold at least {NEIGHBOUR} examples, got {known.count}")
+    return known
 
 
 def judge(
@@ -205,22 +236,35 @@ def judge(
     *,
     score: str = "mutual_information",
     missing: Iterable[str] = (),
+    reference: Predictions | None = None,
 ) -> Evaluation:
-    """Evaluate predictions; those on OOD sets may be made one at a time, and are not kept."""
-    inside = _in_domain(in_domain, score)
-    outside = tuple(_out_of_distribution(inside, predictions, score) for predictions in ood)
+    """Evaluate predictions; those on OOD sets may be made one at a time, and are not kept.
+
+    Args:
+        in_domain: predictions on labelled examples.
+        ood: predictions on OOD sets.
+        score: the one that is chosen.
+        missing: names of sets that should be there and are not.
+        reference: predictions with features on labelled examples, which features of the others are compared with.
+    """
+    check_score(score, features=reference is not None)
+    inside = _in_domain(in_domain, score, reference)
+    outside = tuple(
+        out_of_distribution(inside, each.name, len(each), score, scores_of(each, reference), each.note, each.content)
+        for each in ood
+    )
     evaluation = Evaluation(score, in_domain.members, inside, outside, tuple(missing))
     if evaluation.says_nothing:
         warnings.warn(ONE_MEMBER, stacklevel=2)
     return evaluation
 
 
-def _in_domain(predictions: Predictions, kind: str) -> InDomain:
-    scores = score(predictions, kind)
+def _in_domain(predictions: Predictions, kind: str, reference: Predictions | None) -> InDomain:
     if predictions.labels is None:
         raise ValueError(
             f"{predictions.name} has no labels; in-domain accuracy and calibration need one for each image"
         )
+    every = scores_of(predictions, reference)
     probs, labels = predictions.mean_probabilities(), predictions.labels
     return InDomain(
         predictions.name,
@@ -231,38 +275,28 @@ def _in_domain(predictions: Predictions, kind: str) -> InDomain:
         float(metrics.brier_score(probs, labels)),
         float(metrics.adaptive_calibration_error(probs, labels)),
         float(metrics.expected_calibration_error(probs, labels)),
-        scores,
+        _chosen(every, kind, predictions.name),
         predictions.content,
         tuple(float(metrics.accuracy(np.exp(member), labels)) for member in predictions.log_probs),
+        every,
     )
 
 
-def _out_of_distribution(inside: InDomain, predictions: Predictions, kind: str) -> OutOfDistribution:
-    scores = score(predictions, kind)
-    return OutOfDistribution(
-        predictions.name,
-        kind_of(predictions.name),
-        len(predictions),
-        predictions.note,
-        float(metrics.auroc(inside.scores, scores)),
-        float(metrics.average_precision(inside.scores, scores)),
-        float(metrics.fpr_at_tpr(inside.scores, scores, tpr=0.95)),
-        scores,
-        predictions.content,
-    )
+def _chosen(every: Mapping[str, Scores], kind: str, name: str) -> Scores:
+    if kind not in every:
+        raise ValueError(f"score={kind!r} needs {SCORES[kind]}, which the predictions on {name} come without")
+    return every[kind]
 
 
-def score(predictions: Predictions, kind: str = "mutual_information") -> Scores:
-    """Return the score of every image, (n,), in double precision.
-
-    `max_probability` is 1 - the largest mean probability, so that it, too, grows with doubt.
-
-    >>> sure, torn = np.log([[[1.0, 1e-9], [0.5, 0.5]]]), np.log([[[1.0, 1e-9], [0.1, 0.9]]])
-    >>> score(Predictions("two", np.concatenate([sure, torn]).astype(np.float32)), "max_probability").round(3)
-    array([0. , 0.3])
-    """
-    check_choice("score", kind, SCORES)
-    return np.concatenate([SCORES[kind](probs) for probs in predictions.probabilities()])
+def out_of_distribution(
+    inside: InDomain, name: str, count: int, kind: str, every: Mapping[str, Scores], note: str = "", content: str = ""
+) -> OutOfDistribution:
+    """Return the figures of all scores that in-domain and OOD images have."""
+    own = _chosen(every, kind, name)
+    by_score = {
+        each: Detection.of(inside.every_score[each], every[each]) for each in inside.every_score if each in every
+    }
+    return OutOfDistribution(name, kind_of(name), count, note, *by_score[kind], own, content, by_score, every)
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -2,8 +2,9 @@
 
 Log-probabilities are rounded to half precision, 11 significant bits: a probability p moves by a factor of
 exp(+-|log p| / 2048) at most. What is read back is normalised again in double precision. `docs/evaluation.md` says what
-that does to figures. All values of all sets follow each other in one line, which is cut into as many files as the limit
-needs. Every file says which of how many it is, and holds a checksum of the whole.
+that does to figures. The logsumexp of a member's logits stands behind its log-probabilities like a further class. All
+values of all sets follow each other in one line, which is cut into as many files as the limit needs. Every file says
+which of how many it is, and holds a checksum of the whole.
 """
 
 import hashlib
@@ -63,13 +64,15 @@ def pack_predictions(
         raise ValueError(f"predictions are packed into .npz files, got {file.name}")
     sets, parts, labels = [], [], np.empty(0, np.int64)
     for number, predictions in enumerate([in_domain, *ood]):
+        sums, columns = predictions.logsumexp, predictions.log_probs
+        if sums is not None:
+            columns = np.concatenate([columns, sums[:, :, None]], axis=2)
         with np.errstate(over="ignore"):  # below -65504 a log-probability becomes -inf: a probability of 0 either way
-            parts.append(predictions.log_probs.astype("<f2").reshape(-1))
+            parts.append(columns.astype("<f2").reshape(-1))
         if number == 0:
             labels = np.empty(0, np.int64) if predictions.labels is None else predictions.labels
-        shape = predictions.log_probs.shape
         known = {"name": predictions.name, "note": predictions.note, "content": predictions.content}
-        sets.append({**known, "shape": shape})
+        sets.append({**known, "shape": columns.shape, "logsumexp": sums is not None})
     values = np.concatenate(parts)
     header = {
         "format": _FORMAT,
@@ -166,10 +169,11 @@ def _check_header(file: Path, header: Mapping[str, Any]) -> None:
 
 
 def _is_proper(entry: Mapping[str, Any]) -> bool:
-    shape = entry.get("shape")
+    shape, summed = entry.get("shape"), entry.get("logsumexp", False)
     texts = (entry.get("name"), entry.get("note"), entry.get("content", ""))  # the first files had no content
-    of_numbers = isinstance(shape, list) and len(shape) == 3 and all(type(side) is int and side > 0 for side in shape)
-    return of_numbers and all(isinstance(text, str) for text in texts)
+    if not (isinstance(shape, list) and len(shape) == 3 and all(type(side) is int and side > 0 for side in shape)):
+        return False
+    return isinstance(summed, bool) and bool(shape[2] > summed) and all(isinstance(text, str) for text in texts)
 
 
 def _sets(
@@ -180,8 +184,10 @@ def _sets(
         count = math.prod(entry["shape"])
         rounded = values[start : start + count].reshape(entry["shape"])
         own = labels if number == 0 and len(labels) else None
-        content = entry.get("content", "")  # the first files did not say
-        sets.append(Predictions(entry["name"], _normalised(rounded), own, entry["note"], content))
+        content, sums = entry.get("content", ""), None  # the first files had neither
+        if entry.get("logsumexp"):
+            rounded, sums = rounded[:, :, :-1], rounded[:, :, -1].astype(np.float32)
+        sets.append(Predictions(entry["name"], _normalised(rounded), own, entry["note"], content, logsumexp=sums))
         start += count
     return sets
 

@@ -1,7 +1,8 @@
-"""What the members of an ensemble say of an image set, as log-probabilities: made, and kept.
+"""What the members of an ensemble say of a set, as log-probabilities: made, and kept.
 
 Log-probabilities and not probabilities, because a confident member's probability of another class is smaller than
-single precision can hold, and the negative log-likelihood of a 0 is infinite. Each member's are computed once: with a
+single precision can hold, and the negative log-likelihood of a 0 is infinite. Beside them stands what softmax takes
+out of the logits, each member's logsumexp, which an energy needs. Each member's are computed once: with a
 cache folder they are kept there under a hash of the member (weights, layers, normalisation) and one of the images.
 Another member, or other images, have another name, so an ensemble that grew computes what is new and nothing stale is
 read.
@@ -12,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles import storage
+from greedy_ensembles.benchmark.input_set import InputSet
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.data.labelled import Labels
 from greedy_ensembles.engines.execution import Execution
-from greedy_ensembles.engines.prediction import can_capture
+from greedy_ensembles.engines.prediction import FeatureFunction, LogitsWithFeatures, Statement, can_capture, logits
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import Normalize, as_tensor, device_of
 from greedy_ensembles.storage import FolderError, digest_of_tensor
@@ -46,6 +48,8 @@ class Predictions:
     note: str = ""  #: what a reader of any figure on this set must know, else empty
     content: str = ""  #: a hash of the images, else empty; predictions are compared only on the same ones
     kept: int = 0  #: of how many members they were read from a cache folder, and not made
+    logsumexp: npt.NDArray[np.float32] | None = None  #: of each member's logits, (members, n), if they are known
+    features: npt.NDArray[np.float32] | None = None  #: of each member, (members, n, d), if they were asked for
 
     def __post_init__(self) -> None:
         if self.log_probs.ndim != 3 or self.log_probs.dtype != np.float32 or 0 in self.log_probs.shape:
@@ -76,52 +80,59 @@ class Predictions:
 
 def predict(
     ensemble: Ensemble,
-    images: LabelledSet,
+    images: LabelledSet | InputSet,
     *,
     batch_size: int | None = None,
     cache: Path | None = None,
     precision: Arithmetic = "float32",
     fresh: bool = False,
+    features: str | FeatureFunction | None = None,
 ) -> Predictions:
-    """Return what each member says of the images, out of the cache folder where it is there.
+    """Return what each member says of the images, or of other inputs, out of the cache folder where it is there.
 
     Args:
         ensemble: what predicts.
         images: what is predicted.
         batch_size: how many images a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
-        cache: a folder in which each member's predictions are kept, and found again while its weights stay the same.
+        cache: a folder in which each member's predictions are kept, and found again while its weights stay the same;
+            those of a Dataset or DataLoader, and features, are not.
         precision: in "float32" a GPU says what a CPU does. With "tf32" factors are rounded to ten bits, for its tensor
             cores: enough for members that were trained in so many, or in bf16, which has fewer.
         fresh: whether to make predictions anew, and to replace those in the cache folder.
+        features: a layer's name, or a function of a member and a batch as it takes it, whose outputs are kept, too.
     """
-    if not isinstance(images, LabelledSet):
-        raise TypeError(f"images must be a set of ge.data, such as an ImageSet, got {type(images).__name__}")
+    given = images if isinstance(images, InputSet) else InputSet.of("images", images)
     batch_size = fitting_batch_size(ensemble) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)
     check_choice("precision", precision, get_args(Arithmetic))
-    if not len(images):
-        raise ValueError(f"{images.name} holds no {images.unit}; there is nothing to predict")
-    pixels = as_tensor(images.inputs)
-    content = digest_of_tensor(pixels)
-    how = _How(batch_size, precision if device_of(ensemble[0]).type == "cuda" else "float32")
-    caches = [_Cached.of(member, ensemble.normalize, how.precision, content, cache) for member in ensemble]
-    found = {} if fresh else {position: cached.read(len(pixels)) for position, cached in enumerate(caches)}
+    if not given.count:
+        raise ValueError(f"{given.name} holds no {given.unit}; there is nothing to predict")
+    content = given.digest()
+    x = as_tensor(given.x) if content else given.x
+    how = _How(batch_size, precision if device_of(ensemble[0]).type == "cuda" else "float32", features)
+    place = cache if content and features is None else None
+    caches = [_Cached.of(member, ensemble.normalize, how.precision, content, place) for member in ensemble]
+    found = {} if fresh else {position: cached.read(given.count) for position, cached in enumerate(caches)}
     rows = {position: row for position, row in found.items() if row is not None}
     kept = len(rows)
-    for group in _groups(ensemble, [position for position in range(len(ensemble)) if position not in rows]):
+    for group in _groups(ensemble, [position for position in range(len(ensemble)) if position not in rows], content):
         part = ensemble
         if len(group) < len(ensemble):
             part = Ensemble([ensemble[k] for k in group], ensemble.normalize, inputs=ensemble.inputs)
-        for position, computed in zip(group, _compute(part, how, pixels), strict=True):
+        for position, computed in zip(group, _compute(part, how, x), strict=True):
             rows[position] = computed
             caches[position].write(computed)
-    log_probs = np.stack([rows[position] for position in range(len(ensemble))])
-    return Predictions(images.name, log_probs, images.labels, images.note, content, kept)
+    log_probs, sums, seen = zip(*(rows[position] for position in range(len(ensemble))), strict=True)
+    said = np.stack(log_probs), given.labels, given.note, content, kept, np.stack(sums)
+    return Predictions(given.name, *said, None if features is None else np.stack(seen))
 
 
-def _groups(ensemble: Ensemble, positions: list[int]) -> list[list[int]]:
-    """Return which members are predicted together: all that a GPU runs side by side, else each is kept by itself."""
-    if positions and can_capture(list(ensemble)):
+def _groups(ensemble: Ensemble, positions: list[int], content: str) -> list[list[int]]:
+    """Return which members are predicted together: all that a GPU runs side by side, else each is kept by itself.
+
+    A loader may shuffle, so all see one pass of it.
+    """
+    if positions and (not content or can_capture(list(ensemble))):
         return [positions]
     return [[position] for position in positions]
 
@@ -134,6 +145,15 @@ def fitting_batch_size(ensemble: Ensemble) -> int:
 class _How(NamedTuple):
     batch_size: int
     precision: Arithmetic
+    features: str | FeatureFunction | None
+
+
+class _Row(NamedTuple):
+    """What one member says of a set."""
+
+    log_probs: npt.NDArray[np.float32]
+    logsumexp: npt.NDArray[np.float32]
+    features: npt.NDArray[np.float32] | None = None
 
 
 class _Cached(NamedTuple):
@@ -153,7 +173,7 @@ class _Cached(NamedTuple):
         name = "-".join([identity["member"][:16], identity["images"][:16], *rounded.values()])
         return cls(cache / f"{name}.safetensors", identity)
 
-    def read(self, images: int) -> npt.NDArray[np.float32] | None:
+    def read(self, images: int) -> _Row | None:
         """Return what is kept of so many images, None where there is nothing, or something else."""
         if self.file is None or not self.file.exists():
             return None
@@ -163,40 +183,49 @@ class _Cached(NamedTuple):
             proper = row.dtype == torch.float32 and row.ndim == 2 and len(row) == images and row.shape[1] > 0
             storage.require(proper and metadata == self.identity, self.file, "it holds other predictions")
             storage.require(bool((row.logsumexp(dim=1).abs() < 1e-3).all()), self.file, "it holds no probabilities")
+            if (sums := tensors.get("logsumexp")) is None:  # a file of version 0.1
+                return None
+            proper = sums.dtype == torch.float32 and sums.shape == (images,) and bool(sums.isfinite().all())
+            storage.require(proper, self.file, "its logsumexp are not one number for each image")
         except FolderError as error:
             warnings.warn(f"predictions are computed again: {str(error).partition('. ')[0]}", stacklevel=4)
             return None
-        return row.numpy()
+        return _Row(row.numpy(), sums.numpy())
 
-    def write(self, log_probs: npt.NDArray[np.float32]) -> None:
+    def write(self, row: _Row) -> None:
         """Keep predictions, where that is possible."""
         if self.file is None:
             return
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            storage.write_tensors(self.file, {"log_probs": torch.from_numpy(log_probs)}, self.identity)
+            kept = {"log_probs": torch.from_numpy(row.log_probs), "logsumexp": torch.from_numpy(row.logsumexp)}
+            storage.write_tensors(self.file, kept, self.identity)
         except OSError as error:  # a folder that is read-only, or a full disk, costs time and no result
             warnings.warn(f"predictions were not kept for the next time: {error}", stacklevel=3)
 
 
-def _compute(ensemble: Ensemble, how: _How, pixels: Tensor) -> npt.NDArray[np.float32]:
+def _compute(ensemble: Ensemble, how: _How, x: Any) -> Iterator[_Row]:
+    say = logits if how.features is None else LogitsWithFeatures(how.features)
     # As asked for: by default a GPU's convolutions round to ten bits, and the CPU would say otherwise.
     with Execution(device_of(ensemble[0]), how.precision).settings():
-        log_probs = in_batches(ensemble, pixels, how.batch_size)
-    for member in log_probs:
-        if bad := int(member.isnan().any(dim=1).sum()):
-            raise ArithmeticError(f"a member's outputs are NaN or infinite on {bad:,} of {len(pixels):,} images")
-    return log_probs.float().numpy()
+        said = in_batches(ensemble, x, how.batch_size, say)
+    classes = say.classes if isinstance(say, LogitsWithFeatures) else said.shape[2]
+    for member in said.cpu():
+        log_probs = member[:, :classes].log_softmax(dim=1)
+        if bad := int(log_probs.isnan().any(dim=1).sum()):
+            raise ArithmeticError(f"a member's outputs are NaN or infinite on {bad:,} of {len(member):,} images")
+        sums, features = member[:, :classes].logsumexp(dim=1), member[:, classes:].float().numpy()
+        yield _Row(log_probs.float().numpy(), sums.float().numpy(), None if how.features is None else features)
 
 
-def in_batches(ensemble: Ensemble, pixels: Tensor, batch_size: int) -> Tensor:
-    """Return log-probabilities, from batches of half the size where memory does not hold these."""
+def in_batches(ensemble: Ensemble, x: Any, batch_size: int, say: Statement = logits) -> Tensor:
+    """Return what members say, from batches of half the size where memory does not hold these."""
     try:
-        return ensemble.predict_log_proba(pixels, batch_size)
+        return ensemble.apply(say, x, batch_size)
     except torch.OutOfMemoryError:
         if batch_size == 1:
             raise
-    return in_batches(ensemble, pixels, batch_size // 2)  # after the handler, which would keep what failed
+    return in_batches(ensemble, x, batch_size // 2, say)  # after the handler, which would keep what failed
 
 
 def _digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:

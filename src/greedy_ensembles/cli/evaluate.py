@@ -43,7 +43,11 @@ def evaluate(
         ),
     ] = None,
     score: Annotated[
-        str, typer.Option(help="mutual_information, predictive_entropy, expected_entropy or max_probability.")
+        str,
+        typer.Option(
+            help="What OOD images are told by: mutual_information, predictive_entropy, expected_entropy, "
+            "max_probability, mean_pairwise_kl or energy."
+        ),
     ] = "mutual_information",
     out: Annotated[
         Path | None, typer.Option(help="Folder for the tables as CSV, JSON and LaTeX, and pictures.")
@@ -69,7 +73,7 @@ def evaluate(
     from greedy_ensembles.report.comparison_pictures import write_pictures
     from greedy_ensembles.report.results import plural, show, write_tables
 
-    check_choice("--score", score, SCORES)
+    check_choice("--score", score, [name for name, needs in SCORES.items() if needs != "features"])
     check_there(runs)
     check_folder(out)
     if save_predictions is not None and len(runs) != 1:

@@ -4,6 +4,7 @@ A loop over members would wait for launches, not for the GPU. So their passes ar
 replayed from then on.
 """
 
+import difflib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -70,6 +71,63 @@ def logits(
     if found.device.type == "cpu" and not torch.compiler.is_compiling() and are_probabilities(found[:_FEW]):
         warnings.warn(f"a member {SOFTMAX}", stacklevel=7)
     return found if found.dtype in (torch.float32, torch.float64) else found.float()
+
+
+#: From a member and a batch as it takes it to features (n, ...).
+FeatureFunction = Callable[[nn.Module, Tensor], Tensor]
+
+
+class LogitsWithFeatures:
+    """A statement: a member's logits and behind them, (n, classes + d), features of the same pass.
+
+    `of` is the name of a layer, whose outputs are taken, or a function of a member and a batch as the member takes it.
+    Outputs of shape (n, channels, height, width) are averaged over pixels; what else has several axes is flattened.
+    """
+
+    classes: int = 0  #: how many of the columns are logits, as of the last batch
+
+    def __init__(self, of: str | FeatureFunction) -> None:
+        self.of = of
+
+    def __call__(
+        self,
+        member: nn.Module,
+        batch: Tensor,
+        normalize: Normalize | None,
+        layout: torch.memory_format = torch.preserve_format,
+    ) -> Tensor:
+        """Return logits and features of a batch."""
+        if isinstance(self.of, str):
+            seen: list[Tensor] = []
+            hook = member.get_submodule(self.of).register_forward_hook(lambda _layer, _given, out: seen.append(out))
+            try:
+                said = logits(member, batch, normalize, layout)
+            finally:
+                hook.remove()
+            found = seen[-1] if seen else None
+        else:
+            said = logits(member, batch, normalize, layout)
+            found = self.of(member, to_model(batch, normalize, dtype_of(member)))
+        if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != len(batch):
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(f"features must be a tensor of shape (n, ...), but {self.of!r} gave {shape}")
+        self.classes = said.shape[1]
+        rows = found.mean(dim=(2, 3)) if found.ndim == 4 else found.flatten(1)
+        return torch.cat([said, rows.to(said.dtype)], dim=1)
+
+
+def check_features(members: Iterable[nn.Module], features: object) -> None:
+    """Raise unless `features` is a function, or the name of a layer that every member has."""
+    if not isinstance(features, str):
+        if not callable(features):
+            raise TypeError(f"features must be a layer's name or a function of a member and a batch, got {features!r}")
+        return
+    for number, member in enumerate(members, start=1):
+        layers = [name for name, _ in member.named_modules() if name]
+        if features not in layers:
+            near = difflib.get_close_matches(features, layers, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"the last ones are {', '.join(layers[-3:])}"
+            raise ValueError(f"features must name a layer, and member {number} has no {features!r}; {hint}")
 
 
 def _channels_last(x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ import numpy as np
 from greedy_ensembles import storage
 from greedy_ensembles.benchmark import (
     Comparison,
+    Detection,
     Evaluation,
     InDomain,
     Method,
@@ -139,19 +140,24 @@ def plain(evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation as JSON has it, without the scores of single images."""
     content = dataclasses.asdict(evaluation)
     for result in (content["in_domain"], *content["ood"]):
-        del result["scores"]
+        del result["scores"], result["every_score"]
     return json.loads(json.dumps(content))  # type: ignore[no-any-return]
 
 
 def restored(content: dict[str, Any]) -> Evaluation:
     """Return the evaluation that `plain` made JSON of; its scores are empty."""
     none = np.empty(0)
+
+    def outside(result: dict[str, Any]) -> OutOfDistribution:
+        by_score = {name: Detection(*figures) for name, figures in result.get("by_score", {}).items()}
+        return OutOfDistribution(**{**result, "by_score": by_score}, scores=none)
+
     inside = {**content["in_domain"], "member_accuracies": tuple(content["in_domain"].get("member_accuracies", ()))}
     return Evaluation(
         content["score"],
         content["members"],
         InDomain(**inside, scores=none),
-        tuple(OutOfDistribution(**result, scores=none) for result in content["ood"]),
+        tuple(map(outside, content["ood"])),
         tuple(content["missing"]),
     )
 

@@ -19,7 +19,9 @@ _LABELS = {
     "mutual_information": "mutual information (nats)",
     "predictive_entropy": "predictive entropy (nats)",
     "expected_entropy": "expected entropy (nats)",
-    "max_probability": "1 - largest probability",
+    "max_probability": "-largest probability",
+    "mean_pairwise_kl": "mean pairwise KL (nats)",
+    "energy": "energy",
 }
 
 

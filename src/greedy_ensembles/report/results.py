@@ -219,7 +219,7 @@ def to_json(comparison: Comparison) -> str:
 def _without_scores(evaluation: Evaluation) -> dict[str, Any]:
     def plain(result: Any) -> dict[str, Any]:
         names = (field.name for field in dataclasses.fields(result))
-        return {name: getattr(result, name) for name in names if name != "scores"}
+        return {name: getattr(result, name) for name in names if name not in ("scores", "every_score")}
 
     return {
         "members": evaluation.members,
