@@ -1,6 +1,6 @@
 import pytest
 
-from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.checks import check_choice, check_count, check_limit, limits
 
 
 def test_a_near_miss_gets_a_suggestion_and_a_far_one_the_list():
@@ -20,3 +20,20 @@ def test_counts_are_whole_numbers():
     for wrong in (1.0, "3", True, None):
         with pytest.raises(TypeError, match="size must be a whole number"):
             check_count("size", wrong, least=1)
+
+
+def test_limits_hold_within_their_block_and_name_what_they_do_not_know(monkeypatch):
+    check_limit("pixels", 100, "a picture")
+    with limits(pixels=10):
+        with limits(entries=1), pytest.raises(ValueError, match=r"a picture: 11 .*limit of 10.*pixels=11"):
+            check_limit("pixels", 11, "a picture")
+        check_limit("pixels", 11, "a picture", own=11)
+    check_limit("pixels", 11, "a picture")
+    with pytest.raises(ValueError, match="did you mean 'pixels'"), limits(pixel=3):
+        pass
+    with pytest.raises(TypeError, match="pixels"), limits(pixels="many"):
+        pass
+    for text in ("pixels", "pixels=many", "pixel=3", "pixels=-1", "pixels=nan"):
+        monkeypatch.setenv("GREEDY_ENSEMBLES_LIMITS", text)
+        with pytest.raises(ValueError, match=f"GREEDY_ENSEMBLES_LIMITS.*{text}"):
+            check_limit("pixels", 1, "a picture")

@@ -18,6 +18,7 @@ from greedy_ensembles.version import __version__
 if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory
     from greedy_ensembles.benchmark.strengths import select
+    from greedy_ensembles.checks import limits
     from greedy_ensembles.ensemble import Ensemble
     from greedy_ensembles.estimator import GreedyEnsembleClassifier
     from greedy_ensembles.flags import Calibration
@@ -48,6 +49,7 @@ __all__ = [
     "diversity_term",
     "fit",
     "frozen_batchnorm",
+    "limits",
     "load_run",
     "metrics",
     "models",
@@ -75,6 +77,7 @@ _HOMES = {
     "diversity_term": "method",
     "fit": "training",
     "frozen_batchnorm": "method",
+    "limits": "checks",
     "load_run": "runs",
     "select": "benchmark.strengths",
     "split_batchnorm": "method",

@@ -1,9 +1,87 @@
-"""Messages for bad input: each names the argument, what was given and what would do."""
+"""Messages for bad input: each names the argument, what was given and what would do.
+
+And the limits on what a file may ask for, in one place: whoever reads files asks `check_limit`, and `ge.limits` raises
+a limit for those who know their file.
+"""
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral, Real
+
+#: The most that a file may ask for; docs/format.md says what each means.
+LIMITS = {
+    "expanded": 2 << 30,
+    "entries": 500_000,
+    "picture": 64 << 20,
+    "pixels": 100_000_000,
+    "side": 1024,
+    "opcodes": 1_000_000,
+}
+_VARIABLE = "GREEDY_ENSEMBLES_LIMITS"
+_raised: ContextVar[Mapping[str, float]] = ContextVar("limits", default={})  # noqa: B039 (nobody changes it)
+
+
+@contextmanager
+def limits(**most: float) -> Iterator[None]:
+    """Read files under other limits, by their names in docs/format.md, while the block lasts.
+
+    For programs that cannot be changed, and for commands, GREEDY_ENSEMBLES_LIMITS="expanded=64e9,pixels=1e9" does it.
+
+    >>> with limits(expanded=64e9):
+    ...     pass  # images = ge.data.read("large.npz")
+    """
+    for name, value in most.items():
+        check_choice("limit", name, LIMITS)
+        check_number(name, value, least=0)
+    token = _raised.set({**_raised.get(), **most})
+    try:
+        yield
+    finally:
+        _raised.reset(token)
+
+
+def limit(name: str) -> int:
+    """Return the limit of that name, as it is now."""
+    return int(_raised.get().get(name, _from_environment().get(name, LIMITS[name])))
+
+
+def _from_environment() -> dict[str, float]:
+    text = os.environ.get(_VARIABLE, "")
+    found: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        try:
+            check_choice("limit", name.strip(), LIMITS)
+            check_number(name, found.setdefault(name.strip(), float(value)), least=0)
+        except ValueError as error:
+            raise ValueError(f"{_VARIABLE} must be as in expanded=64e9,pixels=1e9; got {text!r}: {error}") from None
+    return found
+
+
+def check_limit(name: str, asked: int, what: str, own: int = 0) -> None:
+    """Raise ValueError where a file asks for more than the limit of that name, and for more than its `own` size."""
+    most = max(limit(name), own)
+    if asked > most:
+        raise ValueError(
+            f"{what}: {asked:,} is beyond the limit of {most:,}. Where you trust the file, "
+            f"`with ge.limits({name}={asked}):` or {_VARIABLE}={name}={asked} lets it pass"
+        )
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Turn whatever the bytes of a file lead its reader to raise into a ValueError that names the file."""
+    try:
+        yield
+    except Exception as error:
+        named = isinstance(error, ValueError) and str(path) in str(error)
+        if named or (isinstance(error, OSError) and error.filename is not None):
+            raise  # it says so itself: damaged, missing, or not for us
+        raise ValueError(f"{path} {what}: {str(error) or type(error).__name__}") from error
 
 
 def check_choice(name: str, value: object, choices: Iterable[str], synonyms: Mapping[str, str] | None = None) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+import greedy_ensembles as ge
 from greedy_ensembles.data import cifar
 
 
@@ -85,6 +86,11 @@ def evil(tmp_path):
     yield "a number as key", pickle.dumps({3: b"x"}, 2)
     yield "a nest of lists", b"(l" * 50 + b"a" * 49 + b"."
     yield "an endless list", b"]q\x00h\x00a."
+    doubled = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60))
+    yield "tuples that double, as a key", b"}K\x01\x85q\x00" + doubled + b"Ns."
+    wide = b"".join(b"(" + 99 * (b"h" + bytes([i])) + b"tq" + bytes([i + 1]) for i in range(6))
+    yield "tuples that are wide", b"}K\x01\x85q\x00" + wide + b"Ns."
+    yield "an encoding that doubles", b"c_codecs\nencode\n(]q\x00" + b"h\x00]h\x00ah\x00aq\x00" * 40 + b"tR."
     yield "nothing", b""
     yield "half", pickle.dumps({"data": np.zeros(100, np.uint8)}, 2)[:-40]
     yield "text", b"not a pickle at all"
@@ -96,6 +102,13 @@ def test_hostile_pickles_are_refused_and_run_nothing(tmp_path):
         with pytest.raises(ValueError, match="batch is refused as a pickle"):
             cifar.load_pickle(tmp_path / "batch")
         assert not (tmp_path / "executed").exists(), what
+
+
+def test_opcodes_are_counted(tmp_path, random_bytes):
+    (tmp_path / "batch").write_bytes(pickle.dumps({b"data": random_bytes(2, 3072), b"labels": [1, 0]}, protocol=3))
+    cifar.read_python(tmp_path / "batch")
+    with ge.limits(opcodes=10), pytest.raises(ValueError, match=r"batch is refused.*ge\.limits\(opcodes="):
+        cifar.read_python(tmp_path / "batch")
 
 
 def test_the_unpickler_still_works_after_hostile_pickles(tmp_path, random_bytes):

@@ -35,13 +35,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         content = RIGHT if isinstance(answer, str) else answer
         self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
+        if answer not in ("endless", "dripping"):
+            self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if answer in ("truncated", "stalled"):
             self.wfile.write(content[: len(content) // 2])
             self.wfile.flush()
             if answer == "stalled":
                 self.server.over.wait(20)
+            return
+        if answer in ("endless", "dripping"):
+            while not self.server.over.wait(0.01 if answer == "dripping" else 0):
+                self.wfile.write(b"x" if answer == "dripping" else RIGHT)
             return
         self.wfile.write(content)
 
@@ -142,6 +147,26 @@ def test_a_stalled_connection_gives_up_and_goes_to_the_mirror(server, fetch, her
     with pytest.raises(downloads.DownloadError, match="/a: the connection stalled"):
         fetch("/a", timeout=1.0, attempts=1)
     assert list(here.parent.iterdir()) == []
+
+
+def test_a_server_that_never_ends_gives_up_and_goes_to_the_mirror(server, fetch, here):
+    server.answers |= {"/endless": "endless", "/dripping": "dripping", "/mirror": RIGHT}
+    for path, reason in (("/endless", "sends more than 600,000 bytes"), ("/dripping", "the connection stalled")):
+        fetch(path, "/mirror", timeout=0.5, attempts=1, most=600_000)
+        assert here.read_bytes() == RIGHT
+        assert alone(here)
+        here.unlink()
+        with pytest.raises(downloads.DownloadError, match=reason):
+            fetch(path, timeout=0.5, attempts=1, most=600_000)
+
+
+def test_what_has_no_hash_is_refused_unless_it_is_trusted(server, tmp_path, monkeypatch):
+    server.answers["/a"] = RIGHT
+    monkeypatch.setitem(SOURCES, "lsun", (Source("a", (server.url + "/a",), None, 1),))
+    with pytest.raises(ValueError, match="--trust"):
+        downloads.download("lsun", tmp_path, say=lambda _: None)
+    assert server.asked == []
+    assert downloads.download("lsun", tmp_path, trust=True, say=lambda _: None) == [tmp_path / "a"]
 
 
 def test_nobody_listens(tmp_path):
@@ -250,6 +275,7 @@ def test_every_set_that_is_read_can_be_downloaded():
     for name, sources in SOURCES.items():
         for source in sources:
             assert source.urls
+            assert source.urls[0].startswith("https://")
             assert all(url.startswith(("https://", "http://")) for url in source.urls)
             assert (source.digest is None) == (name == "lsun")
             if source.digest:
@@ -274,6 +300,6 @@ def test_names_are_checked():
         downloads.download("svnh")
 
 
-def test_importing_the_package_imports_no_pooch():
-    code = "import sys, greedy_ensembles; sys.exit(any(m in sys.modules for m in ('pooch', 'requests', 'lmdb')))"
+def test_importing_the_package_imports_nothing_for_downloads():
+    code = "import sys, greedy_ensembles; sys.exit(any(m in sys.modules for m in ('requests', 'lmdb')))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -2,8 +2,9 @@ import gzip
 
 import numpy as np
 import pytest
-from scipy.io import savemat
+from scipy.io import loadmat, savemat
 
+import greedy_ensembles as ge
 from greedy_ensembles.data.formats import read_arrays, read_idx, read_idx_pair, read_svhn
 
 
@@ -29,7 +30,7 @@ def test_a_damaged_idx_file_is_named(tmp_path, random_bytes, write_idx):
     path = write_idx(tmp_path / "images", random_bytes(5, 7, 6))
     content = path.read_bytes()
     for damaged, message in [
-        (content[:-1], "is damaged: 225 bytes where shape .5, 7, 6. needs 226"),
+        (content[:-1], "is damaged: 209 bytes where shape .5, 7, 6. needs 210"),
         (content + b"x", "is damaged"),
         (b"", "starts with nothing"),
         (b"\x1f\x8b\x08\x00", "not an idx file"),
@@ -58,6 +59,63 @@ def test_ten_means_the_digit_zero(tmp_path, random_bytes):
     assert labels.tolist() == [0, 1, 9, 0]
     assert images.shape == (4, 3, 32, 32)
     assert images[2, 1, 5, 7] == pixels[5, 7, 1, 2]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("kind", [np.uint8, np.float64, np.int32])
+def test_mat_files_are_read_as_scipy_reads_them(tmp_path, random_bytes, compressed, kind):
+    path, labels = tmp_path / "t.mat", (1 + np.arange(7) % 10).astype(kind)[:, None]
+    others = {"text": "hello", "cells": np.array([{}, 1], object), "i": 3 + 4j, "a_long_name": np.zeros((2, 2))}
+    savemat(path, {**others, "X": random_bytes(32, 32, 3, 7), "y": labels}, do_compression=compressed)
+    images, found = read_svhn(path)
+    expected = loadmat(path)
+    assert np.array_equal(images, expected["X"].transpose(3, 2, 0, 1))
+    assert np.array_equal(found, expected["y"].ravel() % 10)
+
+
+def bombs(folder):
+    """Files of a few hundred bytes that become a million."""
+    zeros = np.zeros((1, 1000, 1000), np.uint8)
+    header = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in zeros.shape)
+    (folder / "x.gz").write_bytes(gzip.compress(header + zeros.tobytes()))
+    np.savez_compressed(folder / "x.npz", x=zeros)
+    savemat(folder / "x.mat", {"X": zeros, "y": [[1]]}, do_compression=True)
+    return [(read_idx, folder / "x.gz"), (read_arrays, folder / "x.npz"), (read_svhn, folder / "x.mat")]
+
+
+def test_what_expands_beyond_the_limit_is_refused_unless_the_caller_allows_it(tmp_path, monkeypatch):
+    for read, path in bombs(tmp_path):
+        with ge.limits(expanded=900_000), pytest.raises(ValueError, match=rf"{path.name}.*ge\.limits\(expanded="):
+            read(path)
+    (read_gz, gz), (read_npz, npz), _ = bombs(tmp_path)
+    monkeypatch.setenv("GREEDY_ENSEMBLES_LIMITS", "expanded=9e5")
+    for read, path in ((read_gz, gz), (read_npz, npz)):
+        with pytest.raises(ValueError, match="GREEDY_ENSEMBLES_LIMITS=expanded="):
+            read(path)
+        with ge.limits(expanded=2e6):
+            read(path)
+    np.savez(npz, x=np.zeros((1, 1000, 1000), np.uint8))  # not compressed: a file may become what it is
+    assert read_npz(npz)[0].shape == (1, 1, 1000, 1000)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (9000000000, 9, 9)}",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (-1, 9, 9)}",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}",
+        "(" * 3000,
+        "{'descr': 3, 'fortran_order': False, 'shape': 'x'}",
+        "{[]: 3}",
+        "\0",
+    ],
+)
+def test_headers_of_arrays_that_lie_are_named(tmp_path, header):
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(100))
+    with pytest.raises(ValueError, match=r"a\.npy is not a file of uint8 images"):
+        read_arrays(path)
 
 
 def test_a_damaged_mat_file_is_named(tmp_path, random_bytes):
@@ -103,7 +161,7 @@ def test_files_that_will_not_do_are_named(tmp_path, random_bytes):
         ({"x": np.zeros((2, 4, 4))}, "must be uint8"),
         ({"x": np.zeros((2, 5, 4, 4), np.uint8)}, "1 or 3 channels"),
         ({"z": np.zeros((2, 4, 4), np.uint8)}, "it holds z; images are called"),
-        ({"x": np.array([{}], object)}, "a.npz.*allow_pickle"),
+        ({"x": np.array([{}], object)}, r"a\.npz.*must hold numbers, got object"),
     ]:
         np.savez(path, **arrays)
         with pytest.raises(ValueError, match=message):

@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import io
 import sys
@@ -179,6 +180,60 @@ def test_what_is_no_picture_or_archive_is_named(tmp_path, encoded, random_bytes)
     (tmp_path / "t.tgz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"t\.tgz is damaged"):
         list(picture_sets.contents(tmp_path / "t.tgz", ["a.png"]))
+
+
+def test_a_truncated_archive_is_named_also_when_it_is_only_listed(tmp_path, random_bytes):
+    whole = store("tgz", tmp_path / "t", {f"{i}.png": random_bytes(5000).tobytes() for i in range(9)}).read_bytes()
+    (tmp_path / "t.tgz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"t\.tgz is damaged"):
+        picture_sets.picture_names(tmp_path / "t.tgz")
+
+
+def test_no_other_program_is_asked_what_a_picture_is(tmp_path, monkeypatch):
+    """Pillow hands PostScript to Ghostscript, whatever the file is called."""
+    trace = tmp_path / "started"
+    (tmp_path / "gs").write_text(f"#!/bin/sh\necho >{trace}\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+    with pytest.raises(ValueError, match=r"a\.png is not a readable picture: it is of no format"):
+        picture_sets.decode(postscript, "a.png", 8, 3)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "tgz"])
+def test_pictures_have_a_limit_of_bytes_and_of_pixels(tmp_path, encoded, random_bytes, kind):
+    content = encoded(random_bytes(60, 60))
+    where = store(kind, tmp_path / "s", {"a.png": content})
+    for limits in ({"picture": len(content) - 1}, {"pixels": 3599}):
+        with ge.limits(**limits), pytest.raises(ValueError, match=rf"a\.png.*ge\.limits\({next(iter(limits))}="):
+            ge.data.read(where)
+    with ge.limits(picture=len(content), pixels=3600):
+        assert len(ge.data.read(where)) == 1
+
+
+def tar_header(name, size, kind=b"0"):
+    header = tarfile.TarInfo(name)
+    header.size, header.type = max(size, 0), kind
+    content = bytearray(header.tobuf(tarfile.GNU_FORMAT))
+    if size < 0:
+        content[124:136] = b"\xff" * 8 + (size & 0xFFFFFFFF).to_bytes(4, "big")
+        content[148:156] = b" " * 8
+        content[148:156] = b"%06o\0 " % sum(content[:512])
+    return bytes(content)
+
+
+def test_headers_of_archives_that_lie_are_refused(tmp_path):
+    path = tmp_path / "t.tar"
+    zeros = gzip.compress(tar_header("./@LongLink", 10**6, b"L") + bytes(10**6) + tar_header("a.png", 0))
+    backwards = tar_header("a.png", -1024) + bytes(1024)
+    for content, limits in ((zeros, {"picture": 10**5}), (zeros, {"expanded": 10**5}), (backwards, {})):
+        path.write_bytes(content)
+        with ge.limits(**limits), pytest.raises(ValueError, match=r"t\.tar"):
+            picture_sets.picture_names(path)
+    path.write_bytes(b"".join(tar_header(f"{i}.png", 0) for i in range(9)))
+    with ge.limits(entries=8), pytest.raises(ValueError, match=r"t\.tar.*ge\.limits\(entries=9"):
+        picture_sets.picture_names(path)
 
 
 def test_which_names_are_pictures():

@@ -1,10 +1,14 @@
+import gzip
 import io
+import subprocess
+import sys
 import tarfile
 import zipfile
 
 import pytest
 
-from greedy_ensembles.data.download import unpack
+import greedy_ensembles as ge
+from greedy_ensembles.data.archives import own_folder, unpack
 
 
 def make_tar(path, *members):
@@ -67,6 +71,37 @@ def test_links_in_a_zip_are_refused(tmp_path):
     with pytest.raises(ValueError, match="link is a link"):
         unpack(tmp_path / "a", tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [make_tar, make_zip])
+def test_what_expands_beyond_the_limit_is_not_unpacked(tmp_path, make):
+    archive = make(tmp_path / "a", ("x", bytes(10**6)), ("y", bytes(10**6)))
+    small = tmp_path / "a.gz"
+    if make is make_tar:
+        small.write_bytes(gzip.compress(archive.read_bytes()))
+    else:
+        with zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as again:
+            again.writestr("x", bytes(10**6))
+            again.writestr("y", bytes(10**6))
+    with ge.limits(expanded=1.5e6):
+        with pytest.raises(ValueError, match=r"a\.gz cannot be unpacked.*ge\.limits\(expanded="):
+            unpack(small, tmp_path / "data")
+        assert list((tmp_path / "data").iterdir()) == []
+        assert len(unpack(archive, tmp_path / "data")) == 2  # it is that large itself
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_uses_is_not(tmp_path):
+    with own_folder(tmp_path, "a") as used:
+        (used / "x").write_bytes(b"in use")
+        left = tmp_path / ".a-left.part"
+        (left / "content").mkdir(parents=True)
+        (left / "lock").touch()
+        code = "import sys, pathlib; from greedy_ensembles.data.archives import own_folder\n"
+        code += "with own_folder(pathlib.Path(sys.argv[1]), 'a'): pass"
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+        assert (used / "x").exists()
+        assert not left.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_there_stays(tmp_path):

@@ -25,7 +25,7 @@ def data_list() -> None:
         size = sum(source.size for source in SOURCES.get(entry.name, ()))
         counts = ", ".join(f"{split} {count:,}" for split, count in splits)
         table.add_row(entry.name, entry.title, counts, f"{size:,.0f} MB" if size else "")
-    Console().print(table)
+    Console(markup=False).print(table)  # square brackets in paths are no markup
 
 
 @data_app.command("status")
@@ -41,7 +41,7 @@ def data_status(root: DataFolder = None) -> None:
         table.add_row(entry.name, split, form.needs(split)[0], registry.quick_note(form, split, folder))
     there = {entry.name for entry, _, _ in found}
     missing = [entry.name for entry in SETS.values() if entry.forms and entry.name not in there]
-    console = Console()
+    console = Console(markup=False)  # square brackets in paths are none
     console.print(table)
     if not folder.is_dir():
         console.print(f"There is no folder {folder}", highlight=False, soft_wrap=True)
@@ -53,6 +53,7 @@ def data_status(root: DataFolder = None) -> None:
 @in_one_line
 def data_download(
     names: Annotated[list[str], typer.Argument(help="Names of data sets, as `data list` shows them.")],
+    trust: Annotated[bool, typer.Option("--trust", help="Take files of which no public hash is known.")] = False,
     root: DataFolder = None,
     quiet: Quiet = False,
 ) -> None:
@@ -62,7 +63,7 @@ def data_download(
     for name in names:
         download.check_name(name)  # all of them before the first gigabyte
     for name in names:
-        download.download(name, root, progress=None if quiet else download.Bar())
+        download.download(name, root, trust=trust, progress=None if quiet else download.Bar())
 
 
 @data_app.command("check")
@@ -93,6 +94,6 @@ def data_check(
         means = " ".join(f"{mean:.4f}" for mean in images.channel_means)
         shape = "x".join(map(str, images.images.shape[1:]))
         table.add_row(name, split, f"{len(images):,}", shape, means, images.note)
-    Console().print(table)
+    Console(markup=False).print(table)  # square brackets in paths are no markup
     if broken:
         raise ValueError(f"{broken} of {len(found)} could not be read")

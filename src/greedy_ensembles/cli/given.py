@@ -5,13 +5,11 @@ a thousand others should not wait for it. A path that does not exist, or a folde
 anything is computed.
 """
 
-import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +17,10 @@ from PIL import Image
 
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
-from greedy_ensembles.checks import check_count
+from greedy_ensembles.checks import check_count, naming
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets
-from greedy_ensembles.data.formats import channels_first, load_numbers, read_arrays
+from greedy_ensembles.data.archives import contents
+from greedy_ensembles.data.formats import Npz, channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
@@ -133,7 +132,7 @@ def read_inputs(paths: Sequence[Path], form: ImageForm) -> Inputs:
             names += [f"{path}[{index}]" for index in range(len(values))]
             parts.append(values)
             continue
-        for name, content in _files(path):
+        for name, content in _files(path, unreadable):
             try:
                 parts.append(_picture(content, name, form.shape, counts)[None])
                 names.append(name)
@@ -152,15 +151,18 @@ def _joined(parts: list[np.ndarray], unreadable: list[str]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _files(path: Path) -> Iterator[tuple[str, bytes]]:
+def _files(path: Path, unreadable: list[str]) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of a picture, or of all pictures in a folder or archive, in order of their names."""
     if path.is_file() and picture_sets.is_picture(path.name):
-        yield str(path), path.read_bytes()
-        return
-    found = picture_sets.picture_names(path)
+        folder, found = path.parent, [path.name]
+    else:
+        folder, found = path, picture_sets.picture_names(path)
     if not found:
         raise ValueError(f"{path} holds no pictures ({', '.join(sorted(picture_sets.SUFFIXES))})")
-    yield from ((str(path / name), content) for name, content in picture_sets.contents(path, found))
+    try:
+        yield from ((str(folder / name), content) for name, content in contents(folder, found, unreadable))
+    except ValueError as error:  # an archive that breaks off: what came before is read
+        unreadable.append(str(error))
 
 
 def _picture(content: bytes, name: str, shape: Shape | None, counts: Counter[str]) -> Bytes:
@@ -168,9 +170,9 @@ def _picture(content: bytes, name: str, shape: Shape | None, counts: Counter[str
         raise ShapeUnknownError(name)
     channels, size, _ = shape
     decoded = picture_sets.decode(content, name, size, channels, upright=True)
-    with Image.open(io.BytesIO(content)) as picture:  # readable, or it would not have been decoded
-        grey = Image.getmodebase(picture.mode) == "L"
-        _count(counts, (1 if grey else 3, picture.height, picture.width), shape)
+    picture = picture_sets.open_picture(content, name)
+    grey = Image.getmodebase(picture.mode) == "L"
+    _count(counts, (1 if grey else 3, picture.height, picture.width), shape)
     return decoded
 
 
@@ -194,11 +196,10 @@ def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:
 
 
 def _numbers(path: Path) -> np.ndarray:
-    try:
-        with path.open("rb") as file:
-            values: Any = load_numbers(file)
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is not an array of numbers: {error}") from error
+    with naming(path, "is not an array of numbers"):
+        values = load_numbers(path)
+        if isinstance(values, Npz):
+            raise ValueError("it is an .npz by another name")
     if values.dtype == np.uint8 and values.ndim in (3, 4):
         return channels_first(values, str(path))
     if values.ndim < 2 or values.dtype.kind not in "fiu":

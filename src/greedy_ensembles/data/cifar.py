@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_limit, limit, naming
+from greedy_ensembles.data.formats import Npz, load_numbers
 from greedy_ensembles.data.image_set import Bytes
 
 PIXELS = 3 * 32 * 32
 SEVERITIES = (1, 2, 3, 4, 5)
+_HEAVIEST = 64  # what a tuple holds, and what that holds; arrays have shapes and states of less than ten
 _OPCODES = {
     *("PROTO", "FRAME", "STOP", "MARK", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "NONE", "NEWTRUE", "NEWFALSE"),
     *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "LIST", "APPEND", "APPENDS"),
@@ -52,7 +54,8 @@ def read_python(path: Path) -> tuple[Bytes, Bytes]:
 def read_class_names(path: Path, key: str) -> tuple[str, ...]:
     """Return the names of the classes out of a meta file of the python version (`key`) or a text file."""
     if path.suffix == ".txt":
-        return tuple(path.read_text(encoding="utf-8").split())
+        with naming(path, "is not a list of names"):
+            return tuple(path.read_text(encoding="utf-8").split())
     names = load_pickle(path).get(key)
     if not isinstance(names, list) or not all(isinstance(name, (str, bytes)) for name in names):
         raise ValueError(f"{path} holds no list of names called {key}")
@@ -62,13 +65,14 @@ def read_class_names(path: Path, key: str) -> tuple[str, ...]:
 def read_corrupted(folder: Path, corruption: str, severity: int | None) -> tuple[Bytes, Bytes]:
     """Return (images, labels) of one corruption of CIFAR-10-C, at one severity (1 to 5) or, with None, at all."""
     check_choice("corruption", corruption, corruptions(folder))
-    try:
-        images = np.load(folder / f"{corruption}.npy", mmap_mode="r", allow_pickle=False)
-        labels = np.load(folder / "labels.npy", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{folder / corruption}.npy or labels.npy is damaged: {error}") from error
+    file = folder / f"{corruption}.npy"
+    with naming(f"{file} or labels.npy", "is damaged"):
+        images = np.load(file, mmap_mode="r", allow_pickle=False)
+        labels = load_numbers(folder / "labels.npy")
+        if isinstance(labels, Npz) or labels.dtype.kind not in "iu":
+            raise ValueError("labels must be whole numbers")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or labels.shape != images.shape[:1]:
-        raise ValueError(f"{folder / corruption}.npy is {images.dtype} {images.shape}, its labels {labels.shape}")
+        raise ValueError(f"{file} is {images.dtype} {images.shape}, its labels {labels.shape}")
     if severity is not None:
         if severity not in SEVERITIES or len(images) % len(SEVERITIES):
             raise ValueError(f"severity must be one of 1 to 5 of {len(images)} images, got {severity!r}")
@@ -86,23 +90,53 @@ def corruptions(folder: Path) -> list[str]:
 def load_pickle(path: Path) -> dict[str, Any]:
     """Return what a pickled dict of lists, bytes, numbers and uint8 arrays holds; refuse any other pickle."""
     content = path.read_bytes()
-    try:
+    with naming(path, "is refused as a pickle of arrays"):
         _check_opcodes(content)
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         if not isinstance(batch, dict):
             raise ValueError(f"it is a {type(batch).__name__}, no dict")
         return {_text(key): _array(value) if isinstance(value, _Record) else value for key, value in batch.items()}
-    except Exception as error:  # a hostile pickle can make the unpickler raise nearly anything
-        raise ValueError(f"{path} is refused as a pickle of arrays: {error}") from error
 
 
 def _check_opcodes(content: bytes) -> None:
-    """Refuse opcodes that no such pickle has, and memory slots beyond the next (whose number is allocated at once)."""
+    """Refuse opcodes that no such pickle has, too many of them, and memory slots beyond the next (allocated at once).
+
+    Tuples are weighed as if what they share were written out: a few bytes can nest them so that to hash one as a key
+    takes forever. The stack is followed as the unpickler will, by how many things each opcode takes from it.
+    """
+    stack: list[int | None] = []  # weights; None: a mark
+    memo: dict[int, int] = {}
+    most = limit("opcodes")
     for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
-        if opcode.name not in _OPCODES:
-            raise pickle.UnpicklingError(f"it uses {opcode.name}")
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= int(argument or 0) <= count:
-            raise pickle.UnpicklingError(f"it asks for memory slot {argument}")
+        name = opcode.name
+        if name not in _OPCODES:
+            raise pickle.UnpicklingError(f"it uses {name}")
+        if count > most:
+            check_limit("opcodes", count, "it has too many opcodes")
+        if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            slot = len(memo) if name == "MEMOIZE" else int(argument or 0)
+            if not 0 <= slot <= count:
+                raise pickle.UnpicklingError(f"it asks for memory slot {argument}")
+            memo[slot] = stack[-1] or 0
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.append(memo[int(argument or 0)])
+        else:
+            taken = _take(stack, opcode.stack_before)
+            weight = 1 + sum(taken) if "TUPLE" in name else 1
+            if weight > _HEAVIEST:
+                raise pickle.UnpicklingError("its tuples are nested too deep")
+            stack.extend(None if kind is pickletools.markobject else weight for kind in opcode.stack_after)
+
+
+def _take(stack: list[int | None], before: list[pickletools.StackObject]) -> list[int]:
+    """Take from the stack what an opcode takes: so many things, or all down to the last mark and some below it."""
+    taken: list[int | None] = []
+    if pickletools.markobject in before:
+        while (last := stack.pop()) is not None:
+            taken.append(last)
+        before = before[: before.index(pickletools.markobject)]
+    taken += [stack.pop() for _ in before]
+    return [weight or 0 for weight in taken]
 
 
 def _text(key: object) -> str:
@@ -136,7 +170,7 @@ class _Maker:
         if self._kind == "bytes":  # how Python 3 writes bytes in protocol 2
             text, encoding = arguments
             if encoding not in ("latin1", b"latin1") or not isinstance(text, str):
-                raise pickle.UnpicklingError(f"bytes in {encoding!r}")
+                raise pickle.UnpicklingError("it has bytes in an encoding other than latin1")
             return text.encode("latin1")
         return _Record(self._kind, arguments)
 

@@ -1,36 +1,27 @@
-"""Download published files, once, whole, and only if they are the right ones; and unpack their archives.
+"""Download published files, once, whole, and only if they are the right ones.
 
-pooch fetches each file to a name of its own in the data folder; there it is hashed, and only a file with the recorded
+Each file comes to a folder of this process alone beside its place. There it is hashed, and only one with the recorded
 hash takes its place. An address that fails is tried again, then the next one; if all fail, the message names each with
-its reason, and whatever was there before is there still.
-
-An archive may be hostile: nothing lands outside the folder, and nothing but files and folders lands. Every name is
-looked at before the first byte is written; then all is written to a new folder beside the target, and moved from there
-when it is complete. So an archive that is refused, or breaks off, leaves the data folder as it was.
+its reason, and whatever was there before is there still. An address that sends more than the file can have, or next to
+nothing for a long time, has failed.
 """
 
-import gzip
+import hashlib
 import os
-import secrets
-import shutil
-import tarfile
-import tempfile
 import time
-import zipfile
-import zlib
-from collections.abc import Callable
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from greedy_ensembles.checks import check_choice
+from greedy_ensembles.data.archives import own_folder, unpack
 from greedy_ensembles.data.registry import StrPath, data_root
 from greedy_ensembles.data.sources import SOURCES, Source
 
 #: Told what happens, a line at a time.
 Say = Callable[[str], None]
 _CHUNK = 1 << 18
-_KINDS = "only files and folders are unpacked"
-_LINK = 0o120000
+_SLOWEST = 1000  # bytes a second, over the time after which a connection counts as stalled
 
 
 class DownloadError(OSError):
@@ -42,7 +33,7 @@ class WrongHashError(OSError):
 
 
 class Bar:
-    """A progress bar on the terminal, with the four names by which pooch moves one."""
+    """A progress bar on the terminal, as `fetch` moves it."""
 
     def __init__(self) -> None:
         from rich import progress
@@ -67,25 +58,30 @@ class Bar:
         """Move on by some bytes."""
         self._progress.advance(self._task, count)
 
-    def reset(self) -> None:
-        """Go back to the start."""
-        self._progress.update(self._task, completed=0)
-
     def close(self) -> None:
         """Take the bar off the terminal."""
         self._progress.stop()
 
 
-def download(name: str, root: StrPath | None = None, *, say: Say = print, **options: Any) -> list[Path]:
+def download(
+    name: str, root: StrPath | None = None, *, trust: bool = False, say: Say = print, **options: Any
+) -> list[Path]:
     """Download the files of a set that are not there yet, unpack what is to be unpacked, and return the paths.
 
     Args:
         name: of the set, as `data list` shows it.
         root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+        trust: whether to take files of which no hash is known, whatever arrives.
         say: is told what happens, a line at a time.
         options: as `fetch` takes them.
     """
     check_name(name)
+    unknown = [source.path for source in SOURCES[name] if source.digest is None]
+    if unknown and not trust:
+        raise ValueError(
+            f"no public hash of {', '.join(unknown)} is known, so nobody can tell what would arrive; "
+            "--trust (trust=True) downloads it all the same"
+        )
     return [_provide(source, data_root(root), say, options) for source in SOURCES[name]]
 
 
@@ -96,6 +92,7 @@ def check_name(name: str) -> None:
 
 def _provide(source: Source, root: Path, say: Say, options: dict[str, Any]) -> Path:
     archive = root / source.path
+    options = {"most": int(1.5e6 * source.size) + 1_000_000, **options}  # the size is a rounded figure
     if source.unpack is None:
         fetch(source.urls, archive, source.digest, say=say, **options)
         return archive
@@ -119,6 +116,7 @@ def fetch(
     *,
     say: Say = print,
     progress: Any = None,
+    most: int | None = None,
     timeout: float = 30.0,
     attempts: int = 3,
     pause: float = 1.0,
@@ -130,8 +128,9 @@ def fetch(
         path: where the file goes.
         digest: algorithm:hexadecimal; None where no public record is known.
         say: is told what happens, a line at a time.
-        progress: an object with `total`, `update(n)`, `reset()` and `close()`, as pooch takes it.
-        timeout: seconds without a byte after which an address counts as stalled.
+        progress: an object with `total`, `update(n)` and `close()`.
+        most: how many bytes it can have; None: any number.
+        timeout: seconds with less than 1,000 bytes each after which an address counts as stalled.
         attempts: how often each address is tried.
         pause: seconds before the second attempt; twice that before the next.
     """
@@ -145,7 +144,7 @@ def fetch(
             time.sleep(pause * attempt)
             say(f"downloading {url}" + (f", attempt {attempt + 1}" if attempt else ""))
             try:
-                _fetch_once(url, path, digest, progress, timeout, say)
+                _fetch_once(url, path, digest, progress, most, timeout, say)
             except WrongHashError as error:
                 failures.append(str(error))
                 break  # the same address will give the same bytes
@@ -159,34 +158,62 @@ def fetch(
     raise DownloadError(f"{path.name} could not be downloaded{old}: " + "; ".join(dict.fromkeys(failures)))
 
 
-def _fetch_once(url: str, path: Path, digest: str | None, progress: Any, timeout: float, say: Say) -> None:
-    import pooch  # slow to import, and needed for nothing but this
-
-    part = path.with_name(f".{path.name}-{secrets.token_hex(4)}.part")  # mkstemp's file would be for this user alone
+def _fetch_once(
+    url: str, path: Path, digest: str | None, progress: Any, most: int | None, timeout: float, say: Say
+) -> None:
     try:
-        with part.open("xb") as file:
-            fetcher = pooch.HTTPDownloader(progressbar=progress or False, chunk_size=_CHUNK, timeout=timeout)
-            fetcher(url, file, None)
-            file.flush()
-            os.fsync(file.fileno())
-        found = file_digest(part, digest or "sha256:")
-        if digest is not None and found != digest:
-            raise WrongHashError(f"{path.name} from {url} has the wrong hash: expected {digest}, found {found}")
-        if digest is None:
-            say(f"{path.name} is unverified, for no public hash is known: this one has {found}")
-        part.replace(path)
+        with own_folder(path.parent, path.name) as folder:
+            part = folder / path.name
+            with part.open("xb") as file:
+                for chunk in _received(url, progress, most, timeout):
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            found = file_digest(part, digest or "sha256:")
+            if digest is not None and found != digest:
+                raise WrongHashError(f"{path.name} from {url} has the wrong hash: expected {digest}, found {found}")
+            if digest is None:
+                say(f"{path.name} is unverified, for no public hash is known: this one has {found}")
+            part.replace(path)
     finally:
-        part.unlink(missing_ok=True)
         if progress is not None:
             progress.close()
 
 
+def _received(url: str, progress: Any, most: int | None, timeout: float) -> Iterator[bytes]:
+    """Yield what an address sends, as it comes."""
+    import requests  # slow to import, and needed for nothing but this
+    from urllib3.exceptions import HTTPError
+
+    with requests.get(url, stream=True, timeout=timeout) as response:
+        response.raise_for_status()
+        total = int(response.headers.get("Content-Length") or 0)
+        if progress is not None:
+            progress.total = total
+        done, marked, mark = 0, 0, time.monotonic()
+        try:
+            while chunk := response.raw.read1(_CHUNK, decode_content=False):
+                done += len(chunk)
+                if most is not None and done > most:
+                    raise OSError(f"it sends more than {most:,} bytes")
+                if time.monotonic() - mark > timeout:
+                    if done - marked < _SLOWEST * timeout:
+                        raise TimeoutError("timed out: it sends next to nothing")
+                    marked, mark = done, time.monotonic()
+                if progress is not None:
+                    progress.update(len(chunk))
+                yield chunk
+        except HTTPError as error:
+            raise OSError(str(error)) from error
+        if done < total:
+            raise OSError(f"it broke off after {done:,} of {total:,} bytes")
+
+
 def file_digest(path: Path, like: str) -> str:
     """Return algorithm:hexadecimal of a file, with the algorithm of another such digest."""
-    import pooch
-
     algorithm = like.partition(":")[0]
-    return f"{algorithm}:{pooch.file_hash(str(path), alg=algorithm)}"
+    with path.open("rb") as file:
+        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
 
 def _is_final(error: OSError) -> bool:
@@ -205,51 +232,3 @@ def _reason(error: OSError) -> str:
     if "resolve" in text:
         return "the host is not found; is there a network?"
     return f"{type(error).__name__}: {error}"
-
-
-def unpack(archive: Path, target: Path) -> list[Path]:
-    """Unpack a zip or tar into a folder, and return what is new in it; refuse to replace what is there."""
-    target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target) as name:
-        folder = Path(name)
-        try:
-            if zipfile.is_zipfile(archive):
-                with zipfile.ZipFile(archive) as opened:
-                    _check_zip(opened, archive)
-                    opened.extractall(folder)
-            else:
-                with tarfile.open(archive) as opened_tar:
-                    _check_tar(opened_tar, archive)
-                    opened_tar.extractall(folder, filter="data")
-        except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, RuntimeError) as error:
-            raise ValueError(f"{archive} cannot be unpacked: {error}") from error
-        made = [target / path.name for path in sorted(folder.iterdir())]
-        for path in made:
-            if path.exists():
-                raise FileExistsError(f"{path} is there already: move it away to unpack {archive.name} anew")
-        for path in made:
-            shutil.move(folder / path.name, path)
-    return made
-
-
-def _check_zip(opened: zipfile.ZipFile, archive: Path) -> None:
-    for entry in opened.infolist():
-        _check_name(entry.filename, archive)
-        kind = (entry.external_attr >> 16) & 0o170000
-        if kind == _LINK:
-            raise ValueError(f"{archive} is refused: {entry.filename} is a link; {_KINDS}")
-
-
-def _check_tar(opened: tarfile.TarFile, archive: Path) -> None:
-    for member in opened:
-        _check_name(member.name, archive)
-        if not (member.isreg() or member.isdir()):
-            kind = "a link" if member.issym() or member.islnk() else "a device"
-            raise ValueError(f"{archive} is refused: {member.name} is {kind}; {_KINDS}")
-
-
-def _check_name(name: str, archive: Path) -> None:
-    """Refuse a name that leads out of the folder on any system: Windows takes a backslash and a drive for more."""
-    posix, windows = PurePosixPath(name), PureWindowsPath(name)
-    if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
-        raise ValueError(f"{archive} is refused: {name!r} leads out of the folder")

@@ -4,31 +4,44 @@ import gzip
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from greedy_ensembles.checks import check_limit, limit, naming
 from greedy_ensembles.data.image_set import Bytes
 
 _UNSIGNED_BYTES = 8
+_MOST_DIMENSIONS = 8
+_CHUNK = 1 << 24
 _IMAGES, _LABELS = ("x", "images", "image", "data", "arr_0"), ("y", "labels", "label", "arr_1")
+
+Numbers = npt.NDArray[Any]
 
 
 def read_idx(path: Path) -> Bytes:
     """Return the array of an idx file: a header of big-endian sizes, then unsigned bytes; `path` may end in .gz."""
-    content = _content(path)
-    if len(content) < 4 or content[:2] != b"\0\0":
-        raise ValueError(f"{path} is not an idx file: it starts with {content[:4].hex(' ') or 'nothing'}")
-    kind, dimensions = content[2], content[3]
-    if kind != _UNSIGNED_BYTES:
-        raise ValueError(f"{path} holds idx type {kind:#04x}; only unsigned bytes (0x08) are read")
-    start = 4 + 4 * dimensions
-    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
-    expected = start + math.prod(shape)
-    if len(content) != expected:
-        raise ValueError(f"{path} is damaged: {len(content)} bytes where shape {shape} needs {expected}")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
+    with naming(path, "is damaged"), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        start = file.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0":
+            raise ValueError(f"it is not an idx file: it starts with {start.hex(' ') or 'nothing'}")
+        kind, dimensions = start[2], start[3]
+        if kind != _UNSIGNED_BYTES:
+            raise ValueError(f"it holds idx type {kind:#04x}; only unsigned bytes (0x08) are read")
+        sizes = file.read(4 * dimensions)
+        if len(sizes) < 4 * dimensions or dimensions > _MOST_DIMENSIONS:
+            raise ValueError(f"its header promises {dimensions} dimensions")
+        shape = tuple(int.from_bytes(sizes[at : at + 4], "big") for at in range(0, len(sizes), 4))
+        expected = math.prod(shape)
+        check_limit("expanded", expected, f"its shape is {shape}", path.stat().st_size)
+        content = file.read(expected + 1)
+        if len(content) != expected:
+            more = " or more" if len(content) > expected else ""
+            raise ValueError(f"{len(content):,} bytes{more} where shape {shape} needs {expected:,}")
+        return np.frombuffer(content, np.uint8).reshape(shape).copy()
 
 
 def read_idx_pair(images: Path, labels: Path) -> tuple[Bytes, Bytes]:
@@ -39,31 +52,73 @@ def read_idx_pair(images: Path, labels: Path) -> tuple[Bytes, Bytes]:
     return pixels[:, None], targets
 
 
-def _content(path: Path) -> bytes:
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    try:
-        with gzip.open(path) as file:
-            return file.read()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-
-
 def read_svhn(path: Path) -> tuple[Bytes, Bytes]:
     """Return (images, labels) of a .mat file: X (height, width, channels, n) and y (n, 1); the digit 0 is called 10."""
-    from scipy.io import loadmat  # slow to import
-
-    with path.open("rb") as file:
-        try:
-            content = loadmat(file, variable_names=["X", "y"])
-            images, labels = content["X"], content["y"].ravel()
-        except Exception as error:  # scipy raises whatever the bytes lead it to
-            raise ValueError(f"{path} is not a readable .mat file with X and y: {error}") from error
+    with naming(path, "is not a readable .mat file with X and y"):
+        arrays = dict(_matrices(path.read_bytes(), path.stat().st_size))
+        if not {"X", "y"} <= arrays.keys():
+            raise ValueError(f"it holds {', '.join(map(repr, arrays)) or 'nothing'}")
+        images, labels = arrays["X"], arrays["y"].ravel()
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[2] != 3 or len(labels) != images.shape[3]:
         raise ValueError(f"{path} holds X of {images.dtype} {images.shape} and {len(labels)} labels")
-    if len(labels) and not (labels.min() >= 1 and labels.max() <= 10):
-        raise ValueError(f"{path} holds labels {labels.min()} to {labels.max()}, expected 1 to 10")
+    if not np.isin(labels, np.arange(1, 11)).all():
+        raise ValueError(f"{path} holds labels {labels.min()} to {labels.max()}, expected whole numbers from 1 to 10")
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), (labels % 10).astype(np.uint8)
+
+
+# MATLAB's format 5, as far as SVHN needs it: numbers in real arrays, compressed or not, little-endian.
+_MAT_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED = 1, 5, 6, 14, 15
+_NUMERIC = range(6, 16)  # classes of arrays: double, single, int8 ... uint64
+_COMPLEX = 0x800
+
+
+def _matrices(content: bytes, own: int) -> Iterator[tuple[str, Numbers]]:
+    """Yield (name, array) of a .mat file."""
+    if len(content) < 128 or content[126:128] != b"IM" or content[125] != 1:
+        raise ValueError("its header is not that of MATLAB's format 5, little-endian")
+    most, total = max(limit("expanded"), own), 0
+    for kind, part in _elements(memoryview(content)[128:]):
+        if kind == _COMPRESSED:
+            stream = zlib.decompressobj()
+            part = memoryview(stream.decompress(part, most - total + 1))
+            total += len(part)
+            check_limit("expanded", total, "its arrays, decompressed", own)
+            if not stream.eof:
+                raise ValueError("a compressed array breaks off")
+            ((kind, part),) = _elements(part)
+        if kind == _MATRIX:
+            yield _matrix(list(_elements(part)))
+
+
+def _elements(content: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield (type, bytes) of the elements that follow each other, each with its type and length before it."""
+    at = 0
+    while at < len(content):
+        kind, size = (int.from_bytes(content[at + i : at + i + 4], "little") for i in (0, 4))
+        start = at + 8
+        after = start + size + (0 if kind == _COMPRESSED else -size % 8)
+        if kind >> 16:  # up to four bytes are packed together with their length
+            kind, size, start, after = kind & 0xFFFF, kind >> 16, at + 4, at + 8
+        if start + size > min(after, len(content)):
+            raise ValueError("an array is longer than what holds it")
+        yield kind, content[start : start + size]
+        at = after
+
+
+def _matrix(parts: list[tuple[int, memoryview]]) -> tuple[str, Numbers]:
+    """Return name and values of an array: flags, dimensions, name and numbers."""
+    if [kind for kind, _ in parts[:3]] != [_UINT32, _INT32, _INT8] or len(parts[0][1]) != 8:
+        raise ValueError("an array lacks flags, dimensions or name")
+    name = bytes(parts[2][1]).decode("latin1")
+    flags = int.from_bytes(parts[0][1][:4], "little")
+    if flags & 0xFF not in _NUMERIC or flags & _COMPLEX or len(parts) != 4 or parts[3][0] not in _MAT_TYPES:
+        return name, np.empty(0)  # text, cells and the like are nothing that is looked for
+    shape = tuple(np.frombuffer(parts[1][1], "<i4").tolist())
+    values = np.frombuffer(parts[3][1], f"<{_MAT_TYPES[parts[3][0]]}")
+    if not 2 <= len(shape) <= _MOST_DIMENSIONS or min(shape) < 0:
+        raise ValueError(f"{name!r} has shape {shape}")
+    return name, values.reshape(shape, order="F")
 
 
 def read_arrays(path: Path) -> tuple[Bytes, Any]:
@@ -71,33 +126,75 @@ def read_arrays(path: Path) -> tuple[Bytes, Any]:
 
     In an .npz they are called x and y, images and labels, or arr_0 and arr_1.
     """
+    with naming(path, "is not a file of uint8 images"):
+        content = load_numbers(path)
+        if isinstance(content, np.ndarray):
+            return channels_first(content, "it"), None
+        names = {name.lower(): name for name in content.names}
+        images = next((names[name] for name in _IMAGES if name in names), None)
+        labels = next((names[name] for name in _LABELS if name in names), None)
+        if images is None:
+            raise ValueError(f"it holds {', '.join(content.names) or 'nothing'}; images are called x or images")
+        return channels_first(content[images], images), content[labels] if labels else None
+
+
+class Npz:
+    """The arrays of an .npz file by name, each read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with zipfile.ZipFile(path) as archive:
+            self._entries = {name.removesuffix(".npy"): name for name in archive.namelist()}
+
+    @property
+    def names(self) -> list[str]:
+        """What the arrays are called."""
+        return list(self._entries)
+
+    def __getitem__(self, name: str) -> Numbers:
+        with zipfile.ZipFile(self.path) as archive, archive.open(self._entries[name]) as file:
+            return _array(file, archive.getinfo(self._entries[name]).file_size, self.path.stat().st_size)
+
+
+def load_numbers(path: Path) -> Numbers | Npz:
+    """Return what numpy.save or numpy.savez wrote, where it is numbers; nothing is unpickled."""
     with path.open("rb") as file:
-        try:
-            content = load_numbers(file)
-            if isinstance(content, np.ndarray):
-                return channels_first(content, "it"), None
-            with content as arrays:
-                return _by_name(arrays)
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is not a file of uint8 images: {error}") from error
-
-
-def load_numbers(file: IO[bytes]) -> Any:
-    """Return what `numpy.load` does, without its advice to unpickle what it cannot read."""
-    begin = file.read(6)
-    file.seek(0)
-    if begin[:2] != b"PK" and begin != b"\x93NUMPY":
+        begin = file.read(6)
+        file.seek(0)
+        if begin == b"\x93NUMPY":
+            size = path.stat().st_size
+            return _array(file, size, size)
+    if begin[:2] != b"PK":
         raise ValueError("it was not written by numpy.save or numpy.savez")
-    return np.load(file, allow_pickle=False)
+    return Npz(path)
 
 
-def _by_name(arrays: Any) -> tuple[Bytes, Any]:
-    names = {name.lower(): name for name in arrays.files}
-    images = next((names[name] for name in _IMAGES if name in names), None)
-    labels = next((names[name] for name in _LABELS if name in names), None)
-    if images is None:
-        raise ValueError(f"it holds {', '.join(arrays.files) or 'nothing'}; images are called x or images")
-    return channels_first(arrays[images], images), arrays[labels] if labels else None
+def _array(file: IO[bytes], stored: int, own: int) -> Numbers:
+    """Return an array in numpy's format, out of so many bytes; `own` are those of the file on disk."""
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(np.lib.format.read_magic(file))
+    if read_header is None:
+        raise ValueError("it must hold numbers in numpy's format 1 or 2")
+    shape, fortran, dtype = read_header(file)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"it must hold numbers, got {dtype}")
+    if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
+        raise ValueError(f"its shape is {shape}")
+    needed = math.prod(shape) * dtype.itemsize
+    if needed > stored:
+        raise ValueError(f"it breaks off: {stored:,} bytes where shape {shape} needs {needed:,}")
+    check_limit("expanded", needed, f"its shape is {shape}", own)
+    values = np.empty(math.prod(shape), dtype)
+    raw: Any = values.view(np.uint8)
+    view, done = memoryview(raw), 0
+    while done < needed:
+        count = file.readinto(view[done : done + _CHUNK])  # type: ignore[attr-defined]
+        if not count:
+            raise ValueError(f"it breaks off after {done:,} of {needed:,} bytes")
+        done += count
+    return values.reshape(shape, order="F" if fortran else "C")
 
 
 def channels_first(images: Any, name: str) -> Bytes:

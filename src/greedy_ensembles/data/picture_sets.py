@@ -7,19 +7,16 @@ resized and stacked. Nothing is written, so a hostile name in an archive leads n
 not followed.
 """
 
-import gzip
 import hashlib
 import io
-import struct
-import tarfile
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
+from greedy_ensembles.checks import check_limit, naming
+from greedy_ensembles.data.archives import check_picture, contents, file_names
 from greedy_ensembles.data.image_set import Bytes, Resize, to_array, to_small_array
 from greedy_ensembles.data.labelled import Labels
 
@@ -29,9 +26,9 @@ PLACES_COUNT = 10_000
 #: SHA-256 of the file names that the rules choose from the complete sets; `names_digest` says of what exactly.
 PLACES_NAMES = "a6f7ed2280adbb15ceaeb416904f229f96b139aac11314e0a085c1713cd07a97"
 TINY_IMAGENET_NAMES = "3a170e2deff29b261ff74e499f729af3bcffe23712a0e4474e603cc9945074b5"
-_LARGEST = 1 << 26  # bytes of one file: far above any picture here, far below what would fill memory
+#: What Pillow may take a file for. It knows more, and hands PostScript to another program.
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 
-Named = tuple[str, bytes]
 #: Images, labels, classes and a note.
 Read = tuple[Bytes, Labels | None, tuple[str, ...] | None, str]
 
@@ -117,39 +114,16 @@ def _only(path: Path, candidates: list[str]) -> str:
     return candidates[0]
 
 
-def file_names(path: Path) -> list[str]:
-    """Return the names of the files in a folder (relative, with /) or an archive, in no particular order."""
-    if path.is_dir():
-        return [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
-    with _opened(path) as archive:
-        if isinstance(archive, zipfile.ZipFile):
-            return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-        return [_clean(member.name) for member in archive if member.isreg()]
-
-
 def picture_names(path: Path) -> list[str]:
     """Return the names of the pictures in a folder or archive, sorted."""
     return sorted(name for name in file_names(path) if is_picture(name))
 
 
-def contents(path: Path, wanted: Iterable[str]) -> Iterator[Named]:
-    """Yield (name, bytes) of the wanted files, in the order in which they are stored (a compressed tar cannot seek)."""
-    chosen = set(wanted)
-    if path.is_dir():
-        for name in sorted(chosen):
-            yield name, (path / name).read_bytes()
-        return
-    with _opened(path) as archive:
-        try:
-            yield from _zipped(archive, chosen) if isinstance(archive, zipfile.ZipFile) else _tarred(archive, chosen)
-        except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, RuntimeError) as error:
-            raise ValueError(f"{path} is damaged: {error}") from error
-
-
 def read_text(path: Path, name: str) -> str:
     """Return the text of one file of a folder or archive."""
     for _, content in contents(path, [name]):
-        return content.decode("utf-8")
+        with naming(path, f"is damaged at {name}"):
+            return content.decode("utf-8")
     raise ValueError(f"{path} holds no {name}")
 
 
@@ -201,20 +175,26 @@ def decode(
 
     Published sets are taken as they are stored, as everyone takes them.
     """
-    try:
-        stored = Image.open(io.BytesIO(content))
-        if Image.getmodetype(stored.mode) != "L" or stored.mode.startswith("I;"):
-            raise ValueError(
-                f"{name} has pixels of {stored.mode!r}, beyond 8 bits, which would be cut off; save it with 8"
-            )
+    stored = open_picture(content, name)
+    with naming(name, "is not a readable picture"):  # Pillow raises whatever the bytes lead it to
         picture = (ImageOps.exif_transpose(stored) if upright else stored).convert("L" if channels == 1 else "RGB")
-    except UnidentifiedImageError:  # whose own words name an object in memory
-        raise ValueError(f"{name} is not a readable picture: it is of no format that is known here") from None
-    except (OSError, SyntaxError, struct.error, Image.DecompressionBombError) as error:  # struct: from notes of cameras
-        raise ValueError(f"{name} is not a readable picture: {error}") from error
-    if invert:
-        picture = ImageChops.invert(picture)
-    return to_array(picture, channels) if size is None else to_small_array(picture, size, channels, resize)
+        if invert:
+            picture = ImageChops.invert(picture)
+        return to_array(picture, channels) if size is None else to_small_array(picture, size, channels, resize)
+
+
+def open_picture(content: bytes, name: str) -> Image.Image:
+    """Return a picture whose pixels are not read yet, or refuse it: its format, its number of pixels, their bits."""
+    check_picture(name, len(content))
+    with naming(name, "is not a readable picture"):
+        try:
+            stored: Image.Image = Image.open(io.BytesIO(content), formats=_FORMATS)
+        except UnidentifiedImageError:  # whose own words name an object in memory
+            raise ValueError("it is of no format that is known here") from None
+        check_limit("pixels", stored.width * stored.height, "it has too many pixels")
+    if Image.getmodetype(stored.mode) != "L" or stored.mode.startswith("I;"):
+        raise ValueError(f"{name} has pixels of {stored.mode!r}, beyond 8 bits, which would be cut off; save it with 8")
+    return stored
 
 
 def is_picture(name: str) -> bool:
@@ -236,35 +216,3 @@ def by_folder(pictures: Iterable[str], depth: int = 1) -> tuple[Labels | None, t
 def names_digest(pictures: Iterable[str]) -> str:
     """Return the SHA-256 of file names (without folders) in their order: what a rule chose, whatever the pixels."""
     return hashlib.sha256("".join(f"{PurePosixPath(name).name}\n" for name in pictures).encode()).hexdigest()
-
-
-def _opened(path: Path) -> zipfile.ZipFile | tarfile.TarFile:
-    try:
-        return zipfile.ZipFile(path) if zipfile.is_zipfile(path) else tarfile.open(path)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:  # tarfile says why on six lines
-        raise ValueError(f"{path} is neither a folder nor a picture nor a readable zip or tar") from error
-
-
-def _zipped(archive: zipfile.ZipFile, chosen: set[str]) -> Iterator[Named]:
-    for entry in archive.infolist():
-        if entry.filename in chosen:
-            _check_size(entry.filename, entry.file_size)
-            yield entry.filename, archive.read(entry)
-
-
-def _tarred(archive: tarfile.TarFile, chosen: set[str]) -> Iterator[Named]:
-    for member in archive:
-        if member.isreg() and _clean(member.name) in chosen:
-            _check_size(member.name, member.size)
-            file = archive.extractfile(member)
-            assert file is not None  # a regular file has content
-            yield _clean(member.name), file.read()
-
-
-def _clean(name: str) -> str:
-    return name.removeprefix("./")
-
-
-def _check_size(name: str, size: int) -> None:
-    if size > _LARGEST:
-        raise ValueError(f"{name} is {size:,} bytes: no picture is that large")

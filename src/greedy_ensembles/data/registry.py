@@ -65,8 +65,9 @@ def load(
             f"{name} ({split}) is not in {folder}: get it with `greedy-ensembles data download {name}`, "
             "or name another data folder (root, or GREEDY_ENSEMBLES_DATA)"
         )
+    known = quick_note(form, split, folder)  # before the files are read: by their hashes, where these are known
     images = form.read(folder, split, size, resize).replace(name=name)
-    for note in (quick_note(form, split, folder), _partial(entry, split, images)):
+    for note in (known, _partial(entry, split, images)):
         images = images.with_note(note)
     return _shaped(images, size, channels, resize)
 

@@ -2,8 +2,9 @@
 
 Addresses are the publishers' where these still answer, then public mirrors. Hashes are those that the publishers print
 (CIFAR, CIFAR-10-C on Zenodo) or that public projects record: torchvision (MNIST, Fashion-MNIST, SVHN, Omniglot, DTD),
-TensorFlow Datasets (Places365), many loaders of Tiny ImageNet alike. For LSUN's test set no public record was found: it
-is downloaded unverified, and the command says so.
+TensorFlow Datasets (Places365), many loaders of Tiny ImageNet alike. Most are MD5: SHA-256 would be better, and is to
+be recorded by whoever has the published bytes; those at hand here were compressed anew. For LSUN's test set no public
+record was found: it is refused without --trust.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         (
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
             "https://storage.googleapis.com/cvdf-datasets/mnist/",
-            "http://yann.lecun.com/exdb/mnist/",
+            "https://yann.lecun.com/exdb/mnist/",
         ),
         {
             "train-images-idx3-ubyte": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9.9),
@@ -52,8 +53,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "fashion_mnist": _idx(
         "fashion_mnist",
         (
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         ),
         {
             "train-images-idx3-ubyte": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26.4),
@@ -67,7 +68,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "svhn": tuple(
         Source(
             f"svhn/{split}_32x32.mat",
-            tuple(f"{scheme}://ufldl.stanford.edu/housenumbers/{split}_32x32.mat" for scheme in ("http", "https")),
+            tuple(f"{scheme}://ufldl.stanford.edu/housenumbers/{split}_32x32.mat" for scheme in ("https", "http")),
             f"md5:{md5}",
             size,
         )
@@ -117,8 +118,9 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source(
             "tiny-imagenet-200.zip",
             (
-                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
                 "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip?download=1",
+                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
             ),
             "md5:90528d7ca1a48142e341f4ef8d21d0de",
             248,
@@ -127,12 +129,19 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "places365": (
         Source(
             "places365/test_256.tar",
-            ("http://data.csail.mit.edu/places/places365/test_256.tar",),
+            tuple(f"{scheme}://data.csail.mit.edu/places/places365/test_256.tar" for scheme in ("https", "http")),
             "sha256:037ee8180369bdde46636341b92900d4bcb8ea000c026a1fd3e0e9827a8702a1",
             4737,
         ),
     ),
     "lsun": (
-        Source("lsun/test_lmdb.zip", ("http://dl.yf.io/lsun/scenes/test_lmdb.zip",), None, 180, "lsun", "test_lmdb"),
+        Source(
+            "lsun/test_lmdb.zip",
+            tuple(f"{scheme}://dl.yf.io/lsun/scenes/test_lmdb.zip" for scheme in ("https", "http")),
+            None,
+            180,
+            unpack="lsun",
+            makes="test_lmdb",
+        ),
     ),
 }

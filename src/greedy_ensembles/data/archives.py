@@ -1,0 +1,213 @@
+"""Zips and tars, whose files are read one by one or unpacked to a folder; folders are read in the same way.
+
+An archive may be hostile. To read it writes nothing, follows no links, and has limits (docs/format.md). To unpack it,
+every name is looked at before the first byte is written; then all is written to a new folder beside the target, and
+moved from there when it is complete. Nothing lands outside of the folder, nothing but files and folders lands, and an
+archive that is refused, or breaks off, leaves the folder as it was.
+"""
+
+import bz2
+import glob
+import gzip
+import lzma
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, Any
+
+from greedy_ensembles.checks import check_limit, naming
+
+Named = tuple[str, bytes]
+Archive = zipfile.ZipFile | tarfile.TarFile
+_COMPRESSED: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_REFUSED = "cannot be unpacked"
+_KINDS = "only files and folders are unpacked"
+_LINK = 0o120000
+
+
+def file_names(path: Path) -> list[str]:
+    """Return the names of the files in a folder (relative, with /) or an archive, in no particular order."""
+    if path.is_dir():
+        return [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+    with _opened(path) as archive, naming(path, "is damaged"):
+        return [name for name, _ in _files(archive)]
+
+
+def contents(path: Path, wanted: Iterable[str], unreadable: list[str] | None = None) -> Iterator[Named]:
+    """Yield (name, bytes) of the wanted files, in the order in which they are stored (a compressed tar cannot seek).
+
+    Args:
+        path: a folder or an archive.
+        wanted: names, as `file_names` has them.
+        unreadable: is told of files that cannot be read, which then do not end it.
+    """
+    chosen = set(wanted)
+    if path.is_dir():
+        for name in sorted(chosen):
+            yield from _content(path, name, (path / name).read_bytes, (path / name).stat().st_size, unreadable)
+        return
+    with _opened(path) as archive, naming(path, "is damaged"):
+        for name, entry in _files(archive):
+            if name not in chosen:
+                continue
+            read = partial(_read, archive, entry)
+            size = entry.file_size if isinstance(entry, zipfile.ZipInfo) else entry.size
+            yield from _content(path, name, read, size, unreadable)
+
+
+def _read(archive: Any, entry: zipfile.ZipInfo | tarfile.TarInfo) -> bytes:
+    if isinstance(entry, zipfile.ZipInfo):
+        return archive.read(entry)  # type: ignore[no-any-return]
+    return archive.extractfile(entry).read()  # type: ignore[no-any-return]
+
+
+def _content(
+    path: Path, name: str, read: Callable[[], bytes], size: int, unreadable: list[str] | None
+) -> Iterator[Named]:
+    """Yield (name, bytes) of one file, or nothing where someone else is told that it cannot be read."""
+    try:
+        check_picture(name, size)
+        with naming(path, f"is damaged at {name}"):
+            content = read()
+    except (ValueError, OSError) as error:
+        if unreadable is None:
+            raise
+        unreadable.append(str(error))
+    else:
+        yield name, content
+
+
+def check_picture(name: str, size: int) -> None:
+    """Refuse a file that is larger than any picture."""
+    check_limit("picture", size, f"{name} has more bytes than a picture")
+
+
+@contextmanager
+def _opened(path: Path, what: str = "is neither a folder nor a picture nor a readable zip or tar") -> Iterator[Archive]:
+    with ExitStack() as stack:
+        with naming(path, what):
+            if zipfile.is_zipfile(path):
+                archive: Archive = stack.enter_context(zipfile.ZipFile(path))
+            else:
+                stream: Any = stack.enter_context(closing(_Bounded(path)))
+                archive = stack.enter_context(tarfile.open(fileobj=stream, mode="r:"))
+        yield archive
+
+
+class _Bounded:
+    """The bytes of a tar, decompressed, up to a limit: tarfile would read a header of any length."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            begin, self._own = file.read(6), path.stat().st_size
+        opener = next((opener for start, opener in _COMPRESSED.items() if begin.startswith(start)), None)
+        self._file: IO[bytes] = path.open("rb") if opener is None else opener(path)
+        self.seekable, self.tell, self.close = self._file.seekable, self._file.tell, self._file.close
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            raise ValueError("an entry has a negative size")
+        check_limit("picture", size, "a header has more bytes than a picture")
+        self._check(self.tell() + size)
+        return self._file.read(size)
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        self._check(position)
+        return self._file.seek(position, whence)
+
+    def _check(self, position: int) -> None:
+        check_limit("expanded", position, "it becomes too many bytes", self._own)
+
+
+def _files(archive: Archive) -> Iterator[tuple[str, zipfile.ZipInfo | tarfile.TarInfo]]:
+    """Yield (name, entry) of the regular files of an archive."""
+    if isinstance(archive, zipfile.ZipFile):
+        check_limit("entries", len(archive.infolist()), "it has too many entries")
+        yield from ((entry.filename, entry) for entry in archive.infolist() if not entry.is_dir())
+        return
+    for member in _members(archive):
+        if member.isreg():
+            yield member.name.removeprefix("./"), member
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for count, member in enumerate(archive, start=1):
+        check_limit("entries", count, "it has too many entries")
+        if member.size < 0:  # which would make tarfile go round in circles
+            raise ValueError(f"{member.name} has a negative size")
+        yield member
+
+
+def unpack(archive: Path, target: Path) -> list[Path]:
+    """Unpack a zip or tar into a folder, and return what is new in it; refuse to replace what is there."""
+    target.mkdir(parents=True, exist_ok=True)
+    with own_folder(target, archive.name) as folder:
+        with naming(archive, _REFUSED), _opened(archive, _REFUSED) as opened:
+            if isinstance(opened, zipfile.ZipFile):
+                _check_zip(opened, archive)
+                opened.extractall(folder)
+            else:
+                _check_tar(opened)
+                opened.extractall(folder, filter="data")
+        made = [target / path.name for path in sorted(folder.iterdir())]
+        for path in made:
+            if path.exists():
+                raise FileExistsError(f"{path} is there already: move it away to unpack {archive.name} anew")
+        for path in made:
+            shutil.move(folder / path.name, path)
+    return made
+
+
+@contextmanager
+def own_folder(parent: Path, name: str) -> Iterator[Path]:
+    """Yield a folder for this process alone, and remove it, and those of the same name that killed ones have left.
+
+    A lock within, which the system releases when a process ends, tells them from those in use.
+    """
+    from filelock import FileLock, Timeout
+
+    start = f".{name}-"
+    for left in parent.glob(f"{glob.escape(start)}*.part"):
+        with suppress(Timeout, OSError):
+            FileLock(left / "lock", timeout=0).acquire().lock.release()
+            shutil.rmtree(left)
+    outer = Path(tempfile.mkdtemp(prefix=start, suffix=".part", dir=parent))
+    try:
+        with FileLock(outer / "lock"):
+            inner = outer / "content"
+            inner.mkdir()
+            yield inner
+    finally:
+        shutil.rmtree(outer, ignore_errors=True)
+
+
+def _check_zip(opened: zipfile.ZipFile, archive: Path) -> None:
+    entries = opened.infolist()
+    check_limit("entries", len(entries), "it has too many entries")
+    size = sum(entry.file_size for entry in entries)
+    check_limit("expanded", size, "it becomes too many bytes", archive.stat().st_size)
+    for entry in entries:
+        _check_name(entry.filename)
+        kind = (entry.external_attr >> 16) & 0o170000
+        if kind == _LINK:
+            raise ValueError(f"{entry.filename} is a link; {_KINDS}")
+
+
+def _check_tar(opened: tarfile.TarFile) -> None:
+    for member in _members(opened):
+        _check_name(member.name)
+        if not (member.isreg() or member.isdir()) or member.issparse():
+            kind = "a link" if member.issym() or member.islnk() else "sparse" if member.issparse() else "a device"
+            raise ValueError(f"{member.name} is {kind}; {_KINDS}")
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that leads out of the folder on any system: Windows takes a backslash and a drive for more."""
+    posix, windows = PurePosixPath(name), PureWindowsPath(name)
+    if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
+        raise ValueError(f"{name!r} leads out of the folder")
