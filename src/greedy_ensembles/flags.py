@@ -27,11 +27,10 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles import metrics, storage
-from greedy_ensembles.checks import check_choice, check_number
+from greedy_ensembles.checks import check_choice, check_limit, check_number
 from greedy_ensembles.data.image_set import check_channels
 
 FILE = "calibration.json"
-LARGEST = 4096  #: pixels a side; a file from other people could ask for pictures that fill all memory
 #: What may be thresholded, by the names of `Uncertainty`.
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "epistemic": metrics.mutual_information,
@@ -59,8 +58,8 @@ class ImageForm:
             return
         channels, height, width = self.shape
         check_channels(channels)
-        if height != width or not 0 < height <= LARGEST:
-            raise ValueError(f"images must be square, of 1 to {LARGEST} pixels a side, got {height} x {width}")
+        if height != width or height < 1:
+            raise ValueError(f"images must be square, of 1 pixel a side or more, got {height} x {width}")
 
     @classmethod
     def of_images(cls, images: np.ndarray, classes: tuple[str, ...] | None = None) -> "ImageForm":
@@ -232,9 +231,11 @@ def read_calibration(folder: Path, weights: str) -> Calibration | None:
             **content, form=_image_form(form), of_labels=None if of_labels is None else tuple(map(float, of_labels))
         )
         proper = _is_proper(found) and isinstance(of_weights, str)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         proper = False
     storage.require(proper, file, "it is no calibration of ours")
+    if found.form.shape is not None:
+        check_limit("side", found.form.shape[1], f"{file} asks for images of too many pixels a side")
     return found if of_weights == weights else None
 
 

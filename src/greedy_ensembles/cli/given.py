@@ -17,14 +17,14 @@ from PIL import Image
 
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
-from greedy_ensembles.checks import check_count, naming
+from greedy_ensembles.checks import check_count, limit, naming
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets
 from greedy_ensembles.data.archives import contents
 from greedy_ensembles.data.formats import Npz, channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.flags import LARGEST, ImageForm, Shape, fingerprint
+from greedy_ensembles.flags import ImageForm, Shape, fingerprint
 from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.storage import FolderError, read_json
@@ -91,7 +91,8 @@ def _shape(ensemble: Ensemble) -> Shape | None:
     if inputs is None or inputs.dtype != torch.uint8 or len(inputs.shape) != 3:
         return None
     channels, height, width = inputs.shape
-    return (channels, height, width) if channels in (1, 3) and height == width <= LARGEST else None
+    square = channels in (1, 3) and height == width <= limit("side")  # the folder may be someone else's
+    return (channels, height, width) if square else None
 
 
 def parse_shape(text: str) -> Shape:

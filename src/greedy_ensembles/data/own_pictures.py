@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from greedy_ensembles.data.archives import contents
 from greedy_ensembles.data.image_set import Bytes, Resize
-from greedy_ensembles.data.picture_sets import Read, assemble, contents, decode, no_pictures, picture_names
+from greedy_ensembles.data.picture_sets import Read, assemble, decode, no_pictures, picture_names
 
 #: Folders that are parts of a set where they lie beside those of classes, and what each part is called.
 PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -117,7 +118,7 @@ def stack_readable(
         unreadable: gets why pictures could not be read, which are then left out; None: the first of them is an error.
     """
     pictures: dict[str, Bytes] = {}
-    for name, content in contents(path, wanted):
+    for name, content in contents(path, wanted, unreadable):
         try:
             pictures[name] = decode(content, str(path / name), size, channels, upright=True, resize=resize)
         except ValueError as error:

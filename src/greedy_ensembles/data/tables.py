@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, naming
 from greedy_ensembles.data.labelled import LabelledSet, Labels, as_labels
 
 Rows = npt.NDArray[np.float64]
@@ -92,7 +92,8 @@ def _lines(path: Path) -> tuple[list[str], list[list[str]]]:
         raise ValueError(f"{path} is no text in UTF-8; save the table as CSV (UTF-8)") from None
     first = text.partition("\n")[0]
     delimiter = max(_DELIMITERS, key=first.count)
-    headings, *lines = [line for line in csv.reader(text.splitlines(), delimiter=delimiter) if line] or [[]]
+    with naming(path, "is no readable table"):
+        headings, *lines = [line for line in csv.reader(text.splitlines(), delimiter=delimiter) if line] or [[]]
     headings = [name.strip() for name in headings]
     if len(headings) < 2 or not lines:
         raise ValueError(f"{path} must have a line of headings for two columns or more, and rows below it")
