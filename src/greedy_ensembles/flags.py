@@ -234,8 +234,10 @@ def read_calibration(folder: Path, weights: str) -> Calibration | None:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         proper = False
     storage.require(proper, file, "it is no calibration of ours")
-    if found.form.shape is not None:
-        check_limit("side", found.form.shape[1], f"{file} asks for images of too many pixels a side")
+    try:
+        check_limit("side", max(found.form.shape or (0,)), f"{file} asks for images of too many pixels a side")
+    except ValueError as error:
+        raise storage.FolderError(str(error)) from None
     return found if of_weights == weights else None
 
 
