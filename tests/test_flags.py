@@ -332,7 +332,7 @@ HUGE = {"form": {"shape": [3, 10**6, 10**6], "classes": None}}
         ({"form": None}, "damaged"),
         ({"form": {"shape": [1], "classes": None}}, "damaged"),
         ({"extra": 1}, "damaged"),
-        (HUGE, r"calibration\.json asks .*ge\.limits\(side="),
+        (HUGE, r"calibration\.json is damaged.*ge\.limits\(side="),
         ({"form": {"shape": [3, math.inf, math.inf], "classes": None}}, "damaged"),
         ({"of_labels": [10**400]}, "damaged"),
         ({"format": 3}, "calibrate anew"),

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles import metrics, storage
-from greedy_ensembles.checks import check_choice, check_limit, check_number
+from greedy_ensembles.checks import check_choice, check_limit, check_number, limit
 from greedy_ensembles.data.image_set import check_channels
 
 FILE = "calibration.json"
@@ -59,7 +59,8 @@ class ImageForm:
         channels, height, width = self.shape
         check_channels(channels)
         if height != width or height < 1:
-            raise ValueError(f"images must be square, of 1 pixel a side or more, got {height} x {width}")
+            raise ValueError(f"images must be square, of 1 to {limit('side')} pixels a side, got {height} x {width}")
+        check_limit("side", height, f"images must be of 1 to {limit('side')} pixels a side")
 
     @classmethod
     def of_images(cls, images: np.ndarray, classes: tuple[str, ...] | None = None) -> "ImageForm":
@@ -231,13 +232,9 @@ def read_calibration(folder: Path, weights: str) -> Calibration | None:
             **content, form=_image_form(form), of_labels=None if of_labels is None else tuple(map(float, of_labels))
         )
         proper = _is_proper(found) and isinstance(of_weights, str)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        proper = False
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise storage.damaged(file, f"it is no calibration of ours: {error}") from None
     storage.require(proper, file, "it is no calibration of ours")
-    try:
-        check_limit("side", max(found.form.shape or (0,)), f"{file} asks for images of too many pixels a side")
-    except ValueError as error:
-        raise storage.FolderError(str(error)) from None
     return found if of_weights == weights else None
 
 
