@@ -1,26 +1,30 @@
 """The scikit-learn face: `ge.fit` for tables, with scikit-learn's names and habits.
 
 Arguments are kept as given, and what `fit` learns ends in an underscore. Columns are standardised and labels of any
-kind are encoded here, so that a table goes in as it is; it works in pipelines, grid searches and cross-validation.
+kind are encoded here, so that a table goes in as it is; it works in pipelines, grid searches and cross-validation. The
+last step of a pipeline is asked for uncertainty by ``pipeline.score_samples(X)``.
 """
 
 import copy
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from greedy_ensembles.checks import check_choice
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import InputForm
+from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.models import MLP
@@ -39,10 +43,14 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         hidden: widths of the hidden layers of each member, a `ge.models.MLP`.
         make_model: builds a model of your own from standardised columns (n, columns) to logits (n, classes), instead of
             the MLP; name a function or use ``functools.partial`` where the estimator is to be pickled.
-        method: as in `ge.fit`: "greedy", or "deep" for Deep Ensembles.
+        method: as in `ge.fit`: "greedy", "deep" for Deep Ensembles, another name, or a `ge.Coupling`.
         weighting: p*, where members are asked to differ, in the space of the table as given; by default a Gaussian
             about the data at five standard deviations.
-        recipe: how a member is trained, without `normalize`; None: one that suits tables.
+        recipe: how a member is trained, without `normalize`; None: one that suits tables. Its fields are parameters
+            too: ``set_params(recipe__lr=0.01)``, or ``recipe__epochs`` in a grid search.
+        schedule: as in `ge.fit`: "sequential", or "concurrent", which is faster on small tables; None: "concurrent".
+        class_weight: what the loss of each class is multiplied by, a dict from labels; "balanced": such that all
+            classes weigh the same; None: 1.
         validation: the share of each class that is held out to select each member's best epoch, as in `ge.fit`. By
             default nothing is: the few rows of a small table are worth more to learn from, and say too little.
         random_state: a seed, which `ge.fit` gets as it is; a ``RandomState`` or None draws a new one at every fit.
@@ -75,9 +83,11 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         hidden: Sequence[int] = (128, 128),
         *,
         make_model: ModelFactory | None = None,
-        method: str = "greedy",
+        method: str | Coupling = "greedy",
         weighting: Weighting | None = None,
         recipe: Recipe | None = None,
+        schedule: str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         validation: float = 0.0,
         random_state: int | np.random.RandomState | None = 0,
         device: torch.device | str | None = None,
@@ -90,45 +100,81 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.method = method
         self.weighting = weighting
         self.recipe = recipe
+        self.schedule = schedule
+        self.class_weight = class_weight
         self.validation = validation
         self.random_state = random_state
         self.device = device
         self.progress = progress
 
-    def fit(self, X: Any, y: Any) -> "GreedyEnsembleClassifier":
-        """Train the members on a table X (n, columns) and its labels y (n,)."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all arguments; with `deep`, fields of the recipe too, as ``recipe__lr``."""
+        recipe = TABLE_RECIPE if self.recipe is None else self.recipe
+        nested = fields(recipe) if deep and isinstance(recipe, Recipe) else ()
+        return {**super().get_params(deep), **{f"recipe__{one.name}": getattr(recipe, one.name) for one in nested}}
+
+    def set_params(self, **params: Any) -> "GreedyEnsembleClassifier":
+        """Set arguments, and fields of the recipe, as ``recipe__lr``."""
+        nested = {name.removeprefix("recipe__"): params[name] for name in params if name.startswith("recipe__")}
+        super().set_params(**{name: value for name, value in params.items() if not name.startswith("recipe__")})
+        for name in nested:
+            check_choice("a parameter recipe__...", name, [one.name for one in fields(Recipe)])
+        if nested:
+            self.recipe = replace(self._recipe(), **nested)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GreedyEnsembleClassifier":
+        """Train the members.
+
+        Args:
+            X: a table (n, columns), dense or sparse; a sparse one is made dense, since its columns are standardised.
+            y: its labels, (n,).
+            sample_weight: what the loss of each row is multiplied by, (n,), scaled to a mean of 1. Rows of weight 0
+                count as not there.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
+        rows, y, weights = self._weighted(X, y, sample_weight)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_[0]!r}; a classifier needs at least two")
-        scaler = StandardScaler().fit(X)
-        train = partial(
-            fit,
+        train = partial(self._trained, rows, labels, weights, self._seed())
+        try:
+            self.ensemble_ = train(self.validation)
+        except SplitError as error:
+            warnings.warn(f"no validation split, so each member's last epoch is kept: {error}", stacklevel=2)
+            self.ensemble_ = train(0)
+        self.ensemble_.notes["Data"] = f"a table of {X.shape[0]:,} rows and {X.shape[1]:,} columns"
+        return self
+
+    def _trained(
+        self, X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, seed: int, validation: float
+    ) -> Ensemble:
+        """Return an ensemble that takes tables as given: standardising is a part of it, also saved or exported."""
+        if validation == 0 and len(X) <= self._recipe().batch_size:
+            X, labels, weights = _merged(X, labels, weights)
+        scaler = StandardScaler().fit(X, sample_weight=weights)
+        members = fit(
             self.make_model or self._mlp(X.shape[1]),
-            (scaler.transform(X), labels),
+            (scaler.transform(X), labels, weights),
             size=self.size,
             method=self.method,
             strength=self.strength,
             weighting=_standardised(self.weighting, scaler),
             recipe=self._recipe(),
-            seed=self._seed(),
+            schedule=self.schedule or "concurrent",
+            seed=seed,
+            validation=validation,
             device=self.device,
             progress=self.progress,
         )
-        try:
-            members = train(validation=self.validation)
-        except SplitError as error:
-            warnings.warn(f"no validation split, so each member's last epoch is kept: {error}", stacklevel=2)
-            members = train(validation=0)
-        # Standardising becomes a part of the ensemble, so that it takes plain tables when it is saved or exported too.
-        self.ensemble_ = Ensemble(
-            members,
-            normalize=(scaler.mean_, scaler.scale_),
-            inputs=InputForm((X.shape[1],), torch.float64),
-            notes={**members.notes, "Data": f"a table of {X.shape[0]:,} rows and {X.shape[1]:,} columns"},
-        )
-        return self
+        form = InputForm((X.shape[1],), torch.float64)
+        return Ensemble(members, normalize=(scaler.mean_, scaler.scale_), inputs=form, notes=members.notes)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled or copied: members on the CPU, so that a machine without their device can read it."""
@@ -136,6 +182,18 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if "ensemble_" in state:
             state["ensemble_"] = _on_cpu(self.ensemble_)
         return state
+
+    def _weighted(self, X: Any, y: np.ndarray, given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return the rows that count, as an array, their labels, and weights of a mean of 1; None: none were given."""
+        weights = None
+        if given is not None or self.class_weight is not None:
+            weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+            weights = weights * compute_sample_weight(self.class_weight, y)
+            if not np.isfinite(weights).all() or not weights.any():
+                raise ValueError("sample_weight and class_weight must be finite, and leave some rows of weight above 0")
+            counts = weights > 0
+            X, y, weights = X[counts], y[counts], weights[counts] / weights[counts].mean()
+        return (X.toarray() if issparse(X) else X), y, weights
 
     def _mlp(self, columns: int) -> ModelFactory:
         try:
@@ -159,8 +217,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def _member_probabilities(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return self.ensemble_.predict_proba(X).numpy()
+        X = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        return self.ensemble_.predict_proba(X.toarray() if issparse(X) else X).numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the mean of the members' class probabilities, (n, classes), in the order of `classes_`."""
@@ -176,6 +234,24 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def uncertainty(self, X: Any) -> Uncertainty[np.ndarray]:
         """Return how uncertain the ensemble is about every row, and why: epistemic, aleatoric, total, in nats."""
         return Uncertainty.of(self._member_probabilities(X))
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Return how normal every row is, (n,): minus the mutual information, so that higher is more normal."""
+        return -self.uncertainty(X).epistemic
+
+
+def _merged(
+    X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return a table whose rows are all different, each with the weight of all that it stands for.
+
+    This is for a table that is one batch: every step sees all of it, so that it is the same training, up to rounding. A
+    row of weight 2 and two equal rows then are the same to the bit, as scikit-learn wants it.
+    """
+    rows, place = np.unique(np.c_[X, labels], axis=0, return_inverse=True)
+    weights = np.bincount(place.reshape(-1), weights)
+    same = bool((weights == weights[0]).all())
+    return rows[:, :-1], rows[:, -1].astype(np.int64), None if same else weights / weights.mean()
 
 
 def _on_cpu(ensemble: Ensemble) -> Ensemble:

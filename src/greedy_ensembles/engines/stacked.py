@@ -110,6 +110,7 @@ class StackedEngine(PlainEngine):
         step, (count, batch) = self._step, examples.shape
         inputs, targets = step.look_up(examples.flatten())
         inputs, targets = inputs.unflatten(0, (count, batch)), targets.unflatten(0, (count, batch))
+        targets = targets.mT if targets.ndim == 3 else targets
         samples, bank = step.samples(chosen)
         if samples is None or bank is None:
             losses = cross_entropy(self._model(inputs).mT, targets, reduction="none").mean(dim=1)

@@ -38,6 +38,7 @@ class Examples(ABC):
     shape: torch.Size
     dtype: torch.dtype
     range: tuple[float, float] | None  #: smallest and largest value of floating-point inputs
+    weights: Tensor | None = None  #: what each example's loss is multiplied by, float32; None: 1
 
     @abstractmethod
     def inputs(self, indices: Tensor) -> Tensor:
@@ -66,6 +67,7 @@ class ArrayExamples(Examples):
     shape: torch.Size
     dtype: torch.dtype
     range: tuple[float, float] | None = None
+    weights: Tensor | None = None
 
     def inputs(self, indices: Tensor) -> Tensor:
         """Return the inputs at these indices."""
@@ -74,7 +76,8 @@ class ArrayExamples(Examples):
     def to(self, device: torch.device) -> "ArrayExamples":
         """Return the examples on a device, or refuse those that it cannot hold."""
         try:
-            return replace(self, x=self.x.to(device), labels=self.labels.to(device))
+            weights = None if self.weights is None else self.weights.to(device)
+            return replace(self, x=self.x.to(device), labels=self.labels.to(device), weights=weights)
         except torch.OutOfMemoryError:
             floats = " or uint8 images, a quarter of the size" if self.dtype == torch.float32 else ""
             raise ValueError(
@@ -83,8 +86,9 @@ class ArrayExamples(Examples):
             ) from None
 
     def digest(self) -> str:
-        """Return a hash of all inputs and labels."""
-        return hashlib.sha256((digest_of_tensor(self.x) + digest_of_tensor(self.labels)).encode()).hexdigest()
+        """Return a hash of all inputs, labels and weights."""
+        parts = (self.x, self.labels) if self.weights is None else (self.x, self.labels, self.weights)
+        return hashlib.sha256("".join(map(digest_of_tensor, parts)).encode()).hexdigest()
 
 
 class DatasetExamples(Examples):
@@ -183,7 +187,7 @@ def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
         data = (data.inputs, data.labels)
     if type(data) is TensorDataset and len(data.tensors) == 2:  # a subclass may transform its items
         data = data.tensors
-    if isinstance(data, list | tuple) and len(data) == 2:
+    if isinstance(data, list | tuple) and len(data) in (2, 3):
         examples: Examples = _from_arrays(*data)
     elif isinstance(data, Dataset) and hasattr(data, "__len__"):
         if len(data) == 0:
@@ -191,13 +195,13 @@ def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
         examples = DatasetExamples(data, seed)
     else:
         raise TypeError(
-            f"{name} must be a pair (x, y) of tensors or arrays, an ImageSet or a TableSet, or a Dataset with a "
-            f"length; got {type(data).__name__}"
+            f"{name} must be a pair (x, y) or a triple (x, y, weights) of tensors or arrays, an ImageSet or a "
+            f"TableSet, or a Dataset with a length; got {type(data).__name__}"
         )
     return examples
 
 
-def _from_arrays(x: Any, y: Any) -> ArrayExamples:
+def _from_arrays(x: Any, y: Any, weights: Any = None) -> ArrayExamples:
     x = as_tensor(x)
     if x.ndim < 2:
         raise ValueError(f"x must have shape (n, ...) with at least one input dimension, got shape {tuple(x.shape)}")
@@ -214,7 +218,19 @@ def _from_arrays(x: Any, y: Any) -> ArrayExamples:
             row = int(proper.logical_not().nonzero()[0])
             raise _beyond(number * _CHUNK + row, chunk[row])
         low, high = min(low, least), max(high, most)
-    return ArrayExamples(x.detach(), labels, x.shape[1:], x.dtype, (low, high) if low <= high else None)
+    limits = (low, high) if low <= high else None
+    given = None if weights is None else _as_weights(weights, len(x))
+    return ArrayExamples(x.detach(), labels, x.shape[1:], x.dtype, limits, given)
+
+
+def _as_weights(weights: Any, count: int) -> Tensor:
+    """Return weights of examples as float32 on the CPU, or refuse them."""
+    found = as_tensor(weights).detach().cpu().float()
+    if found.shape != (count,):
+        raise ValueError(f"weights must have shape ({count},), one number an example; got shape {tuple(found.shape)}")
+    if not bool(((found >= 0) & found.isfinite()).all()) or not bool(found.any()):
+        raise ValueError("weights must be finite, at least 0, and above 0 for some examples")
+    return found
 
 
 def _beyond(example: int, x: Tensor) -> ValueError:
@@ -312,7 +328,16 @@ class Data:
     dtype: torch.dtype  #: of the models' parameters
 
     def look_up(self, indices: Tensor, held_out: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the inputs at these indices as the models take them, and their labels."""
+        """Return the inputs at these indices as the models take them, and what the loss is of.
+
+        That is their labels (n,), or, of examples with weights, (n, classes): the weight at the label and 0 elsewhere.
+        """
         among = self.held_out if held_out else self.examples
         inputs = to_model(among.inputs(indices).to(self.device), self.normalize, self.dtype)
-        return inputs, among.labels[indices].to(self.device)
+        labels = among.labels[indices].to(self.device)
+        if among.weights is None or held_out:
+            return inputs, labels
+        # Cross-entropy is linear in its targets: a row w at the label makes it w times that of the label.
+        dtype = torch.promote_types(self.dtype, torch.float32)
+        targets = torch.zeros(len(labels), self.classes, dtype=dtype, device=self.device)
+        return inputs, targets.scatter_(1, labels[:, None], among.weights[indices].to(self.device, dtype)[:, None])

@@ -71,7 +71,8 @@ def fit(
     Args:
         make_model: builds a new ``nn.Module`` from inputs (n, ...) to logits (n, classes) at every call.
         data: a pair (x, y) of tensors or arrays, an image set of `ge.data`, or a ``torch.utils.data.Dataset`` of
-            such pairs; y are class indices. Inputs of type uint8 reach the model as numbers in [0, 1].
+            such pairs; y are class indices. A triple (x, y, weights) multiplies each example's loss by its weight.
+            Inputs of type uint8 reach the model as numbers in [0, 1].
         size: M, the number of members, those of `earlier` or of the run that is extended included.
         method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pairwise" or "repulsive", or a `ge.Coupling`.
         strength: lambda_M, how strongly members repel each other; methods without one do not look at it.
@@ -152,6 +153,8 @@ def _build(
     device = execution.device
     Generators.seeded(seed, device)  # so that a Dataset with random transforms has the same hash at every start
     examples = as_examples(data, seed=seed)
+    if examples.weights is not None and recipe.loss is not None:
+        raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     train, held_out, validation = split_off(examples, validation, seed)
     p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
     trial = try_model(make_model, examples, p_star, recipe, execution, earlier, len(train))
@@ -250,7 +253,7 @@ def _collect(
     members = [member.model for member in done] if folder is None else folder.members()
     at_once = algorithm.at_once if folder is None else folder.members_at_once
     held_out, failed = len(algorithm.data.validation), ""
-    if algorithm.recipe.loss is None:
+    if algorithm.recipe.loss is None and examples.weights is None:
         counts = torch.bincount(examples.labels, minlength=algorithm.data.classes).tolist()
         steps = algorithm.recipe.epochs * math.ceil(len(algorithm.data.train) / algorithm.recipe.batch_size)
         failed = failed_members(facts, counts, held_out, steps)
