@@ -72,7 +72,7 @@ def engine_of(of: Algorithm, before: int, count: int, make: Make) -> tuple[Plain
     bank = of._draw_bank()
     for _ in range(before if bank is not None else 0):
         assert bank is not None
-        bank.append(torch.rand(len(bank.samples), 10, device=bank.samples.device).softmax(1))
+        bank.append(torch.rand(bank.count, 10, device=bank.device).softmax(1))
     step = of._step(bank)
     while True:
         members = [of._new_member(before + 1 + number) for number in range(count)]

@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from greedy_ensembles.inputs import InputForm, as_normalize, as_stored, as_tensor, device_of, dtype_of, to_model
+from greedy_ensembles.forms import InputForm
+from greedy_ensembles.inputs import as_normalize, as_stored, as_tensor, device_of, dtype_of, to_model
 
 
 def test_bytes_are_scaled_and_normalised_by_channel():

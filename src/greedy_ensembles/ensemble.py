@@ -20,16 +20,19 @@ from greedy_ensembles.engines.prediction import (
     log_probabilities,
     probabilities,
 )
+from greedy_ensembles.forms import Form, InputForm, admit, as_trained, to_json
 from greedy_ensembles.inputs import (
-    InputForm,
+    Inputs,
     Normalize,
-    admit,
+    as_entries,
     as_inputs,
     as_normalize,
-    as_tensor,
     batches_of,
     device_of,
     dtype_of,
+    each,
+    entries,
+    move,
 )
 from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.saving import load_member, read_description, weights_file
@@ -47,7 +50,7 @@ class Ensemble:
     in training (after `normalize`); ``e[:3]`` is an ensemble of the first three.
     """
 
-    inputs: InputForm | None = None  #: what one input looks like, if that is known
+    inputs: Form | None = None  #: what one input looks like, if that is known
     calibration: flags.Calibration | None = None  #: what `calibrate` found; a part of the ensemble has none
 
     def __init__(
@@ -55,7 +58,7 @@ class Ensemble:
         members: Iterable[nn.Module],
         normalize: Sequence[float | Sequence[float]] | None = None,
         *,
-        inputs: InputForm | None = None,
+        inputs: Form | None = None,
         notes: Mapping[str, object] | None = None,
     ) -> None:
         if isinstance(members, nn.Module):
@@ -111,9 +114,9 @@ class Ensemble:
         """Return every member's class probabilities, (members, n, classes).
 
         Args:
-            x: what `ge.fit` takes, labels or not: a tensor or array of inputs, a list of rows, a data frame, an image
-                set, a Dataset or a DataLoader (of inputs, or of tuples that begin with them). Inputs of another
-                shape, type or scale than those that the ensemble was trained on are refused.
+            x: what `ge.fit` takes, labels or not: a tensor or array of inputs, a list of rows, a data frame, a dict or
+                tuple of tensors, an image set, a Dataset or a DataLoader (of inputs, or of tuples that begin with
+                them). Inputs of another shape, type or scale than those that the ensemble was trained on are refused.
             batch_size: how many inputs a member sees at once; a DataLoader has its own.
 
         The result lies on the device of x where x is a tensor, otherwise on the CPU. On a GPU torch's own switches
@@ -133,26 +136,29 @@ class Ensemble:
 
     def _of_batches(self, say: Statement, x: Any, batch_size: int, made: Callable[[Tensor], Result]) -> list[Result]:
         """Return what is made of what members say of each batch, (members, rows, classes), one after another."""
-        target = x.device if isinstance(x, Tensor) else torch.device("cpu")
-        x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x)
+        several = type(self.inputs) is tuple
+        x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x, several)
+        place = entries(x)[0][1]
+        target = place.device if isinstance(place, Tensor) else torch.device("cpu")
         with torch.no_grad():
             if isinstance(x, Tensor):  # at once: a GPU is not to wait for the host at every batch
-                x = self._admit(x, 0)
+                (x,) = self._admit(iter([x]))
             # One pass over the batches, all members on each: a loader that shuffles shows all of them the same.
-            batches = batches_of(x, batch_size, None if isinstance(x, Tensor) else self._admit)
+            batches = batches_of(x, batch_size, several)
+            batches = batches if isinstance(x, Tensor) else self._admit(batches)
             captured = self._capture(say, x, batch_size)
             if captured is not None:
-                return [made(said) for said in captured.over(batches, target)]
+                return [made(said) for said in captured.over(batches, target)]  # type: ignore[arg-type]
             placed = [(member, device_of(member)) for member in self]
             return [made(self._of_members(say, placed, batch, target)) for batch in batches]
 
-    def _admit(self, batch: Tensor, first: int) -> Tensor:
-        return admit(batch, first, self.inputs, self.normalize, dtype_of(self[0]))
+    def _admit(self, batches: Iterator[Inputs]) -> Iterator[Inputs]:
+        return admit(batches, self.inputs, self.normalize, dtype_of(self[0]))
 
     def _of_members(
-        self, say: Statement, placed: list[tuple[nn.Module, torch.device]], batch: Tensor, target: torch.device
+        self, say: Statement, placed: list[tuple[nn.Module, torch.device]], batch: Inputs, target: torch.device
     ) -> Tensor:
-        inputs = {device: batch.to(device) for device in {device for _, device in placed}}
+        inputs = {device: move(batch, device) for device in {device for _, device in placed}}
         every = [say(member, inputs[device], self.normalize, torch.preserve_format) for member, device in placed]
         return torch.stack([one if one.device == target else one.to(target) for one in every])
 
@@ -162,7 +168,8 @@ class Ensemble:
             return None
         if not can_capture(self._members):
             return None
-        batch = next(batches_of(x, batch_size, self._admit))
+        batch = next(self._admit(batches_of(x, batch_size)))
+        assert isinstance(batch, Tensor)
         if self._captured is not None and self._captured.fits(say, self._members, self.normalize, batch):
             return self._captured
         if len(x) < WORTH_CAPTURING * batch_size:
@@ -272,12 +279,12 @@ class Ensemble:
     def _graph(self) -> export.Graph:
         return export.Graph(self, self.normalize, self.calibration)
 
-    def _example(self, given: Any) -> Any:
+    def _example(self, given: Any) -> Inputs:
         if given is not None:
-            return given if self.inputs is None else self.inputs.admit(as_tensor(given))
+            return as_entries(given) if self.inputs is None else as_trained(as_entries(given), self.inputs)
         if self.inputs is None:
             raise ValueError("example must be a batch of inputs: what this ensemble was trained on is not known")
-        return self.inputs.example()
+        return each(InputForm.example, self.inputs)  # type: ignore[no-any-return]
 
     def save(self, folder: str | Path, notes: Mapping[str, object] | None = None) -> None:
         """Write the ensemble to a new folder: all of it, or nothing.
@@ -311,7 +318,7 @@ class Ensemble:
             "format": storage.FORMAT,
             "members": checksums,
             "normalize": self.normalize,
-            "inputs": None if self.inputs is None else self.inputs.to_json(),
+            "inputs": None if self.inputs is None else to_json(self.inputs),
             "notes": notes,
         }
         storage.write_json(folder / "ensemble.json", content)

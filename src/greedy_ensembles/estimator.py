@@ -23,7 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import InputForm
+from greedy_ensembles.forms import InputForm
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.metrics.uncertainty import Uncertainty

@@ -2,7 +2,8 @@
 
 The graph takes a batch x in the form in which `predict_proba` took the example that it was made from: uint8 images stay
 uint8, and scaling them to [0, 1] and taking mean and standard deviation out are part of the graph. The batch may have
-any length. It gives
+any length. Of a dict or tuple of tensors, the ONNX graph has an input for every entry: by its name, or x_0, x_1, ... It
+gives
 
     probabilities  (n, classes)  the mean of the members' class probabilities
     epistemic      (n,)          mutual information, in nats
@@ -29,7 +30,8 @@ from torch.export import Dim, ExportedProgram
 
 from greedy_ensembles.engines.prediction import probabilities
 from greedy_ensembles.flags import SCORES, Calibration
-from greedy_ensembles.inputs import Normalize, as_tensor
+from greedy_ensembles.forms import describe_inputs
+from greedy_ensembles.inputs import Inputs, Normalize, each, entries
 
 #: An ONNX file cannot be larger than two gigabytes; the weights of larger ensembles go into a second file beside it.
 ONNX_LIMIT = 2**31 - 2**20
@@ -48,7 +50,7 @@ class Graph(nn.Module):
         #: Names of the outputs, in their order.
         self.outputs = ["probabilities", *SCORES, *(["flag"] if calibration else [])]
 
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
+    def forward(self, x: Inputs) -> dict[str, Tensor]:
         """Return the outputs that the module's docstring lists."""
         probs = torch.stack([probabilities(member, x, self.normalize) for member in self.members])
         # As in ge.metrics, which looks at the values to refuse what are no probabilities, as a graph cannot.
@@ -63,7 +65,7 @@ class Graph(nn.Module):
         return {**{name: value.to(probs.dtype) for name, value in outputs.items()}, **flag}
 
 
-def export_onnx(graph: Graph, path: str | Path, example: Any) -> None:
+def export_onnx(graph: Graph, path: str | Path, example: Inputs) -> None:
     """Write the graph as ONNX, made from at least one example of the inputs."""
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
@@ -72,28 +74,35 @@ def export_onnx(graph: Graph, path: str | Path, example: Any) -> None:
         )
     with _whole_files(path) as unfinished, _without_remarks():
         program = _program(graph, example)
+        several = isinstance(example, dict | tuple)
+        names = list(example) if isinstance(example, dict) else [f"x_{place}" for place in range(len(example))]
         onnx: Any = torch.onnx.export(
-            program, (), output_names=graph.outputs, dynamic_shapes=_any_length(), dynamo=True, verbose=False
+            program,
+            (),
+            input_names=names if several else ["x"],
+            output_names=graph.outputs,
+            dynamic_shapes=_any_length(example),
+            dynamo=True,
+            verbose=False,
         )
         onnx.save(unfinished, external_data=_bytes(program.state_dict.values()) > ONNX_LIMIT)
 
 
-def export_torch(graph: Graph, path: str | Path, example: Any) -> None:
+def export_torch(graph: Graph, path: str | Path, example: Inputs) -> None:
     """Write the graph as a program of torch.export, made from at least one example of the inputs."""
     with _whole_files(path) as unfinished, _without_remarks():
         torch.export.save(_program(graph, example), unfinished)
 
 
-def _program(graph: Graph, example: Any) -> ExportedProgram:
+def _program(graph: Graph, example: Inputs) -> ExportedProgram:
     inputs = _two_of(example)
     try:
         with torch.no_grad():
             graph(inputs)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        kind = f"inputs of shape {tuple(inputs.shape[1:])} and type {inputs.dtype}"
-        raise ValueError(f"the members cannot take {kind}: {_first_line(error)}") from error
+        raise ValueError(f"the members cannot take {describe_inputs(inputs)}: {_first_line(error)}") from error
     try:
-        return torch.export.export(graph, (inputs,), dynamic_shapes=_any_length())
+        return torch.export.export(graph, (inputs,), dynamic_shapes=_any_length(inputs))
     except Exception as error:  # models are the user's own, and fail in ways of their own
         raise ValueError(f"torch.export cannot make a graph of the members: {_first_line(error)}") from error
 
@@ -102,16 +111,17 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _any_length() -> tuple[dict[int, Dim]]:
-    return ({0: Dim("batch")},)  # made here, since it imports sympy, which is slow
+def _any_length(inputs: Inputs) -> tuple[Any]:
+    batch = Dim("batch")  # made here, since it imports sympy, which is slow
+    return (each(lambda _: {0: batch}, inputs),)
 
 
-def _two_of(example: Any) -> Tensor:
+def _two_of(example: Inputs) -> Inputs:
     """Return the first example twice: a batch of one would be taken for a fixed length."""
-    inputs = as_tensor(example)
-    if inputs.ndim < 2 or len(inputs) == 0:
-        raise ValueError(f"example must be a batch (n, ...) of at least one input, got shape {tuple(inputs.shape)}")
-    return inputs[:1].detach().cpu().repeat(2, *[1] * (inputs.ndim - 1))
+    for _, one in entries(example):
+        if one.ndim < (2 if isinstance(example, Tensor) else 1) or len(one) == 0:
+            raise ValueError(f"example must be a batch (n, ...) of at least one input, got shape {tuple(one.shape)}")
+    return each(lambda one: one[[0, 0]].detach().cpu(), example)  # type: ignore[no-any-return]
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

@@ -1,5 +1,6 @@
-"""From the space of the data to that of the model: the same for training, p* and prediction.
+"""Inputs: a tensor, or a dict or tuple of tensors, and their way from the space of the data to that of the model.
 
+A model is called with ``model(x)``, ``model(**x)`` or ``model(*x)``, the same in training, on p* and in prediction.
 Bytes (uint8 images) become numbers in [0, 1]; then, if asked for, mean and standard deviation are taken out. Integers
 of other types, such as tokens, go to the model as they are.
 """
@@ -7,220 +8,143 @@ of other types, such as tokens, go to the model as they are.
 import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+#: What a model takes at once: every tensor has a row for each of n inputs.
+Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
 #: Means and standard deviations, one for all dimensions or one for each channel (dimension 1 of a batch).
 Normalize = tuple[tuple[float, ...], tuple[float, ...]]
 
-
-_TYPES = {
-    name: getattr(torch, name)
-    for name in (
-        *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
-        *("float16", "bfloat16", "float32", "float64", "bool"),
-    )
-}
-_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 #: What is said of a model whose outputs are `are_probabilities`.
 SOFTMAX = (
     "returns probabilities (rows that are at least 0 and add up to 1) where logits are expected, so that softmax would "
     "be taken twice; leave out the softmax at its end"
 )
+#: Entries of a dict that are no inputs.
+LABELS = ("labels", "label")
 _PART = 1024  # samples that are looked at together
-_MOST = 1 << 28  # values of one input that a file may name: far more than any has, far less than memory
 
 
-class InputForm(NamedTuple):
-    """Shape, type and range of the inputs that training took: what prediction is held against."""
+def each(change: Callable[..., Any], x: Any, *others: Any) -> Any:
+    """Return inputs with every tensor changed; `change` also gets what stands in the same place of `others`.
 
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    range: tuple[float, float] | None = None  #: smallest and largest value of floating-point data, if they are known
-
-    def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}"
-
-    def example(self) -> Tensor:
-        """Return a batch of one input that is nothing."""
-        return torch.zeros(1, *self.shape, dtype=self.dtype)
-
-    def admit(self, batch: Tensor) -> Tensor:
-        """Return a batch as training took inputs, converted where that is exact, or refuse it.
-
-        >>> form = InputForm((2,), torch.uint8)
-        >>> form.admit(torch.tensor([[0, 255]])).dtype, form.admit(torch.tensor([[0.0, 1.0]])).dtype
-        (torch.uint8, torch.float32)
-        """
-        given = InputForm(tuple(batch.shape[1:]), batch.dtype)
-        if given.shape != self.shape:
-            raise self._refusal(given, "give inputs of that shape")
-        if batch.numel() == 0 or (given.dtype == self.dtype == torch.uint8):
-            return batch
-        if batch.dtype in _UNSIGNED and batch.dtype != self.dtype:  # for which torch has hardly any functions
-            batch = batch.long()
-        number = batch.dtype != torch.bool
-        if self.dtype == torch.uint8:
-            low, high = _extremes(batch) if number else (math.nan, math.nan)
-            if batch.is_floating_point() and low >= 0 and high <= 1:
-                return batch  # the scale on which models see bytes
-            if not batch.is_floating_point() and low >= 0 and high <= 255:
-                return batch.to(torch.uint8)
-            held = f", from {low:g} to {high:g}" if number else ""
-            raise self._refusal(given, "give whole numbers of 0 to 255 as uint8, or floats in [0, 1]", held)
-        if self.dtype.is_floating_point:
-            # Without a range, images are taken for what they mostly are.
-            pixels = len(self.shape) == 3 and (self.range is None or (self.range[0] >= 0 and self.range[1] <= 1))
-            if batch.dtype == torch.uint8 and not pixels:
-                raise self._refusal(given, "bytes stand for [0, 1] and would be divided by 255; give x.float()")
-            if pixels and self.range is not None and batch.dtype != torch.uint8 and _are_bytes(batch):
-                low, high = _extremes(batch)
-                held, trained = (
-                    f", whole numbers from {low:g} to {high:g}",
-                    f" in [{self.range[0]:g}, {self.range[1]:g}]",
-                )
-                raise self._refusal(given, "divide them by 255, or give them as uint8", held, trained)
-            return batch if batch.is_floating_point() or batch.dtype == torch.uint8 else batch.double()
-        if batch.is_floating_point() or number == (self.dtype == torch.bool):
-            raise self._refusal(given, "give inputs of that type")
-        return batch.to(self.dtype) if batch.dtype == torch.uint8 else batch
-
-    def _refusal(self, given: "InputForm", remedy: str, held: str = "", trained: str = "") -> ValueError:
-        return ValueError(
-            f"x holds {given}{held}, and the ensemble was trained on {self}{trained}: {remedy} "
-            "(ensemble.inputs = None switches this check off)"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON.
-
-        >>> InputForm((3, 32, 32), torch.uint8).to_json()
-        {'shape': [3, 32, 32], 'type': 'uint8'}
-        """
-        known = {} if self.range is None else {"range": list(self.range)}
-        return {"shape": list(self.shape), "type": str(self.dtype).removeprefix("torch."), **known}
-
-    @classmethod
-    def of(
-        cls, shape: Sequence[int], dtype: torch.dtype, range: tuple[float, float] | None = None
-    ) -> "InputForm | None":
-        """Return the form of an input, None where files cannot name it: single numbers, and types that are rare."""
-        named = dtype in _TYPES.values() and len(shape) > 0 and 0 < math.prod(shape) <= _MOST
-        return cls(tuple(shape), dtype, range) if named else None
-
-    @classmethod
-    def from_json(cls, value: Any) -> "InputForm":
-        """Return what `to_json` wrote, or refuse it."""
-        shape, kind = (value.get("shape"), value.get("type")) if isinstance(value, dict) else (None, None)
-        if not (isinstance(shape, list) and all(type(side) is int and side > 0 for side in shape)):
-            raise ValueError("its 'inputs' have no 'shape' of whole numbers above 0")
-        limits = value.get("range")  # which folders of version 0.1 do not have
-        proper = isinstance(limits, list) and len(limits) == 2 and all(type(one) is float for one in limits)
-        if limits is not None and not (proper and -math.inf < limits[0] <= limits[1] < math.inf):
-            raise ValueError("the 'range' of its 'inputs' is not that of numbers")
-        limits = None if limits is None else (limits[0], limits[1])
-        found = cls.of(shape, _TYPES[kind], limits) if isinstance(kind, str) and kind in _TYPES else None
-        if found is None:
-            raise ValueError("its 'inputs' are of no shape and type that inputs have")
-        return found
+    >>> each(len, {"tokens": torch.zeros(3, 5), "mask": torch.zeros(3, 5)})
+    {'tokens': 3, 'mask': 3}
+    """
+    if isinstance(x, dict):
+        return {name: change(value, *(other[name] for other in others)) for name, value in x.items()}
+    if type(x) is tuple:  # and not an InputForm, which Python takes for one
+        return tuple(change(*values) for values in zip(x, *others, strict=True))
+    return change(x, *others)
 
 
-def _extremes(batch: Tensor) -> tuple[float, float]:
-    low, high = torch.aminmax(batch)
-    return low.item(), high.item()
+def entries(x: Any) -> list[tuple[str, Any]]:
+    """Return the tensors of inputs, or what stands in their places, by name.
+
+    >>> entries((1, 2)), entries({"mask": 3}), entries(4)
+    ([('x[0]', 1), ('x[1]', 2)], [("x['mask']", 3)], [('x', 4)])
+    """
+    if isinstance(x, dict):
+        return [(f"x[{name!r}]", value) for name, value in x.items()]
+    return [(f"x[{place}]", value) for place, value in enumerate(x)] if type(x) is tuple else [("x", x)]
 
 
-def _are_bytes(batch: Tensor) -> bool:
-    """Return whether numbers can only be pixels of 0 to 255: whole, in that range, and more than 0, 1 and 2."""
-    low, high = _extremes(batch)
-    return low >= 0 and 2 < high <= 255 and bool((batch == batch.round()).all())
+def length(x: Inputs) -> int:
+    """Return how many inputs there are."""
+    return len(x) if isinstance(x, Tensor) else len(entries(x)[0][1])
 
 
-def batches_of(x: Any, batch_size: int, admit: Callable[[Tensor, int], Tensor] | None) -> Iterator[Tensor]:
+def take(x: Any, rows: Any) -> Any:
+    """Return some of the inputs: a slice, or those at these indices."""
+    return x[rows] if isinstance(x, Tensor) else each(lambda one: one[rows], x)
+
+
+def concatenate(parts: Sequence[Any]) -> Any:
+    """Return several inputs as one batch."""
+    return each(lambda *values: torch.cat(values), *parts)
+
+
+def move(x: Any, *where: Any, **how: Any) -> Any:
+    """Return inputs as `Tensor.to` has them; a memory format is for images alone."""
+    if isinstance(x, Tensor):
+        return x.to(*where, **how)
+    return each(lambda one: one if "memory_format" in how and one.ndim != 4 else one.to(*where, **how), x)
+
+
+def logits_of(model: Callable[..., Any], x: Inputs) -> Any:
+    """Return a model's logits: what it returns, or the `logits` of that.
+
+    >>> logits_of(lambda tokens, mask: tokens * mask, {"tokens": torch.ones(1, 2), "mask": torch.zeros(1, 1)})
+    tensor([[0., 0.]])
+    """
+    found = model(x) if isinstance(x, Tensor) else model(**x) if isinstance(x, dict) else model(*x)
+    return found if isinstance(found, Tensor) else getattr(found, "logits", found)
+
+
+def are_several(x: Any, least: int = 2) -> bool:
+    """Return whether x is a dict or tuple of arrays, one of `least` dimensions, and not one array or rows of one."""
+    if not isinstance(x, tuple):
+        return isinstance(x, Mapping)
+    return any(isinstance(one, Tensor | np.ndarray) and one.ndim >= least for one in x)
+
+
+def as_entries(x: Any) -> Inputs:
+    """Return inputs as tensors; of a dict, all but labels."""
+    if isinstance(x, Mapping):
+        return {str(name): as_tensor(value) for name, value in x.items() if name not in LABELS}
+    return tuple(as_tensor(value) for value in x) if isinstance(x, tuple) else as_tensor(x)
+
+
+def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Inputs]:
     """Return inputs some at a time, so that arrays on disk are not read whole.
 
     Args:
-        x: a tensor, an array, a Dataset or a DataLoader (of inputs, or of tuples that begin with them).
+        x: what `as_inputs` returned: arrays, a Dataset or a DataLoader (of inputs, or of tuples that begin with them).
         batch_size: how many are returned together; a DataLoader has its own.
-        admit: gets every batch, and the index of its first input, and returns it as it is to be used.
+        several: whether inputs are tuples, so that a tuple of tensors is one of them and not inputs and labels.
     """
-    admit = admit or (lambda batch, _: batch)
     if isinstance(x, Dataset):
         x = DataLoader(x, batch_size=batch_size)
     if isinstance(x, DataLoader):
-        first = 0
         for batch in x:
-            inputs = torch.as_tensor(batch[0] if isinstance(batch, list | tuple) else batch)
-            yield admit(inputs, first)
-            first += len(inputs)
+            if isinstance(batch, list | tuple) and not (several and isinstance(batch[0], Tensor)):
+                batch = batch[0]
+            yield as_entries(tuple(batch) if isinstance(batch, list) else batch)
         return
-    for first in range(0, max(len(x), 1), batch_size):
-        yield admit(as_tensor(x[first : first + batch_size]), first)
+    for first in range(0, max(len(entries(x)[0][1]), 1), batch_size):
+        yield each(lambda one, rows=slice(first, first + batch_size): as_tensor(one[rows]), x)
 
 
-def as_inputs(x: Any) -> Any:
-    """Return lists of rows, data frames and the inputs of pairs (x, y) as arrays, and what holds inputs as it is."""
+def as_inputs(x: Any, several: bool = False) -> Any:
+    """Return lists of rows, data frames and the inputs of pairs (x, y) as arrays, and what holds inputs as it is.
+
+    Args:
+        x: as `predict_proba` takes it.
+        several: whether inputs are tuples, so that a pair of arrays is one of them and not inputs and labels.
+    """
     if isinstance(x, Dataset | DataLoader):
         return x
-    if isinstance(x, list | tuple) and len(x) == 2 and np.ndim(x[0]) > 1 and np.ndim(x[1]) == 1:
-        return as_inputs(x[0])
+    if isinstance(x, list | tuple) and len(x) == 2:
+        labelled = are_several(x[0]) or (not several and np.ndim(x[0]) > 1 and np.ndim(x[1]) == 1)
+        if labelled:
+            return as_inputs(x[0])
+    if are_several(x):
+        return as_entries(x)
     if not isinstance(x, list | tuple) and not hasattr(x, "__array__"):
         raise TypeError(
-            "x must be a tensor, an array, a list of rows, a data frame, an ImageSet, a Dataset or a DataLoader, "
-            f"got {type(x).__name__}"
+            "x must be a tensor, an array, a list of rows, a data frame, a dict or tuple of tensors, an ImageSet, a "
+            f"Dataset or a DataLoader, got {type(x).__name__}"
         )
     x = x if isinstance(x, Tensor | np.ndarray) else as_tensor(x)
     if x.ndim < 2:
         raise ValueError(f"x must have shape (n, ...), got shape {tuple(x.shape)}; x[None] makes a batch of one")
     return x
-
-
-def admit(batch: Tensor, first: int, form: InputForm | None, normalize: Normalize | None, dtype: torch.dtype) -> Tensor:
-    """Return inputs as members take them, or refuse what they would take for something else.
-
-    Args:
-        batch: inputs in the space of the data.
-        first: the index of the first of them.
-        form: what members were trained on, if that is known.
-        normalize: what is taken out of the inputs.
-        dtype: of the members' parameters.
-    """
-    batch = batch if form is None else form.admit(batch)
-    check_finite(batch, normalize, dtype, first)
-    return batch
-
-
-def check_finite(
-    batch: Tensor, normalize: Normalize | None, dtype: torch.dtype, first: int = 0, what: str = "input"
-) -> None:
-    """Refuse inputs that are NaN or infinite, or become so in the model's own type, and name the first of them.
-
-    Args:
-        batch: inputs in the space of the data.
-        normalize: what is taken out of them.
-        dtype: of the model's parameters.
-        first: the index of the first input.
-        what: what messages call one input.
-    """
-    if not batch.is_floating_point() or batch.numel() == 0:
-        return
-    low, high = _extremes(batch)
-    if max(-low, high) <= torch.finfo(dtype).max:  # which no NaN is
-        return
-    for row, one in enumerate(batch, start=first):
-        if not torch.isfinite(one).all():
-            raise ValueError(f"x holds NaN or infinity, first in {what} {row}; inputs must be finite")
-        if not torch.isfinite(to_model(one[None], normalize, dtype)).all():
-            kind = str(dtype).removeprefix("torch.")
-            raise ValueError(
-                f"x is beyond the range of {kind}, the model's type, first in {what} {row}, which reaches "
-                f"{one.abs().max():g}; scale such inputs, or take a model in double precision"
-            )
 
 
 def as_normalize(value: Any) -> Normalize | None:
@@ -240,7 +164,7 @@ def as_normalize(value: Any) -> Normalize | None:
     return mean, std
 
 
-def to_model(x: Tensor, normalize: Normalize | None, dtype: torch.dtype) -> Tensor:
+def to_model(x: Any, normalize: Normalize | None, dtype: torch.dtype) -> Any:
     """Return a batch as the model takes it: a new tensor, floating-point values in the model's own `dtype`.
 
     >>> to_model(torch.tensor([[0, 51, 255]], dtype=torch.uint8), None, torch.float32)
@@ -248,6 +172,12 @@ def to_model(x: Tensor, normalize: Normalize | None, dtype: torch.dtype) -> Tens
     >>> to_model(torch.tensor([[1.0, 5.0]]), ((1.0, 1.0), (1.0, 2.0)), torch.float32)
     tensor([[0., 2.]])
     """
+    if not isinstance(x, Tensor):
+        if normalize is not None:
+            raise ValueError(
+                "normalize is for inputs of one tensor; normalise the entries of a dict or tuple beforehand"
+            )
+        return each(lambda one: to_model(one, None, dtype), x)
     if x.dtype == torch.uint8:
         x = x.to(dtype) / 255
         if normalize is None:
@@ -274,7 +204,7 @@ def _constants(normalize: Normalize, ndim: int, dtype: torch.dtype, device: torc
 
 
 def as_stored(samples: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return samples from the space of data of this type in the form in which `to_model` takes such data.
+    """Return samples of one tensor from the space of data of this type in the form in which `to_model` takes such data.
 
     For uint8 data that is bytes where the samples are whole pixel values, and otherwise numbers on the scale [0, 1].
     """

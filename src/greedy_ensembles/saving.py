@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from greedy_ensembles import storage
-from greedy_ensembles.inputs import InputForm, Normalize, as_normalize
+from greedy_ensembles.forms import Form, from_json
+from greedy_ensembles.inputs import Normalize, as_normalize
 from greedy_ensembles.storage import FolderError
 
 
@@ -17,7 +18,7 @@ class Description(NamedTuple):
 
     members: list[str]  #: their checksums
     normalize: Normalize | None
-    inputs: InputForm | None
+    inputs: Form | None
     notes: dict[str, str]
 
 
@@ -36,11 +37,11 @@ def read_description(path: Path) -> Description:
     return Description(checksums, read_normalize(path, content.get("normalize")), read_inputs(path, content), notes)
 
 
-def read_inputs(path: Path, content: Mapping[str, Any]) -> InputForm | None:
+def read_inputs(path: Path, content: Mapping[str, Any]) -> Form | None:
     """Return what a file says of inputs, if it does, or refuse the file."""
     value = content.get("inputs")  # which older folders do not have
     try:
-        return None if value is None else InputForm.from_json(value)
+        return None if value is None else from_json(value)
     except ValueError as error:
         raise storage.damaged(path, str(error)) from None
 

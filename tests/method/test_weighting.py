@@ -10,6 +10,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.inputs import as_stored
+from greedy_ensembles.method.from_data import scramble_phases
 from greedy_ensembles.method.weighting import (
     FromData,
     Gaussian,
@@ -19,7 +20,6 @@ from greedy_ensembles.method.weighting import (
     apportion,
     moments,
     paper_weighting,
-    scramble_phases,
     wrap,
 )
 from greedy_ensembles.runs.configuration import describe_weighting

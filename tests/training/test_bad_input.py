@@ -112,11 +112,13 @@ def refusal(error, message, **changes):
             "x holds torch.int64, for which there is no default p",
             data=(torch.arange(80).reshape(40, 2), Y),
         ),
-        refusal(ValueError, "the model cannot take x: 3 inputs of shape", data=(torch.zeros(40, 3), Y)),
+        refusal(ValueError, "the model cannot take x: 3 inputs, float32 of shape", data=(torch.zeros(40, 3), Y)),
         refusal(
-            ValueError, "normalize has 3 channels, but inputs of shape", recipe=ge.Recipe(normalize=([0] * 3, [1] * 3))
+            ValueError,
+            "normalize has 3 channels, but inputs of float32 of shape",
+            recipe=ge.Recipe(normalize=([0] * 3, [1] * 3)),
         ),
-        refusal(ValueError, "augment cannot take inputs of shape", recipe=ge.Recipe(augment="flip_crop")),
+        refusal(ValueError, "augment cannot take float32 of shape", recipe=ge.Recipe(augment="flip_crop")),
         refusal(ValueError, "earlier member 1 must return", earlier=ge.Ensemble([nn.Linear(2, 3)])),
         refusal(ValueError, "earlier member 1 cannot take x: 3 inputs", earlier=ge.Ensemble([nn.Linear(3, 2)])),
         refusal(
@@ -150,8 +152,10 @@ def refusal(error, message, **changes):
         ),
         refusal(ValueError, "lazy layers", make_model=lambda: nn.LazyLinear(2)),
         refusal(ValueError, "without a parameter to train", make_model=lambda: model().requires_grad_(False)),
-        refusal(TypeError, r"must return a tensor of logits \(n, classes\), got tuple", make_model=ReturnsTuple),
-        refusal(ValueError, r"3 inputs of shape \(2,\) gave \(3,\)", make_model=lambda: Shape(lambda z: z[:, 0])),
+        refusal(TypeError, r"must return a tensor of logits \(n, classes\), .* got tuple", make_model=ReturnsTuple),
+        refusal(
+            ValueError, r"3 inputs, float32 of shape \(2,\), gave \(3,\)", make_model=lambda: Shape(lambda z: z[:, 0])
+        ),
         refusal(ValueError, r"at least two classes; .* gave \(3, 1\)", make_model=lambda: Shape(lambda z: z[:, :1])),
         refusal(
             ValueError,

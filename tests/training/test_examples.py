@@ -33,7 +33,7 @@ def test_all_kinds_of_data_look_the_same():
     ):
         examples = as_examples(data)
         assert len(examples.labels) == 5
-        assert examples.shape == (3,)
+        assert examples.form.shape == (3,)
         assert torch.equal(examples.labels, y)
         torch.testing.assert_close(examples.inputs(torch.tensor([4, 1])).float(), pair.inputs(torch.tensor([4, 1])))
     assert as_examples((x.numpy(), y.numpy())).digest() == pair.digest()
@@ -69,7 +69,7 @@ def test_arrays_that_cannot_be_written_to_and_unusual_types_are_taken():
     x.setflags(write=False)
     examples = as_examples((x, np.array([0, 1, 0, 1], np.uint8)))
     assert examples.labels.dtype == torch.int64
-    assert as_examples((np.zeros((2, 3), np.uint8), [0, 1])).dtype == torch.uint8
+    assert as_examples((np.zeros((2, 3), np.uint8), [0, 1])).form.dtype == torch.uint8
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,9 @@ def test_the_first_example_beyond_single_precision_is_named(kind):
 
 def test_the_range_of_floating_point_inputs_is_noted():
     x, y = torch.tensor([[0.5, -3.0], [2.0, 1.0]]), torch.tensor([0, 1])
-    assert as_examples((x, y)).range == as_examples(Items(list(zip(x, [0, 1], strict=True)))).range == (-3.0, 2.0)
-    assert as_examples((x.abs().byte(), y)).range is None
+    items = Items(list(zip(x, [0, 1], strict=True)))
+    assert as_examples((x, y)).form.range == as_examples(items).form.range == (-3.0, 2.0)
+    assert as_examples((x.abs().byte(), y)).form.range is None
 
 
 def test_an_array_on_disk_is_trained_on_where_it_lies(make_model, quick, tmp_path):

@@ -25,6 +25,7 @@ from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import ImageForm, Shape, fingerprint
+from greedy_ensembles.forms import InputForm
 from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.storage import FolderError, read_json
@@ -88,11 +89,12 @@ def form_of(saved: SavedEnsemble, root: Path | None = None) -> ImageForm:
 def _shape(ensemble: Ensemble) -> Shape | None:
     """Return the shape of inputs that pictures can be made into: square images of bytes."""
     inputs = ensemble.inputs
-    if inputs is None or inputs.dtype != torch.uint8 or len(inputs.shape) != 3:
+    if not isinstance(inputs, InputForm) or inputs.dtype != torch.uint8 or len(inputs.shape) != 3:
         return None
     channels, height, width = inputs.shape
-    square = channels in (1, 3) and height == width <= limit("side")  # the folder may be someone else's
-    return (channels, height, width) if square else None
+    if channels not in (1, 3) or height is None or height != width or height > limit("side"):
+        return None  # the folder may be someone else's
+    return channels, height, height
 
 
 def parse_shape(text: str) -> Shape:

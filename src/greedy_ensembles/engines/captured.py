@@ -39,8 +39,8 @@ class CannotCapture(Exception):
 
 def why_not_captured(step: Step) -> str | None:
     """Return what forbids capturing a training, as far as can be told without trying."""
-    if not step.on_device:
-        return "a Dataset is read item by item; give data as a pair of arrays"
+    if step.off_device is not None:
+        return step.off_device
     if step.make_optimizer is None:
         return "optimizers of one's own may do what cannot be recorded; those of the recipe can"
     return None

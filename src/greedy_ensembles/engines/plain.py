@@ -8,13 +8,14 @@ against the gradient of its loss plus its term (line 10 of Algorithm 2).
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.member import Member
+from greedy_ensembles.inputs import Inputs, concatenate, length, logits_of, move, take
 from greedy_ensembles.method import (
     Bank,
     Coupling,
@@ -24,7 +25,7 @@ from greedy_ensembles.method import (
     split_batchnorm,
 )
 
-Call = Callable[[Tensor], Tensor]
+Call = Callable[[Any], Any]
 
 
 class Pass(NamedTuple):
@@ -54,7 +55,7 @@ class Step:
     """All that a step needs to know beside members, whichever engine takes it."""
 
     execution: Execution
-    look_up: Callable[[Tensor], tuple[Tensor, Tensor]]  #: from indices to inputs as models take them, and targets
+    look_up: Callable[[Tensor], tuple[Any, Tensor]]  #: from indices to inputs as models take them, and targets
     to_model: Call  #: from samples as they are stored to inputs as models take them
     loss: Callable[[Tensor, Tensor], Tensor]
     augment: Call | None
@@ -65,35 +66,32 @@ class Step:
     one_pass: bool  #: whether examples and samples of p* can go through a model together
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None  #: None where it is the user's own
     clip: float | None  #: the norm that a member's gradients are cut down to
-    on_device: bool  #: whether `look_up` can be recorded: data are tensors on the device
+    off_device: str | None  #: why `look_up` cannot be recorded; None where it looks up one tensor on the device
 
-    def samples(self, chosen: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def samples(self, chosen: Tensor | None) -> tuple[Any, Tensor | None]:
         """Return samples of p* as models take them, and what finished members say of them."""
         if chosen is None or self.bank is None:
             return None, None
-        return self.to_model(self.bank.samples[chosen]), self.bank.at(chosen)
+        return self.to_model(take(self.bank.samples, chosen)), self.bank.at(chosen)
 
-    def forward(
-        self, model: nn.Module, inputs: Tensor, targets: Tensor, samples: Tensor | None, call: Call | None = None
-    ) -> Pass:
-        """Send a member's examples and samples through it; `call` stands in for the model, as on copies of weights."""
-        call = call or model
+    def forward(self, model: nn.Module, inputs: Inputs, targets: Tensor, samples: Inputs | None) -> Pass:
+        """Send a member's examples and samples of p* through it."""
         layout = self.execution.layout(model)
-        inputs = (inputs if self.augment is None else self.augment(inputs)).to(memory_format=layout)
+        inputs = move(inputs if self.augment is None else self.augment(inputs), memory_format=layout)
         others = None
         with self.execution.autocast():
             if samples is None:
-                logits = call(inputs)
+                logits = logits_of(model, inputs)
             elif self.one_pass:
-                with split_batchnorm(model, len(inputs), self.statistics):
-                    both = call(torch.cat([inputs, samples]).to(memory_format=layout))
-                logits, others = both.split([len(inputs), len(samples)])
+                with split_batchnorm(model, len(targets), self.statistics):
+                    both = logits_of(model, move(concatenate([inputs, samples]), memory_format=layout))
+                logits, others = both.split([len(targets), length(samples)])
             else:
                 statistics = NotedStatistics(model)
                 with statistics.noted() if self.statistics == "batch" else nullcontext():
-                    logits = call(inputs)
+                    logits = logits_of(model, inputs)
                 with statistics.used() if self.statistics == "batch" else frozen_batchnorm(model):
-                    others = call(samples.to(memory_format=layout))
+                    others = logits_of(model, move(samples, memory_format=layout))
         outputs = None if others is None else self.outputs(full_precision(others))
         return Pass(self.loss(full_precision(logits), targets), outputs)
 
@@ -166,13 +164,14 @@ class PlainEngine:
             totals[1] += terms
 
     @torch.no_grad()
-    def predict(self, inputs: Tensor) -> Tensor:
+    def predict(self, inputs: Any) -> Tensor:
         """Return every member's logits in eval mode, (members, n, classes)."""
         rows = []
         for member in self.members:
             member.model.eval()
             with member.at_work(), member.averaged(), self._step.execution.autocast():
-                rows.append(in_pieces(member.model, inputs.to(memory_format=self._step.execution.layout(member.model))))
+                layout = self._step.execution.layout(member.model)
+                rows.append(in_pieces(member.model, move(inputs, memory_format=layout)))
         return torch.stack(rows)
 
 
@@ -193,14 +192,15 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
         group["lr"] = group["initial_lr"] * factor
 
 
-def in_pieces(model: nn.Module, inputs: Tensor) -> Tensor:
+def in_pieces(model: nn.Module, inputs: Inputs) -> Tensor:
     """Return what a model makes of a batch, in halves of it where memory does not hold the whole."""
     try:
-        return full_precision(model(inputs))
+        return full_precision(logits_of(model, inputs))
     except torch.OutOfMemoryError:
-        if len(inputs) == 1:
+        if (count := length(inputs)) == 1:
             raise
-    return torch.cat([in_pieces(model, half) for half in inputs.chunk(2)])
+    halves = slice(0, (count + 1) // 2), slice((count + 1) // 2, None)
+    return torch.cat([in_pieces(model, take(inputs, half)) for half in halves])
 
 
 def full_precision(logits: Tensor) -> Tensor:

@@ -14,10 +14,19 @@ from torch import Tensor, nn
 from greedy_ensembles.engines import tf32
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.graphs import Result, record, warm_up
-from greedy_ensembles.inputs import SOFTMAX, Normalize, are_probabilities, device_of, dtype_of, to_model
+from greedy_ensembles.inputs import (
+    SOFTMAX,
+    Inputs,
+    Normalize,
+    are_probabilities,
+    device_of,
+    dtype_of,
+    logits_of,
+    to_model,
+)
 
 #: What is made of a member, a batch, its normalisation and the layout that images are given in.
-Statement = Callable[[nn.Module, Tensor, Normalize | None, torch.memory_format], Tensor]
+Statement = Callable[[nn.Module, Inputs, Normalize | None, torch.memory_format], Tensor]
 
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
 WORTH_CAPTURING = 3
@@ -27,7 +36,7 @@ _STREAMS = 4  # for members side by side: each of them nearly fills a GPU
 
 def probabilities(
     member: nn.Module,
-    batch: Tensor,
+    batch: Inputs,
     normalize: Normalize | None,
     layout: torch.memory_format = torch.preserve_format,
 ) -> Tensor:
@@ -44,7 +53,7 @@ def probabilities(
 
 def log_probabilities(
     member: nn.Module,
-    batch: Tensor,
+    batch: Inputs,
     normalize: Normalize | None,
     layout: torch.memory_format = torch.preserve_format,
 ) -> Tensor:
@@ -54,13 +63,13 @@ def log_probabilities(
 
 def logits(
     member: nn.Module,
-    batch: Tensor,
+    batch: Inputs,
     normalize: Normalize | None,
     layout: torch.memory_format = torch.preserve_format,
 ) -> Tensor:
     """Return a member's logits (n, classes), in single precision at least, or refuse what can be none."""
     x = to_model(batch, normalize, dtype_of(member))
-    found: Tensor = member(_channels_last(x) if layout == torch.channels_last else x)
+    found = logits_of(member, _channels_last(x) if layout == torch.channels_last else x)
     if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[1] < 2:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ValueError(
@@ -92,7 +101,7 @@ class LogitsWithFeatures:
     def __call__(
         self,
         member: nn.Module,
-        batch: Tensor,
+        batch: Inputs,
         normalize: Normalize | None,
         layout: torch.memory_format = torch.preserve_format,
     ) -> Tensor:
@@ -108,7 +117,7 @@ class LogitsWithFeatures:
         else:
             said = logits(member, batch, normalize, layout)
             found = self.of(member, to_model(batch, normalize, dtype_of(member)))
-        if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != len(batch):
+        if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != len(said):
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(f"features must be a tensor of shape (n, ...), but {self.of!r} gave {shape}")
         self.classes = said.shape[1]

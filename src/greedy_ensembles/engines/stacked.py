@@ -227,7 +227,7 @@ def why_not_stacked(members: list[Member], step: Step) -> str | None:
         "the loss is the user's own": step.loss is not cross_entropy,
         "the recipe augments": step.augment is not None,
         "weights are averaged": members[0].ema is not None,
-        "the data is a Dataset": not step.on_device,
+        f"{step.off_device}": step.off_device is not None,
         "examples and samples of p* cannot share a pass": step.bank is not None and not step.one_pass,
         "members differ in structure": len({_structure(model) for model in models}) > 1,
         "members share parameters": len(parameters) != len(set(parameters)),

@@ -6,13 +6,17 @@ A step takes some samples by index, and looks up the outputs of finished members
 import torch
 from torch import Tensor
 
+from greedy_ensembles.inputs import Inputs, entries, length
+
 
 class Bank:
     """The p* set (samples, ...), and one (samples, classes) row of outputs a member, in the order of training."""
 
-    def __init__(self, samples: Tensor, capacity: int, classes: int) -> None:
+    def __init__(self, samples: Inputs, capacity: int, classes: int) -> None:
         self.samples = samples
-        self._rows = torch.empty(capacity, len(samples), classes, device=samples.device)
+        self.device = entries(samples)[0][1].device
+        self.count = length(samples)
+        self._rows = torch.empty(capacity, self.count, classes, device=self.device)
         self._filled = 0
 
     def __len__(self) -> int:

@@ -20,6 +20,7 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from greedy_ensembles.checks import check_choice
+from greedy_ensembles.inputs import Inputs, concatenate, each, length, logits_of
 
 #: What samples of p* are normalised by: the running statistics, or those of the examples they share a pass with.
 Statistics = Literal["running", "batch"]
@@ -191,7 +192,7 @@ def _momentum(layer: _BatchNorm) -> float:
     return 0.0 if layer.num_batches_tracked is None else 1.0 / float(layer.num_batches_tracked)
 
 
-def rows_stay_rows(model: nn.Module, first: Tensor, others: Tensor) -> bool:
+def rows_stay_rows(model: nn.Module, first: Inputs, others: Inputs) -> bool:
     """Return whether `split_batchnorm` gives this model what two passes would, tried on a few inputs.
 
     A copy of the model is tried, in double precision, so that rounding is no difference, with layers other than
@@ -199,18 +200,18 @@ def rows_stay_rows(model: nn.Module, first: Tensor, others: Tensor) -> bool:
     """
     try:
         model = copy.deepcopy(model).double()
-        first, others = (x.double() if x.is_floating_point() else x for x in (first, others))
+        first, others = (each(lambda one: one.double() if one.is_floating_point() else one, x) for x in (first, others))
         for layer in model.modules():
             layer.training = isinstance(layer, _BatchNorm)
         statistics = {name: value.clone() for name, value in model.state_dict().items()}
         with torch.no_grad():
-            separate = [model(first.clone())]
+            separate = [logits_of(model, each(torch.clone, first))]
             with frozen_batchnorm(model):
-                separate.append(model(others.clone()))
+                separate.append(logits_of(model, each(torch.clone, others)))
             updated = {name: value.clone() for name, value in model.state_dict().items()}
             model.load_state_dict(statistics)
-            with split_batchnorm(model, len(first)):
-                together = model(torch.cat([first, others]))
+            with split_batchnorm(model, length(first)):
+                together = logits_of(model, concatenate([first, others]))
         pairs = [(value, updated[name]) for name, value in model.state_dict().items()]
         pairs.append((together, torch.cat(separate)))
         return all(torch.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True) for a, b in pairs)

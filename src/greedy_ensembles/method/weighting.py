@@ -1,7 +1,8 @@
 """Weighting distributions p*: where members are asked to differ (Appendix B.1).
 
-Each distribution has ``sample(n, generator) -> tensor`` of shape (n, *example shape), in the space of the data before
-any normalisation. The choice matters more than lambda_M does: see the notes on `Gaussian` and `PhaseScrambled`.
+Each distribution has ``sample(n, generator) -> tensor`` of shape (n, *example shape), or a dict or tuple of them as the
+data is, in the space of the data before any normalisation. The choice matters more than lambda_M does: see the notes on
+`Gaussian` and `PhaseScrambled`.
 
 >>> images = torch.randint(0, 256, (100, 3, 8, 8), dtype=torch.uint8)
 >>> weighting = Mixture([PhaseScrambled(images), Gaussian.from_data(images)], shares=[3, 1])
@@ -11,26 +12,28 @@ torch.Size([16, 3, 8, 8])
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
-from greedy_ensembles.checks import check_choice, check_number
-from greedy_ensembles.inputs import as_tensor
+from greedy_ensembles.checks import check_choice, check_count, check_number
+from greedy_ensembles.inputs import Inputs, each
+from greedy_ensembles.method.from_data import FromData as FromData
+from greedy_ensembles.method.from_data import PhaseScrambled as PhaseScrambled
+from greedy_ensembles.method.from_data import Shuffled as Shuffled
 
 Overflow = Literal["none", "clip", "wrap"]
 ArrayLike = Any  # a tensor, an array, a nested sequence or a number: what torch.as_tensor takes
-_VALUES = 1 << 21  # of images whose phases are scrambled together: what bounds the memory that it takes
 
 
 class Weighting(Protocol):
     """Anything that can draw samples of p*."""
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n samples, every random number from `generator`."""
+    def sample(self, n: int, generator: torch.Generator) -> Any:
+        """Draw n samples, a tensor or a dict or tuple of them, every random number from `generator`."""
         ...
 
 
@@ -167,94 +170,34 @@ class Uniform:
 
 
 @dataclass(frozen=True, eq=False)
-class FromData:
-    """Examples of another data set, as outlier exposure does: distinct ones as long as there are enough.
+class Tokens:
+    """Independent uniform tokens of 0 to vocabulary - 1, `length` of them a sample.
 
-    >>> sorted(FromData([[1.0], [2.0], [3.0]]).sample(3, torch.Generator().manual_seed(0)).tolist())
-    [[1.0], [2.0], [3.0]]
+    >>> Tokens(1000, 5).sample(4, torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 5])
     """
 
-    x: ArrayLike
+    vocabulary: int
+    length: int
 
     def __post_init__(self) -> None:
-        x = torch.as_tensor(self.x)
-        if x.ndim < 2 or len(x) == 0:
-            raise ValueError(f"FromData needs examples of shape (n, ...), got shape {tuple(x.shape)}")
-        if not all(bool(torch.isfinite(part).all()) for part in x.split(1024)):
-            raise ValueError("FromData needs finite examples; x holds NaN or infinity")
-        object.__setattr__(self, "x", x)
+        check_count("vocabulary of Tokens", self.vocabulary, least=2)
+        check_count("length of Tokens", self.length, least=1)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n examples, with replacement only where n exceeds their number."""
-        return self.x[_draw(n, len(self.x), generator)]  # type: ignore[no-any-return]
-
-
-def _draw(n: int, count: int, generator: torch.Generator) -> Tensor:
-    """Return n indices below `count`, distinct ones as long as there are enough."""
-    if n <= count:
-        return torch.randperm(count, generator=generator)[:n]
-    return torch.randint(count, (n,), generator=generator)
+        """Draw (n, length) samples of type int64."""
+        return torch.randint(self.vocabulary, (n, self.length), generator=generator)
 
 
 @dataclass(frozen=True, eq=False)
-class PhaseScrambled:
-    """Images of the data with their phases scrambled: colours and power spectrum are kept, and nothing else.
+class Entries:
+    """A weighting for every entry: what a dict such as ``{"input_ids": Tokens(1000, 16)}``, or a tuple, becomes."""
 
-    An image becomes ``clip(real(IFFT2(FFT2(image) * exp(i * phi))))``, where phi are the phases of the Fourier
-    transform of white noise: new ones for every sample, the same for all its channels, 0 at frequency 0. Bytes are
-    clipped to 0 to 255 and truncated to whole numbers, floats are clipped to the range of all of x.
+    parts: Mapping[str, Weighting] | Sequence[Weighting]
 
-    >>> images = torch.randint(0, 256, (100, 3, 8, 8), dtype=torch.uint8)
-    >>> PhaseScrambled(images).sample(4, torch.Generator().manual_seed(0)).shape
-    torch.Size([4, 3, 8, 8])
-    """
-
-    x: ArrayLike
-    low: float = field(init=False)
-    high: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        x = as_tensor(self.x).detach().cpu()
-        if x.ndim != 4 or x.numel() == 0:
-            raise ValueError(
-                "x of PhaseScrambled must be images of shape (n, channels, height, width), at least one of them; got "
-                f"shape {tuple(x.shape)}" + ("; use x[:, None] for grey images" if x.ndim == 3 else "")
-            )
-        if not (x.dtype == torch.uint8 or x.is_floating_point()):
-            raise ValueError(f"x of PhaseScrambled must be images of uint8 or floating-point type, got {x.dtype}")
-        low, high = (0.0, 255.0) if x.dtype == torch.uint8 else (float(end) for end in torch.aminmax(x))
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise ValueError("x of PhaseScrambled must be finite images; it holds NaN or infinity")
-        for name, value in (("x", x), ("low", low), ("high", high)):
-            object.__setattr__(self, name, value)
-
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n images of x, distinct ones as long as there are enough, and scramble them: bytes remain bytes."""
-        shape, dtype = self.x.shape[1:], torch.promote_types(self.x.dtype, torch.float32)
-        chosen = _draw(n, len(self.x), generator)
-        samples = torch.empty(n, *shape, dtype=self.x.dtype)
-        together = max(1, _VALUES // shape.numel())
-        for start in range(0, n, together):
-            images = self.x[chosen[start : start + together]].to(dtype)
-            noise = torch.randn(len(images), *shape[1:], generator=generator)
-            scrambled = scramble_phases(images, noise).clamp_(self.low, self.high)
-            samples[start : start + together] = scrambled  # to bytes, this truncates
-        return samples
-
-
-def scramble_phases(images: Tensor, noise: Tensor) -> Tensor:
-    """Return floating-point images (n, c, h, w) with the phases of noise (n, h, w) added to theirs, but for the mean's.
-
-    Noise is real, so opposite frequencies get opposite phases, and amplitudes survive in an image that is real, too.
-
-    >>> scramble_phases(torch.tensor([[[[1.0, 2.0, 3.0]]]]), torch.tensor([[[1.0, 0.0, 0.0]]]))  # all phases are 0
-    tensor([[[[1., 2., 3.]]]])
-    """
-    # The mean is taken out and put back: what is constant stays so to the last bit, and none of it is truncated away.
-    mean = images.mean(dim=(-2, -1), keepdim=True, dtype=torch.float64).to(images.dtype)
-    turns = torch.fft.rfft2(noise.to(images.dtype)).sgn().unsqueeze(1)  # exp(i * phi), the same for all channels
-    spectrum = torch.fft.rfft2(images - mean).mul_(turns)
-    return torch.fft.irfft2(spectrum, s=images.shape[-2:]).add_(mean)  # type: ignore[no-any-return]
+    def sample(self, n: int, generator: torch.Generator) -> Inputs:
+        """Draw n samples of every entry, independently."""
+        return each(lambda part: part.sample(n, generator), self.parts)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,25 +228,38 @@ class Mixture:
         object.__setattr__(self, "shares", tuple(float(share / math.fsum(shares)) for share in shares))
         self._form()
 
-    def _form(self) -> tuple[torch.Size, torch.dtype]:
-        """Return shape and type of a sample, after a look at one of each part."""
+    def _form(self) -> Any:
+        """Return a sample of nothing in every entry, of the type that all parts have room in."""
         looks = [part.sample(1, torch.Generator().manual_seed(0)) for part in self.parts]
-        shapes, types = {look.shape[1:] for look in looks}, {look.dtype for look in looks}
-        pixels = all(dtype == torch.uint8 or dtype.is_floating_point for dtype in types)
-        if len(shapes) > 1 or (len(types) > 1 and not pixels):
-            found = ", ".join(f"{tuple(look.shape[1:])} of {look.dtype}" for look in looks)
-            raise ValueError(f"parts of a Mixture must give samples of one shape and one kind of values; got {found}")
-        return shapes.pop(), functools.reduce(torch.promote_types, types)
+        try:
+            return each(lambda *values: _common(values), *looks)
+        except (KeyError, TypeError, ValueError):
+            found = ", ".join(str(each(lambda one: f"{tuple(one.shape[1:])} of {one.dtype}", look)) for look in looks)
+            raise ValueError(
+                f"parts of a Mixture must give samples of one shape and one kind of values; got {found}"
+            ) from None
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+    def sample(self, n: int, generator: torch.Generator) -> Inputs:
         """Draw n samples, in an order of their own."""
-        shape, dtype = self._form()
-        samples = torch.empty(n, *shape, dtype=dtype)
+        samples: Inputs = each(lambda one: one.new_empty(n, *one.shape[1:]), self._form())
         places = torch.randperm(n, generator=generator).split(apportion(n, self.shares or ()))
         for part, rows in zip(self.parts, places, strict=True):
             if len(rows):
-                samples[rows] = part.sample(len(rows), generator).to(samples)
+                each(
+                    lambda one, values, at=rows: one.index_copy_(0, at, values.to(one)),
+                    samples,
+                    part.sample(len(rows), generator),
+                )
         return samples
+
+
+def _common(looks: Sequence[Tensor]) -> Tensor:
+    """Return no sample, of the shape and the type of these, or refuse them."""
+    shapes, types = {look.shape[1:] for look in looks}, {look.dtype for look in looks}
+    pixels = all(dtype == torch.uint8 or dtype.is_floating_point for dtype in types)
+    if len(shapes) > 1 or (len(types) > 1 and not pixels):
+        raise ValueError
+    return torch.empty(0, *shapes.pop(), dtype=functools.reduce(torch.promote_types, types))
 
 
 def apportion(n: int, shares: Sequence[float]) -> list[int]:

@@ -30,12 +30,12 @@ from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
 from greedy_ensembles.engines.stacked import StackedEngine, why_not_stacked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import as_stored, dtype_of, to_model
+from greedy_ensembles.inputs import as_stored, batches_of, dtype_of, each, entries, move, to_model
 from greedy_ensembles.method import Bank, Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.events import Epoch
-from greedy_ensembles.training.examples import ArrayExamples, Data
+from greedy_ensembles.training.examples import Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer
 from greedy_ensembles.training.validate import advice_on_scale, check_model
 
@@ -123,10 +123,11 @@ class Algorithm:
         count = self.recipe.weighting_samples or len(self.data.train)
         try:
             samples = weighting.sample(count, generator(WEIGHTING_SET, self.seed))
-            if len(samples) != count or not all(bool(torch.isfinite(part).all()) for part in samples.split(_ROWS)):
-                raise ValueError(f"weighting must draw {count} finite samples when asked to; NaN, inf or fewer came")
-            stored = as_stored(samples, self.data.examples.dtype).to(self.execution.device)
-            return Bank(stored, self.size, self.data.classes)
+            for _, one in entries(samples):
+                if len(one) != count or not all(bool(torch.isfinite(part).all()) for part in one.split(_ROWS)):
+                    raise ValueError(f"weighting must draw {count} finite samples; NaN, inf or fewer came")
+            stored = each(lambda one, form: as_stored(one, form.dtype), samples, self.data.examples.form)
+            return Bank(move(stored, self.execution.device), self.size, self.data.classes)
         except RuntimeError as error:
             if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):  # on the CPU
                 raise
@@ -200,9 +201,9 @@ class Algorithm:
         steps = range(epoch * len(examples), (epoch + 1) * len(examples))
         samples: list[Tensor] = []
         if bank is not None and len(bank) + len(members) > 1:  # the first of all meets no one
-            count, among = self.recipe.weighting_batch_size or size, bank.samples
+            count = self.recipe.weighting_batch_size or size
             drawn = (generator(WEIGHTING_BATCH, self.seed, number) for number in steps)
-            samples = [torch.randint(len(among), (count,), generator=one).to(among.device) for one in drawn]
+            samples = [torch.randint(bank.count, (count,), generator=one).to(bank.device) for one in drawn]
         return Plan(examples, samples, [learning_rate_factor(self.recipe, n / len(examples)) for n in steps])
 
     def _end_epoch(self, engine: PlainEngine, losses: list[Losses], start: float) -> list[Epoch]:
@@ -258,8 +259,8 @@ class Algorithm:
         model = model.to(self.execution.device).eval()
         layout, rows = self.execution.layout(model), []
         with self.execution.autocast():
-            for batch in bank.samples.split(_ROWS):
-                inputs = to_model(batch, self.data.normalize, dtype_of(model)).to(memory_format=layout)
+            for batch in batches_of(bank.samples, _ROWS):
+                inputs = move(to_model(batch, self.data.normalize, dtype_of(model)), memory_format=layout)
                 rows.append(self.method.outputs(in_pieces(model, inputs)).float())
         model.to(home)
         bank.append(row := torch.cat(rows))
@@ -280,7 +281,7 @@ class Algorithm:
             statistics=recipe.weighting_statistics,
             one_pass=self.method.one_pass,
             make_optimizer=None if callable(recipe.optimizer) else lambda model: make_optimizer(recipe, model),
-            on_device=isinstance(data.examples, ArrayExamples),
+            off_device=data.examples.off_device,
             clip=recipe.clip,
         )
 

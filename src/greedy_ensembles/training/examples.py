@@ -11,7 +11,7 @@ import math
 import random
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -22,7 +22,21 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from greedy_ensembles.data import LabelledSet
-from greedy_ensembles.inputs import Normalize, as_tensor, to_model
+from greedy_ensembles.forms import Form, InputForm, are_alike, describe_inputs
+from greedy_ensembles.inputs import (
+    LABELS,
+    Inputs,
+    Normalize,
+    are_several,
+    as_entries,
+    as_tensor,
+    each,
+    entries,
+    length,
+    move,
+    take,
+    to_model,
+)
 from greedy_ensembles.storage import digest_of_tensor
 
 _CHUNK = 1024
@@ -32,16 +46,15 @@ _LARGEST = torch.finfo(torch.float32).max
 
 
 class Examples(ABC):
-    """n inputs and their labels (int64); `shape` and `dtype` are those of one input. Indices lie where labels do."""
+    """n inputs and their labels (int64). Indices lie where labels do."""
 
     labels: Tensor
-    shape: torch.Size
-    dtype: torch.dtype
-    range: tuple[float, float] | None  #: smallest and largest value of floating-point inputs
+    form: Form  #: of the inputs
+    off_device: str | None = None  #: why batches cannot be looked up on a device, as one tensor
     weights: Tensor | None = None  #: what each example's loss is multiplied by, float32; None: 1
 
     @abstractmethod
-    def inputs(self, indices: Tensor) -> Tensor:
+    def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices, in the space of the data."""
 
     @abstractmethod
@@ -52,7 +65,12 @@ class Examples(ABC):
     def digest(self) -> str:
         """Return a hash of all inputs and labels."""
 
-    def chunks(self) -> Iterator[Tensor]:
+    def few(self) -> tuple[Inputs, Tensor]:
+        """Return the first three examples, to try a model on."""
+        indices = torch.arange(min(3, len(self.labels)), device=self.labels.device)
+        return self.inputs(indices), self.labels[indices]
+
+    def chunks(self) -> Iterator[Inputs]:
         """Return all inputs in order, some at a time."""
         for indices in torch.arange(len(self.labels), device=self.labels.device).split(_CHUNK):
             yield self.inputs(indices)
@@ -60,79 +78,83 @@ class Examples(ABC):
 
 @dataclass
 class ArrayExamples(Examples):
-    """A pair of tensors."""
+    """A pair of tensors, or of a dict or tuple of them and labels."""
 
-    x: Tensor
+    x: Inputs
     labels: Tensor
-    shape: torch.Size
-    dtype: torch.dtype
-    range: tuple[float, float] | None = None
+    form: Form
+    off_device: str | None = None
     weights: Tensor | None = None
 
-    def inputs(self, indices: Tensor) -> Tensor:
+    def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices."""
-        return self.x[indices]
+        return take(self.x, indices)  # type: ignore[no-any-return]
 
     def to(self, device: torch.device) -> "ArrayExamples":
         """Return the examples on a device, or refuse those that it cannot hold."""
         try:
             weights = None if self.weights is None else self.weights.to(device)
-            return replace(self, x=self.x.to(device), labels=self.labels.to(device), weights=weights)
+            return replace(self, x=move(self.x, device), labels=self.labels.to(device), weights=weights)
         except torch.OutOfMemoryError:
-            floats = " or uint8 images, a quarter of the size" if self.dtype == torch.float32 else ""
+            size = sum(one.nbytes for _, one in entries(self.x))
+            floats = (
+                " or uint8 images, a quarter of the size" if getattr(self.form, "dtype", None) == torch.float32 else ""
+            )
             raise ValueError(
-                f"{len(self.labels)} examples of {self.x.nbytes / 2**30:.1f} GiB do not fit on {device}; give "
+                f"{len(self.labels)} examples of {size / 2**30:.1f} GiB do not fit on {device}; give "
                 f"fewer{floats}, or a Dataset, which is read item by item"
             ) from None
 
     def digest(self) -> str:
         """Return a hash of all inputs, labels and weights."""
-        parts = (self.x, self.labels) if self.weights is None else (self.x, self.labels, self.weights)
-        return hashlib.sha256("".join(map(digest_of_tensor, parts)).encode()).hexdigest()
+        parts = (self.labels,) if self.weights is None else (self.labels, self.weights)
+        return hashlib.sha256((digest_of_inputs(self.x) + "".join(map(digest_of_tensor, parts))).encode()).hexdigest()
+
+
+def digest_of_inputs(x: Inputs) -> str:
+    """Return a hash of inputs: that of a tensor, or names and hashes of entries."""
+    if isinstance(x, Tensor):
+        return digest_of_tensor(x)
+    return "".join(f"{name} {digest_of_tensor(one)} " for name, one in sorted(entries(x)))
 
 
 class DatasetExamples(Examples):
     """A map-style Dataset of (input, label), which stays on the CPU; one pass at the start
     reads the labels and checks the inputs."""
 
+    off_device = "a Dataset is read item by item; give data as a pair of arrays"
+
     def __init__(self, dataset: "Dataset[Any]", seed: int = 0) -> None:
         self.dataset = dataset
         _seed_own_generators(dataset, seed)  # as the global ones are, so that it is the same data at every start
         labels, digest = [], hashlib.sha256()
-        low, high = math.inf, -math.inf
         for position in range(len(dataset)):  # type: ignore[arg-type]
             x, label = self._item(position)
+            form: Form = each(lambda one, at=position: _form(one[None], at), x)
             if position == 0:
-                self.shape, self.dtype = x.shape, x.dtype
-            elif x.shape != self.shape:
-                raise ValueError(f"item {position} of data has shape {tuple(x.shape)}, the first {tuple(self.shape)}")
-            if x.is_floating_point() and x.numel():
-                least, most = (value.item() for value in torch.aminmax(x))
-                if not (least >= -_LARGEST and most <= _LARGEST):
-                    raise _beyond(position, x)
-                low, high = min(low, least), max(high, most)
+                self.form = form
+            elif not are_alike(form, self.form):
+                raise ValueError(
+                    f"item {position} of data has shape {_shapes(form)}, the first {_shapes(self.form)}; a DataLoader "
+                    "whose collate_fn pads its batches can be trained on"
+                )
+            self.form = each(_joined, self.form, form)
             labels.append(label)
-            digest.update(digest_of_tensor(x).encode())
-        self.labels, self.range = as_labels(labels), (low, high) if low <= high else None
+            digest.update(digest_of_inputs(x).encode())
+        self.labels = as_labels(labels)
         self._digest = hashlib.sha256((digest.hexdigest() + digest_of_tensor(self.labels)).encode()).hexdigest()
 
-    def _item(self, position: int) -> tuple[Tensor, Any]:
-        item = self.dataset[position]
-        if not isinstance(item, list | tuple) or len(item) != 2:
-            parts = f"a {type(item).__name__} of {len(item)}" if isinstance(item, list | tuple) else type(item).__name__
-            raise TypeError(
-                f"items of data must be (input, label), item {position} is {parts}; wrap data in a Dataset that "
-                "returns these two of each item"
-            )
+    def _item(self, position: int) -> tuple[Inputs, Any]:
+        x, label = split_labels(self.dataset[position], f"items of data must be (input, label), item {position}")
         try:
-            return as_tensor(item[0]), item[1]
+            return as_entries(x) if are_several(x, least=1) else as_tensor(x), label
         except (TypeError, ValueError):
-            kind = type(item[0]).__name__
+            kind = type(x).__name__
             raise TypeError(f"inputs of data must be tensors or arrays, that of item {position} is {kind}") from None
 
-    def inputs(self, indices: Tensor) -> Tensor:
+    def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices, read anew."""
-        return torch.stack([self._item(i)[0] for i in indices.tolist()])
+        return each(lambda *values: torch.stack(values), *(self._item(i)[0] for i in indices.tolist()))  # type: ignore[no-any-return]
 
     def to(self, device: torch.device) -> "DatasetExamples":
         """Return the examples as they are: batches move, the Dataset cannot."""
@@ -195,32 +217,70 @@ def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
         examples = DatasetExamples(data, seed)
     else:
         raise TypeError(
-            f"{name} must be a pair (x, y) or a triple (x, y, weights) of tensors or arrays, an ImageSet or a "
-            f"TableSet, or a Dataset with a length; got {type(data).__name__}"
+            f"{name} must be a pair (inputs, labels) or a triple (inputs, labels, weights) of tensors or arrays, an "
+            f"ImageSet or a TableSet, or a Dataset with a length; got {type(data).__name__}"
         )
     return examples
 
 
+def split_labels(item: Any, told: str) -> tuple[Any, Any]:
+    """Return inputs and labels of an item or a batch: a pair, or a dict with labels in it; `told` begins a refusal."""
+    if isinstance(item, Mapping):
+        name = next((name for name in LABELS if name in item), None)
+        if name is not None and len(item) > 1:
+            return {key: value for key, value in item.items() if key != name}, item[name]
+    elif isinstance(item, list | tuple) and len(item) == 2:
+        return item[0], item[1]
+    kind = f"a {type(item).__name__}"
+    parts = f"{kind} of {len(item)}" if isinstance(item, list | tuple) else kind
+    raise TypeError(
+        f"{told} is {parts}; wrap data in a Dataset that returns these two of each item, or a dict with 'labels' in it"
+    )
+
+
 def _from_arrays(x: Any, y: Any, weights: Any = None) -> ArrayExamples:
-    x = as_tensor(x)
-    if x.ndim < 2:
-        raise ValueError(f"x must have shape (n, ...) with at least one input dimension, got shape {tuple(x.shape)}")
+    x = as_entries(x) if are_several(x) else as_tensor(x)
     labels = as_labels(y)
-    if len(x) != len(labels):
-        raise ValueError(f"x and y must have the same length; x has {len(x)} examples, y has {len(labels)} labels")
-    if len(x) == 0:
+    if not entries(x):
+        raise ValueError("x is a dict without inputs; give at least one entry")
+    for name, one in entries(x):
+        if one.ndim < (2 if one is x else 1):
+            raise ValueError(
+                f"{name} must have shape (n, ...) with at least one input dimension, got shape {tuple(one.shape)}"
+            )
+        if len(one) != len(labels):
+            raise ValueError(
+                f"{name} and y must have the same length; {name} has {len(one)} examples, y has {len(labels)} labels"
+            )
+    if length(x) == 0:
         raise ValueError("x and y are empty; training needs examples")
+    x = each(lambda one: one.detach(), x)
+    off_device = None if isinstance(x, Tensor) else "inputs are a dict or tuple; give them as one tensor"
+    given = None if weights is None else _as_weights(weights, length(x))
+    return ArrayExamples(x, labels, each(_form, x), off_device, given)
+
+
+def _form(x: Tensor, first: int = 0) -> InputForm:
+    """Return the form of inputs, or refuse numbers that cannot be trained on; `first` is the index of the first."""
     low, high = math.inf, -math.inf
-    for number, chunk in enumerate(x.detach().split(_CHUNK) if x.is_floating_point() and x.numel() else ()):
+    for number, chunk in enumerate(x.split(_CHUNK) if x.is_floating_point() and x.numel() else ()):
         least, most = (value.item() for value in torch.aminmax(chunk))
         if not (least >= -_LARGEST and most <= _LARGEST):  # which no NaN is
-            proper = (chunk.abs() <= _LARGEST).flatten(1).all(dim=1)
+            proper = (chunk.abs() <= _LARGEST).view(len(chunk), -1).all(dim=1)
             row = int(proper.logical_not().nonzero()[0])
-            raise _beyond(number * _CHUNK + row, chunk[row])
+            raise _beyond(first + number * _CHUNK + row, chunk[row])
         low, high = min(low, least), max(high, most)
-    limits = (low, high) if low <= high else None
-    given = None if weights is None else _as_weights(weights, len(x))
-    return ArrayExamples(x.detach(), labels, x.shape[1:], x.dtype, limits, given)
+    return InputForm(tuple(x.shape[1:]), x.dtype, (low, high) if low <= high else None)
+
+
+def _joined(one: InputForm, other: InputForm) -> InputForm:
+    """Return the form of inputs of both: their ranges joined."""
+    ranges = [form.range for form in (one, other) if form.range is not None]
+    return one._replace(range=(min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None)
+
+
+def _shapes(form: Form) -> Any:
+    return each(lambda one: one.shape, form)
 
 
 def _as_weights(weights: Any, count: int) -> Tensor:
@@ -280,9 +340,8 @@ def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, E
         train, held_out = split(examples.labels, validation, seed)  # type: ignore[arg-type]
         return train, examples, held_out
     own = as_examples(validation, "validation", seed)
-    if own.shape != examples.shape or own.dtype != examples.dtype:
-        found = f"{own.dtype} of shape {tuple(own.shape)}"
-        raise ValueError(f"validation holds {found}, and data {examples.dtype} of shape {tuple(examples.shape)}")
+    if not are_alike(own.form, examples.form):
+        raise ValueError(f"validation holds {describe_inputs(own.form)}, and data {describe_inputs(examples.form)}")
     return torch.arange(len(examples.labels)), own, torch.arange(len(own.labels))
 
 
@@ -327,13 +386,13 @@ class Data:
     classes: int
     dtype: torch.dtype  #: of the models' parameters
 
-    def look_up(self, indices: Tensor, held_out: bool = False) -> tuple[Tensor, Tensor]:
+    def look_up(self, indices: Tensor, held_out: bool = False) -> tuple[Inputs, Tensor]:
         """Return the inputs at these indices as the models take them, and what the loss is of.
 
         That is their labels (n,), or, of examples with weights, (n, classes): the weight at the label and 0 elsewhere.
         """
         among = self.held_out if held_out else self.examples
-        inputs = to_model(among.inputs(indices).to(self.device), self.normalize, self.dtype)
+        inputs = to_model(move(among.inputs(indices), self.device), self.normalize, self.dtype)
         labels = among.labels[indices].to(self.device)
         if among.weights is None or held_out:
             return inputs, labels

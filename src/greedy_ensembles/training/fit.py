@@ -21,7 +21,7 @@ from greedy_ensembles.engines.execution import (
 )
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import InputForm
+from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import (
@@ -69,9 +69,11 @@ def fit(
     """Train an ensemble of classifiers.
 
     Args:
-        make_model: builds a new ``nn.Module`` from inputs (n, ...) to logits (n, classes) at every call.
-        data: a pair (x, y) of tensors or arrays, an image set of `ge.data`, or a ``torch.utils.data.Dataset`` of
-            such pairs; y are class indices. A triple (x, y, weights) multiplies each example's loss by its weight.
+        make_model: builds a new ``nn.Module`` from inputs to logits (n, classes), or an object with ``.logits``, at
+            every call.
+        data: a pair (inputs, labels), an image set of `ge.data`, or a ``torch.utils.data.Dataset`` of such pairs.
+            Inputs are a tensor or array (n, ...), or a dict or tuple of them, for ``model(**x)`` or ``model(*x)``;
+            labels are class indices. A triple (inputs, labels, weights) multiplies each example's loss by its weight.
             Inputs of type uint8 reach the model as numbers in [0, 1].
         size: M, the number of members, those of `earlier` or of the run that is extended included.
         method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pairwise" or "repulsive", or a `ge.Coupling`.
@@ -163,7 +165,7 @@ def _build(
     if device.type == "cpu":
         rows = min(recipe.batch_size, len(train))
         rows += 0 if p_star is None else recipe.weighting_batch_size or recipe.batch_size
-        execution = replace(execution, threads=choose_threads(trial.parameters, examples.shape, rows))
+        execution = replace(execution, threads=choose_threads(trial.parameters, trial.shape, rows))
     alone = held_out is examples
     examples = examples.to(device)
     held_out = examples if alone else held_out.to(device)
@@ -196,7 +198,7 @@ def _build(
 def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Iterator[RunFolder]:
     """Open the run folder, whose configuration is all arguments that training depends on but the size."""
     method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
-    form = InputForm.of(examples.shape, examples.dtype, examples.range)
+    form = as_named(examples.form)
     configuration = {
         "method": describe_method(method.coupling),
         "weighting": describe_weighting(method.weighting),
@@ -210,7 +212,7 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Ite
         "model": algorithm.parameters,
     }
     information = {
-        "inputs": None if form is None else form.to_json(),
+        "inputs": None if form is None else to_json(form),
         "model": describe(algorithm.make_model),
         "data": describe_data(data),
         "threads": algorithm.execution.threads,
@@ -263,8 +265,7 @@ def _collect(
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
     notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
-    inputs = InputForm.of(examples.shape, examples.dtype, examples.range)
-    return Ensemble(members, algorithm.data.normalize, inputs=inputs, notes=notes)
+    return Ensemble(members, algorithm.data.normalize, inputs=as_named(examples.form), notes=notes)
 
 
 def _remedy(algorithm: Algorithm) -> str:

@@ -18,9 +18,24 @@ from torch.nn.parameter import UninitializedParameter
 from greedy_ensembles.checks import check_choice, check_count, check_number
 from greedy_ensembles.engines.execution import Execution, generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import SOFTMAX, are_probabilities, as_stored, device_of, dtype_of, to_model
+from greedy_ensembles.forms import InputForm, describe_inputs
+from greedy_ensembles.inputs import (
+    SOFTMAX,
+    Inputs,
+    are_probabilities,
+    as_stored,
+    device_of,
+    dtype_of,
+    each,
+    entries,
+    length,
+    logits_of,
+    move,
+    take,
+    to_model,
+)
 from greedy_ensembles.method import METHODS, Coupling, as_coupling, rows_stay_rows
-from greedy_ensembles.method.weighting import Gaussian, Weighting, moments, paper_weighting
+from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
 
@@ -101,38 +116,54 @@ def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe) -> None:
         )
 
 
-def check_weighting(weighting: Weighting | str | None, examples: Examples) -> Weighting:
+def check_weighting(weighting: Any, examples: Examples) -> Weighting:
     """Return p*, the default where none is given and the paper's where it is asked for, after drawing two samples."""
-    if weighting is None:
-        weighting = default_weighting(examples)
-    elif isinstance(weighting, str):
-        if weighting != "paper":
-            raise TypeError(f"weighting must have sample(n, generator), or be 'paper'; got {weighting!r}")
-        weighting = paper_weighting(examples.chunks(), examples.dtype)
+    if isinstance(weighting, str) and weighting != "paper":
+        raise TypeError(f"weighting must have sample(n, generator), or be 'paper'; got {weighting!r}")
+    if weighting is None or isinstance(weighting, str):
+        weighting = default_weighting(examples, warn=weighting is None)
+    if isinstance(weighting, dict | tuple) and all(
+        callable(getattr(one, "sample", None)) for _, one in entries(weighting)
+    ):
+        weighting = Entries(weighting)
     if not callable(getattr(weighting, "sample", None)):
         raise TypeError(f"weighting must have sample(n, generator), as those of ge.weighting; got {weighting!r}")
     samples = weighting.sample(2, generator(0))
-    if not isinstance(samples, Tensor) or samples.shape[1:] != examples.shape or len(samples) != 2:
-        found = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
-        raise ValueError(f"two samples of weighting should have shape {(2, *examples.shape)} as the data, got {found}")
-    bytes_for_floats = samples.dtype == torch.uint8 and examples.dtype != torch.uint8
-    if bytes_for_floats or samples.is_floating_point() < (examples.dtype.is_floating_point):
+    tensors, forms = dict(entries(samples)), dict(entries(examples.form))
+    if tensors.keys() != forms.keys() or not all(isinstance(one, Tensor) for one in tensors.values()):
         raise ValueError(
-            f"samples of weighting are {samples.dtype} while x is {examples.dtype}; use one space for both"
+            f"samples of weighting should be {describe_inputs(examples.form)}, as the data; got {', '.join(tensors)}"
         )
-    return weighting
+    for name, one in tensors.items():
+        own, which = forms[name], "" if name == "x" else f" for {name}"
+        if not own.fits(one.shape[1:]) or len(one) != 2:
+            raise ValueError(
+                f"two samples of weighting{which} should have shape {(2, *own.shape)} as the data, "
+                f"got {tuple(one.shape)}"
+            )
+        bytes_for_floats = one.dtype == torch.uint8 and own.dtype != torch.uint8
+        if bytes_for_floats or one.is_floating_point() < own.dtype.is_floating_point:
+            raise ValueError(
+                f"samples of weighting are {one.dtype} while {name} is {own.dtype}; use one space for both"
+            )
+    return weighting  # type: ignore[no-any-return]
 
 
-def default_weighting(examples: Examples) -> Gaussian:
+def default_weighting(examples: Examples, warn: bool = True) -> Gaussian:
     """Return the p* that members meet on where none is asked for: today the paper's."""
-    if examples.dtype.is_floating_point and len(examples.shape) == 3:
+    form = examples.form
+    if not isinstance(form, InputForm):
+        raise ValueError(
+            "x is a dict or tuple, for which there is no default p*; pass weighting, such as ge.weighting.Shuffled(x)"
+        )
+    if warn and form.dtype.is_floating_point and len(form.shape) == 3:
         warnings.warn(
             "x looks like images of floating-point type, so p* is an unclipped Gaussian. The published image results "
             "come from samples wrapped to 8 bits and are not reached without: pass uint8 images, or "
             "weighting=ge.weighting.Gaussian.from_data(x, overflow='wrap', low=0, high=1) for a range of [0, 1]",
             stacklevel=5,
         )
-    return paper_weighting(examples.chunks(), examples.dtype)
+    return paper_weighting(examples.chunks(), form.dtype)  # type: ignore[arg-type]
 
 
 class Trial(NamedTuple):
@@ -142,6 +173,7 @@ class Trial(NamedTuple):
     parts: "list[weakref.ref[object]]"  #: what no other model may have in common with it
     classes: int
     dtype: torch.dtype  #: of its parameters
+    shape: tuple[int, ...]  #: of the first entry of an input
     one_pass: bool  #: whether examples and samples of p* can go through it together
 
 
@@ -165,10 +197,10 @@ def try_model(
         earlier: members that are there already.
         count: how many examples there are to learn from.
     """
-    if recipe.normalize is not None and len(mean := recipe.normalize[0]) not in (1, examples.shape[0]):  # type: ignore[arg-type]
-        raise ValueError(
-            f"normalize has {len(mean)} channels, but inputs of shape {tuple(examples.shape)} have {examples.shape[0]}"  # type: ignore[arg-type]
-        )
+    form = examples.form
+    channels = form.shape[:1] if isinstance(form, InputForm) else ()
+    if recipe.normalize is not None and len(mean := recipe.normalize[0]) not in (1, *channels):  # type: ignore[arg-type]
+        raise ValueError(f"normalize has {len(mean)} channels, but inputs of {describe_inputs(form)} have {channels}")  # type: ignore[arg-type]
     model = make_model()
     made = check_model(model, [])
     make_optimizer(recipe, model)
@@ -186,11 +218,12 @@ def try_model(
             stacklevel=4,
         )
     model = model.to(execution.device).eval()
-    few = torch.arange(min(3, len(examples.labels)), device=examples.labels.device)
-    x, labels = examples.inputs(few), examples.labels[few]
+    x, labels = examples.few()
     classes = _check_outputs(_run(model, x, "x", recipe), x, labels, int(examples.labels.max()), recipe)
-    samples = None if weighting is None else as_stored(weighting.sample(2, generator(0)), examples.dtype)
-    if samples is not None:
+    samples = None
+    if weighting is not None:
+        drawn = weighting.sample(2, generator(0))
+        samples = each(lambda one, form: as_stored(one, form.dtype), drawn, examples.form)
         _run(model, samples, "samples of weighting", recipe)
     if recipe.augment is not None:
         _check_augment(x, model, recipe)
@@ -199,16 +232,16 @@ def try_model(
             if batch is not None:
                 _check_earlier_outputs(number, _run(member, batch, what, recipe, f"earlier member {number}"), classes)
     if min(recipe.batch_size, count) == 1:  # one that is left over is left out
-        _run(model.train(), x[:1], "batches of one example (use a larger batch_size)", recipe)
+        _run(model.train(), take(x, slice(1)), "batches of one example (use a larger batch_size)", recipe)
         model.eval()
     dtype = dtype_of(model)
     parts = (x, samples) if samples is not None else ()
     one_pass = bool(parts) and rows_stay_rows(
         model,
-        *(to_model(part.to(execution.device), recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
+        *(to_model(move(part, execution.device), recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
     )
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
-    return Trial(shapes, made, classes, dtype, one_pass)
+    return Trial(shapes, made, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
 
 
 def check_terms(coupling: Coupling, classes: int) -> None:
@@ -248,27 +281,30 @@ def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "lis
     return [weakref.ref(part) for part in (*learning, *norms)]
 
 
-def _run(model: nn.Module, batch: Tensor, what: str, recipe: Recipe, who: str = "the model") -> Any:
+def _run(model: nn.Module, batch: Inputs, what: str, recipe: Recipe, who: str = "the model") -> Any:
     """Return what a model makes of a few inputs, or say that it cannot take them."""
-    inputs = to_model(batch.to(device_of(model)), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    inputs = to_model(move(batch, device_of(model)), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
     try:
-        return model(inputs)
+        return logits_of(model, inputs)
     except Exception as error:  # of any kind: the model may be anyone's
         said = f": {str(error).splitlines()[0]}" if str(error) else ""
         raise ValueError(
-            f"{who} cannot take {what}: {len(batch)} inputs of shape {tuple(batch.shape[1:])} "
-            f"and type {batch.dtype} ended in {type(error).__name__}{said}"
+            f"{who} cannot take {what}: {length(batch)} inputs, {describe_inputs(batch)}, "
+            f"ended in {type(error).__name__}{said}"
         ) from error
 
 
-def _check_outputs(logits: Any, x: Tensor, labels: Tensor, largest: int, recipe: Recipe) -> int:
+def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe: Recipe) -> int:
     """Return the number of classes, after checking the model's outputs and the loss of them."""
     if not isinstance(logits, Tensor):
-        raise TypeError(f"the model must return a tensor of logits (n, classes), got {type(logits).__name__}")
-    if logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
+        raise TypeError(
+            f"the model must return a tensor of logits (n, classes), or an object with them as .logits; "
+            f"got {type(logits).__name__}"
+        )
+    if logits.ndim != 2 or len(logits) != length(x) or logits.shape[1] < 2:
         raise ValueError(
             f"the model must return logits of shape (n, classes) with at least two classes; "
-            f"{len(x)} inputs of shape {tuple(x.shape[1:])} gave {tuple(logits.shape)}. Two classes have two logits"
+            f"{length(x)} inputs, {describe_inputs(x)}, gave {tuple(logits.shape)}. Two classes have two logits"
         )
     if bool(logits.min() >= 0) and are_probabilities(logits):
         raise ValueError(f"the model {SOFTMAX}")
@@ -290,20 +326,22 @@ def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:
         raise ValueError(f"earlier member {number} {SOFTMAX}")
 
 
-def _check_augment(x: Tensor, model: nn.Module, recipe: Recipe) -> None:
+def _check_augment(x: Inputs, model: nn.Module, recipe: Recipe) -> None:
     augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
     assert augment is not None
     try:
-        augment(to_model(x.to(device_of(model)), recipe.normalize, dtype_of(model)))  # type: ignore[arg-type]
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(f"augment cannot take inputs of shape {tuple(x.shape[1:])}: {error}") from error
+        augment(to_model(move(x, device_of(model)), recipe.normalize, dtype_of(model)))  # type: ignore[arg-type]
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ValueError(f"augment cannot take {describe_inputs(x)}: {error}") from error
 
 
 def advice_on_scale(examples: Examples, normalize: object) -> str:
     """Return what to do about a table whose columns are of very different size, or all very large; or nothing."""
-    if len(examples.shape) != 1 or not examples.dtype.is_floating_point or normalize is not None:
+    form = examples.form
+    table = isinstance(form, InputForm) and len(form.shape) == 1 and form.dtype.is_floating_point
+    if not table or normalize is not None:
         return ""
-    mean, std = moments(examples.chunks())
+    mean, std = moments(examples.chunks())  # type: ignore[arg-type]
     sizes = torch.maximum(mean.abs(), std)
     sizes = sizes[sizes > 0]
     if not len(sizes) or (sizes.max() < _SPREAD and sizes.max() < _SPREAD * sizes.min()):

@@ -1,0 +1,248 @@
+"""What inputs look like: shape, type and range of what training took, and what prediction is held against.
+
+Of a dict or tuple of tensors, every entry has a form of its own.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from greedy_ensembles.inputs import Inputs, Normalize, each, entries, length, to_model
+
+_TYPES = {
+    name: getattr(torch, name)
+    for name in (
+        *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "bfloat16", "float32", "float64", "bool"),
+    )
+}
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+_MOST = 1 << 28  # values of one input that a file may name: far more than any has, far less than memory
+
+
+class InputForm(NamedTuple):
+    """Shape, type and range of the inputs that training took: what prediction is held against."""
+
+    shape: tuple[int | None, ...]  #: None: a side that differs from batch to batch
+    dtype: torch.dtype
+    range: tuple[float, float] | None = None  #: smallest and largest value of floating-point data, if they are known
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}"
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Return whether an input may have this shape."""
+        pairs = zip(shape, self.shape, strict=False)
+        return len(shape) == len(self.shape) and all(own is None or side == own for side, own in pairs)
+
+    def example(self) -> Tensor:
+        """Return a batch of one input that is nothing."""
+        if None in self.shape:
+            raise ValueError("example must be a batch of inputs: the ensemble was trained on inputs of several lengths")
+        return torch.zeros(1, *self.shape, dtype=self.dtype)  # type: ignore[arg-type]
+
+    def admit(self, batch: Tensor, name: str = "x") -> Tensor:
+        """Return a batch as training took inputs, converted where that is exact, or refuse it under this name.
+
+        >>> form = InputForm((2,), torch.uint8)
+        >>> form.admit(torch.tensor([[0, 255]])).dtype, form.admit(torch.tensor([[0.0, 1.0]])).dtype
+        (torch.uint8, torch.float32)
+        """
+        given = InputForm(tuple(batch.shape[1:]), batch.dtype)
+        if not self.fits(batch.shape[1:]):
+            raise self._refusal(name, given, "give inputs of that shape")
+        if batch.numel() == 0 or (given.dtype == self.dtype == torch.uint8):
+            return batch
+        if batch.dtype in _UNSIGNED and batch.dtype != self.dtype:  # for which torch has hardly any functions
+            batch = batch.long()
+        number = batch.dtype != torch.bool
+        if self.dtype == torch.uint8:
+            low, high = _extremes(batch) if number else (math.nan, math.nan)
+            if batch.is_floating_point() and low >= 0 and high <= 1:
+                return batch  # the scale on which models see bytes
+            if not batch.is_floating_point() and low >= 0 and high <= 255:
+                return batch.to(torch.uint8)
+            held = f", from {low:g} to {high:g}" if number else ""
+            raise self._refusal(name, given, "give whole numbers of 0 to 255 as uint8, or floats in [0, 1]", held)
+        if self.dtype.is_floating_point:
+            # Without a range, images are taken for what they mostly are.
+            pixels = len(self.shape) == 3 and (self.range is None or (self.range[0] >= 0 and self.range[1] <= 1))
+            if batch.dtype == torch.uint8 and not pixels:
+                raise self._refusal(name, given, "bytes stand for [0, 1] and would be divided by 255; give x.float()")
+            if pixels and self.range is not None and batch.dtype != torch.uint8 and _are_bytes(batch):
+                low, high = _extremes(batch)
+                held, trained = (
+                    f", whole numbers from {low:g} to {high:g}",
+                    f" in [{self.range[0]:g}, {self.range[1]:g}]",
+                )
+                raise self._refusal(name, given, "divide them by 255, or give them as uint8", held, trained)
+            return batch if batch.is_floating_point() or batch.dtype == torch.uint8 else batch.double()
+        if batch.is_floating_point() or number == (self.dtype == torch.bool):
+            raise self._refusal(name, given, "give inputs of that type")
+        return batch.to(self.dtype) if batch.dtype == torch.uint8 else batch
+
+    def _refusal(self, name: str, given: "InputForm", remedy: str, held: str = "", trained: str = "") -> ValueError:
+        return ValueError(
+            f"{name} holds {given}{held}, and the ensemble was trained on {self}{trained}: {remedy} "
+            "(ensemble.inputs = None switches this check off)"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON.
+
+        >>> InputForm((3, 32, 32), torch.uint8).to_json()
+        {'shape': [3, 32, 32], 'type': 'uint8'}
+        """
+        known = {} if self.range is None else {"range": list(self.range)}
+        return {"shape": list(self.shape), "type": str(self.dtype).removeprefix("torch."), **known}
+
+    def is_nameable(self) -> bool:
+        """Return whether files can name it: not single numbers, nor types that are rare."""
+        size = math.prod(side or 1 for side in self.shape)
+        return self.dtype in _TYPES.values() and len(self.shape) > 0 and 0 < size <= _MOST
+
+    @classmethod
+    def from_json(cls, value: Any) -> "InputForm":
+        """Return what `to_json` wrote, or refuse it."""
+        shape, kind = (value.get("shape"), value.get("type")) if isinstance(value, dict) else (None, None)
+        if not (isinstance(shape, list) and all(side is None or (type(side) is int and side > 0) for side in shape)):
+            raise ValueError("its 'inputs' have no 'shape' of whole numbers above 0")
+        limits = value.get("range")  # which folders of version 0.1 do not have
+        proper = isinstance(limits, list) and len(limits) == 2 and all(type(one) is float for one in limits)
+        if limits is not None and not (proper and -math.inf < limits[0] <= limits[1] < math.inf):
+            raise ValueError("the 'range' of its 'inputs' is not that of numbers")
+        limits = None if limits is None else (limits[0], limits[1])
+        found = cls(tuple(shape), _TYPES[kind], limits) if isinstance(kind, str) and kind in _TYPES else None
+        if found is None or not found.is_nameable():
+            raise ValueError("its 'inputs' are of no shape and type that inputs have")
+        return found
+
+
+#: What inputs look like: a form, or one for every entry of a dict or tuple.
+Form = InputForm | dict[str, InputForm] | tuple[InputForm, ...]
+
+
+def as_named(form: Form) -> Form | None:
+    """Return a form that files can name, None for any other."""
+    return form if all(one.is_nameable() for _, one in entries(form)) else None
+
+
+def to_json(form: Form) -> Any:
+    """Return a form as JSON: an object, a list of them for a tuple, or under "entries" those of a dict.
+
+    >>> to_json({"mask": InputForm((None,), torch.bool)})
+    {'entries': {'mask': {'shape': [None], 'type': 'bool'}}}
+    """
+    found = each(InputForm.to_json, form)
+    return {"entries": found} if isinstance(form, dict) else list(found) if type(form) is tuple else found
+
+
+def from_json(value: Any) -> Form:
+    """Return what `to_json` wrote, or refuse it."""
+    several = value["entries"] if isinstance(value, dict) and "entries" in value else value
+    if several is value and not isinstance(value, list):
+        return InputForm.from_json(value)
+    if not isinstance(several, dict | list) or not several:
+        raise ValueError("its 'inputs' have no 'entries' by name")
+    return each(InputForm.from_json, tuple(several) if isinstance(several, list) else several)  # type: ignore[no-any-return]
+
+
+def are_alike(one: Form, other: Form) -> bool:
+    """Return whether inputs of two forms may be of one data set: entries, types and shapes are the same."""
+    pairs = list(zip(sorted(entries(one)), sorted(entries(other)), strict=False))
+    return len(entries(one)) == len(entries(other)) and all(
+        name == named
+        and a.dtype == b.dtype
+        and len(a.shape) == len(b.shape)
+        and all(s == t or s is None or t is None for s, t in zip(a.shape, b.shape, strict=True))
+        for (name, a), (named, b) in pairs
+    )
+
+
+def describe_inputs(x: Any) -> str:
+    """Return what inputs, or a form, are like, in words."""
+    told = each(lambda one: str(InputForm(tuple(one.shape[1:]), one.dtype) if isinstance(one, Tensor) else one), x)
+    if isinstance(told, str):
+        return told
+    kind = "dict" if isinstance(told, dict) else "tuple"
+    return f"a {kind} of " + ", ".join(f"{name} ({one})" for name, one in entries(told))
+
+
+def _extremes(batch: Tensor) -> tuple[float, float]:
+    low, high = torch.aminmax(batch)
+    return low.item(), high.item()
+
+
+def _are_bytes(batch: Tensor) -> bool:
+    """Return whether numbers can only be pixels of 0 to 255: whole, in that range, and more than 0, 1 and 2."""
+    low, high = _extremes(batch)
+    return low >= 0 and 2 < high <= 255 and bool((batch == batch.round()).all())
+
+
+def admit(
+    batches: Iterator[Inputs], form: Form | None, normalize: Normalize | None, dtype: torch.dtype
+) -> Iterator[Inputs]:
+    """Return inputs as members take them, or refuse what they would take for something else.
+
+    Args:
+        batches: inputs in the space of the data.
+        form: what members were trained on, if that is known.
+        normalize: what is taken out of the inputs.
+        dtype: of the members' parameters.
+    """
+    first = 0
+    for batch in batches:
+        if form is not None:
+            batch = as_trained(batch, form)
+        for name, one in entries(batch):
+            check_finite(one, normalize, dtype, first, name=name)
+        yield batch
+        first += length(batch)
+
+
+def as_trained(batch: Inputs, form: Form) -> Inputs:
+    """Return a batch as training took inputs, every entry admitted, or refuse it."""
+    given, trained = [name for name, _ in entries(batch)], [name for name, _ in entries(form)]
+    if sorted(given) != sorted(trained):
+        raise ValueError(
+            f"x holds {describe_inputs(batch)}, and the ensemble was trained on {describe_inputs(form)}: give the same "
+            "entries (ensemble.inputs = None switches this check off)"
+        )
+    return each(lambda one, value, name: one.admit(value, name), form, batch, _names(form))  # type: ignore[no-any-return]
+
+
+def _names(form: Form) -> Any:
+    """Return what messages call the entries, each in its place."""
+    names = iter(name for name, _ in entries(form))
+    return each(lambda _: next(names), form)
+
+
+def check_finite(
+    batch: Tensor, normalize: Normalize | None, dtype: torch.dtype, first: int = 0, name: str = "x"
+) -> None:
+    """Refuse inputs that are NaN or infinite, or become so in the model's own type, and name the first of them.
+
+    Args:
+        batch: inputs in the space of the data.
+        normalize: what is taken out of them.
+        dtype: of the model's parameters.
+        first: the index of the first input.
+        name: what messages call them.
+    """
+    if not batch.is_floating_point() or batch.numel() == 0:
+        return
+    low, high = _extremes(batch)
+    if max(-low, high) <= torch.finfo(dtype).max:  # which no NaN is
+        return
+    for row, one in enumerate(batch, start=first):
+        if not torch.isfinite(one).all():
+            raise ValueError(f"{name} holds NaN or infinity, first in input {row}; inputs must be finite")
+        if not torch.isfinite(to_model(one[None], normalize, dtype)).all():
+            kind = str(dtype).removeprefix("torch.")
+            raise ValueError(
+                f"{name} is beyond the range of {kind}, the model's type, first in input {row}, which reaches "
+                f"{one.abs().max():g}; scale such inputs, or take a model in double precision"
+            )
