@@ -11,7 +11,7 @@ demo: $(READY)
 	$(BIN)/greedy-ensembles two-moons --out demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

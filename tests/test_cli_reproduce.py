@@ -1,9 +1,9 @@
 """`greedy-ensembles reproduce`, as a stranger would run it, on stand-ins or a tiny MNIST in the published format."""
 
 import dataclasses
+import functools
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from greedy_ensembles.cli import application
 from greedy_ensembles.paper import images as sets
 from greedy_ensembles.paper import pages
 from greedy_ensembles.paper.studies import STUDIES, two_moons
+from greedy_ensembles.sweeps.processes import Processes
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -32,18 +33,19 @@ def reproduce(tmp_path, monkeypatch):
 
 
 #: One of each kind: with a curve of lambda_M, images as p*, corruptions, and all pictures. Times alone: two processes.
-OF_EACH_KIND = ["mnist", "outlier-exposure", "robustness", "qualitative"]
+OF_EACH_KIND = {"mnist": "PreResNet8", "outlier-exposure": "VGG16BN", "robustness": "VGG16BN", "qualitative": "VGG16BN"}
 
 
 @pytest.mark.parametrize("study", OF_EACH_KIND)
 def test_every_kind_of_study_runs_quickly_from_training_to_page(reproduce, tmp_path, study):
-    done = reproduce(study, "--budget", "quick", "--seeds", "1")
+    options = (study, "--budget", "quick", "--seeds", "1", "--model", OF_EACH_KIND[study])
+    done = reproduce(*options)
     assert done.exit_code == 0, done.output
     text = (tmp_path / "out" / "quick" / study / f"{study}.md").read_text()
     assert "mean nothing" in text
     assert "(stand-in)" in text
     assert "Still missing" not in text
-    again = reproduce(study, "--budget", "quick", "--seeds", "1")
+    again = reproduce(*options)
     assert "s of training," not in again.output  # nothing is trained twice
 
 
@@ -69,17 +71,21 @@ def test_a_study_can_be_done_part_by_part(reproduce, tmp_path):
     assert "missing" not in rest.output.splitlines()[-1]
 
 
+def invoke_elsewhere(command, tell):
+    done = CliRunner().invoke(application(), command)
+    tell((done.exit_code, done.output))
+
+
 def test_two_processes_share_the_work_and_do_nothing_twice(tmp_path):
-    command = [sys.executable, "-m", "greedy_ensembles", "reproduce", "overhead", "--budget", "quick"]
-    command += ["--model", "VGG16BN", "--root", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
-    command += ["--device", "cpu", "--quiet"]
-    both = [subprocess.Popen(command, stdout=-1, stderr=-1, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=300) for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    lines = [line for _, errors in outputs for line in errors.splitlines()]
+    command = ["reproduce", "overhead", "--budget", "quick", "--model", "VGG16BN", "--seeds", "1", "--device", "cpu"]
+    command += ["--root", str(tmp_path / "none"), "--out", str(tmp_path / "out"), "--quiet"]
+    job, outputs = functools.partial(invoke_elsewhere, command), []
+    Processes().run({"one": job, "two": job}, lambda _, told: outputs.append(told))
+    assert [code for code, _ in outputs] == [0, 0], outputs
+    lines = [line for _, output in outputs for line in output.splitlines()]
     begun = [line.split()[0] for line in lines if line.startswith("cifar10-")]
-    assert len(begun) == len(set(begun)) == 4
-    assert all("still missing" not in output for output, _ in outputs)
+    assert len(begun) == len(set(begun)) == 2
+    assert not any("still missing" in line for line in lines)
 
 
 def test_real_files_with_the_papers_protocol_cut_short(reproduce, tmp_path, write_mnist):

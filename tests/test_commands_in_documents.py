@@ -91,7 +91,7 @@ def test_the_readme_and_the_page_on_reports(a_readers_folder, monkeypatch):
     short = dataclasses.replace(two_moons.RECIPE, epochs=2)
     for strength in two_moons.STRENGTHS:
         folder = Path("demo", "runs", two_moons._name(strength))
-        two_moons._train(strength, *two_moons._moons(0), folder, 0, 11, short, lambda _: None)
+        two_moons._train(strength, *two_moons._moons(0), folder, 0, 2, short, lambda _: None)
     for line in lines(ROOT / "docs" / "report.md"):
         run(line)
     assert (a_readers_folder / "moons.html").exists()

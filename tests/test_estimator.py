@@ -376,12 +376,3 @@ def test_the_defaults_learn_a_table_well():
     fitted = ge.GreedyEnsembleClassifier(device="cpu").fit(x[::2], y[::2])
     assert fitted.score(x[1::2], y[1::2]) > 0.95
     assert TABLE_RECIPE.normalize is None
-
-
-def test_scikit_learn_is_imported_only_when_asked_for():
-    code = (
-        "import sys, greedy_ensembles as ge; assert 'sklearn' not in sys.modules; "
-        "assert 'GreedyEnsembleClassifier' in dir(ge) and 'GreedyEnsembleClassifier' in ge.__all__; "
-        "ge.GreedyEnsembleClassifier(); assert 'sklearn' in sys.modules; assert not hasattr(ge, 'Nonsense')"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -55,9 +55,8 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES.keys())
-def case(request):
-    factory, example, normalize = request.param
+def case(name):
+    factory, example, normalize = CASES[name]
     return ge.Ensemble.from_members(members(factory, example), normalize), example
 
 
@@ -76,8 +75,9 @@ def run_onnx(path, x, outputs=OUTPUTS):
 
 
 @needs_onnx
-def test_onnx_gives_what_pytorch_gives_for_any_length_of_batch(case, tmp_path):
-    ensemble, example = case
+@pytest.mark.parametrize("name", list(CASES)[::2])
+def test_onnx_gives_what_pytorch_gives_for_any_length_of_batch(name, tmp_path):
+    ensemble, example = case(name)
     ensemble.export_onnx(tmp_path / "ensemble.onnx", example)
     assert [file.name for file in tmp_path.iterdir()] == ["ensemble.onnx"]
     for n in (1, 2, 17):
@@ -88,8 +88,9 @@ def test_onnx_gives_what_pytorch_gives_for_any_length_of_batch(case, tmp_path):
     assert expected["epistemic"].max() > 0.05
 
 
-def test_torch_export_gives_what_the_ensemble_gives_for_any_length_of_batch(case, tmp_path):
-    ensemble, example = case
+@pytest.mark.parametrize("name", CASES)
+def test_torch_export_gives_what_the_ensemble_gives_for_any_length_of_batch(name, tmp_path):
+    ensemble, example = case(name)
     ensemble.export_torch(tmp_path / "ensemble.pt2", example)
     program = torch.export.load(tmp_path / "ensemble.pt2").module()
     for n in (1, 2, 17):
@@ -173,18 +174,17 @@ def test_a_trained_ensemble_knows_its_inputs_wherever_it_has_been(tmp_path, dtyp
     options = {"strength": 1.0, "weighting": weighting, "recipe": recipe, "device": "cpu", "progress": False}
     trained = ge.fit(make_model, (x, y), size=2, run_dir=tmp_path / "run", **options)
     trained.save(tmp_path / "saved")
-    for number, ensemble in enumerate(
-        (
-            trained,
-            trained[:1],
-            pickle.loads(pickle.dumps(trained)),
-            ge.Ensemble.load(tmp_path / "saved", make_model),
-            ge.load_run(tmp_path / "run", make_model).ensemble,
-        )
-    ):
-        ensemble.export_torch(tmp_path / f"{number}.pt2")
-        program = torch.export.load(tmp_path / f"{number}.pt2").module()
-        torch.testing.assert_close(program(x)["total"], ensemble.uncertainty(x).total, rtol=0, atol=1e-6)
+    everywhere = (
+        trained,
+        trained[:1],
+        pickle.loads(pickle.dumps(trained)),
+        ge.Ensemble.load(tmp_path / "saved", make_model),
+        ge.load_run(tmp_path / "run", make_model).ensemble,
+    )
+    assert [ensemble.inputs for ensemble in everywhere] == [trained.inputs] * 5
+    everywhere[-1].export_torch(tmp_path / "e.pt2")
+    program = torch.export.load(tmp_path / "e.pt2").module()
+    torch.testing.assert_close(program(x)["total"], trained.uncertainty(x).total, rtol=0, atol=1e-6)
 
 
 class Flat(nn.Sequential):

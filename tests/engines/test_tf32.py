@@ -28,13 +28,6 @@ NEWER = NEWER if hasattr(b.cudnn, "conv") else []
 """
 
 
-def run(code):
-    command = [sys.executable, "-W", "ignore", "-c", PRELUDE + code]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 OLD_WAYS = [
     "pass",
     "b.cudnn.allow_tf32 = False",
@@ -51,33 +44,62 @@ NEW_WAYS = [
     "b.cudnn.fp32_precision = 'tf32'",
     "b.fp32_precision = 'ieee'",
 ]
-
-
-CASE = """
-exec(way)
+AS_ASKED = """
 before = [read(text) for text in OLDER + NEWER]
 for allowed in (True, False, True):
     with tf32.set_inside(allowed):
         inside = [eval(text) == 'tf32' for text in NEWER] or [b.cudnn.allow_tf32, b.cuda.matmul.allow_tf32]
-        print(way, tf32.allowed_in_convolutions() == allowed, set(inside) == {allowed}, sep="|", flush=True)
-    print(way, before == [read(text) for text in OLDER + NEWER], sep="|", flush=True)
+        print(tf32.allowed_in_convolutions() == allowed, set(inside) == {allowed})
+    print(before == [read(text) for text in OLDER + NEWER])
+"""
+CASES = {way: f"{way}\n{AS_ASKED}" for way in (*OLD_WAYS, *NEW_WAYS)} | {
+    "afterwards": """
+with tf32.set_inside(False):
+    pass
+b.fp32_precision = 'tf32'
+print(b.cuda.matmul.fp32_precision)
+""",
+    "training": """
+b.cudnn.conv.fp32_precision = 'ieee'; b.cuda.matmul.fp32_precision = 'tf32'
+from greedy_ensembles.engines.prediction import switches
+data = torch.randn(40, 2), torch.arange(40) % 2
+options = {'size': 2, 'strength': 1.0, 'recipe': ge.Recipe(epochs=1), 'device': 'cpu', 'progress': False}
+ensemble = ge.fit(lambda: ge.models.MLP(2, (4,)), data, **options)
+print(len(ensemble.predict_proba(data[0])), len(switches()) > 1)
+""",
+}
+EACH_IN_A_PROCESS = f"""
+import os, sys
+for name, case in {CASES!r}.items():
+    print("case", name, flush=True)
+    if os.fork() == 0:
+        try:
+            exec(case)
+            sys.stdout.flush()
+        finally:
+            os._exit(0)
+    os.wait()
 """
 
 
-def test_it_is_as_asked_inside_and_as_it_was_outside():
-    ways = OLD_WAYS + (NEW_WAYS if hasattr(torch.backends.cudnn, "conv") else [])
-    # Each in a process of its own, which need not import PyTorch again.
-    found = run(
-        f"import os\nfor way in {ways!r}:\n"
-        f"    if os.fork() == 0:\n        exec({CASE!r})\n        os._exit(0)\n    os.wait()\n"
-    )
-    assert found.splitlines() == [f"{way}|{answer}" for way in ways for answer in ("True|True", "True") * 3]
+@pytest.fixture(scope="module")
+def said():
+    """What each case prints, in a process of its own that need not import PyTorch again."""
+    command = [sys.executable, "-W", "ignore", "-c", PRELUDE + EACH_IN_A_PROCESS]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    parts = (part.partition("\n") for part in done.stdout.split("case ")[1:])
+    return {name: lines.splitlines() for name, _, lines in parts}
+
+
+@pytest.mark.parametrize("way", [*OLD_WAYS, *(pytest.param(way, marks=needs_newer) for way in NEW_WAYS)])
+def test_it_is_as_asked_inside_and_as_it_was_outside(said, way):
+    assert said[way] == ["True True", "True"] * 3
 
 
 @needs_newer
-def test_a_general_switch_reaches_products_afterwards():
-    found = run("with tf32.set_inside(False): pass\nb.fp32_precision = 'tf32'\nprint(b.cuda.matmul.fp32_precision)")
-    assert found.split() == ["tf32"]
+def test_a_general_switch_reaches_products_afterwards(said):
+    assert said["afterwards"] == ["tf32"]
 
 
 def test_the_block_is_left_by_an_error_too():
@@ -88,13 +110,5 @@ def test_the_block_is_left_by_an_error_too():
 
 
 @needs_newer
-def test_who_set_the_newer_kind_trains_and_predicts():
-    found = run(
-        "b.cudnn.conv.fp32_precision = 'ieee'; b.cuda.matmul.fp32_precision = 'tf32'\n"
-        "from greedy_ensembles.engines.prediction import switches\n"
-        "data = torch.randn(40, 2), torch.arange(40) % 2\n"
-        "options = {'size': 2, 'strength': 1.0, 'recipe': ge.Recipe(epochs=1), 'device': 'cpu', 'progress': False}\n"
-        "ensemble = ge.fit(lambda: ge.models.MLP(2, (4,)), data, **options)\n"
-        "print(len(ensemble.predict_proba(data[0])), len(switches()) > 1)"
-    )
-    assert found.split() == ["2", "True"]
+def test_who_set_the_newer_kind_trains_and_predicts(said):
+    assert said["training"] == ["2 True"]

@@ -18,6 +18,8 @@ from greedy_ensembles import machine
 from greedy_ensembles.sweeps.executor import Fail, Hear, Job, Outcome, at_once, attempt, portable, settle
 
 _CUDA = "CUDA_VISIBLE_DEVICES"
+#: What training imports, the last two when an optimizer takes its first step and where a part of the data is held out.
+_PRELOADED = ("greedy_ensembles.training", "torch._dynamo", "sklearn.model_selection")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Processes:
 
     def run(self, jobs: Mapping[str, Job], hear: Hear, fail: Fail = at_once) -> dict[str, Any]:
         """Run all jobs, as an `Executor` does; one whose process is killed has failed."""
-        context = multiprocessing.get_context("spawn")  # forking a process that holds threads of torch can hang
+        context = _context()
         free = list(self.places or [None] * max(1, machine.cores() // self.cpus))
         content, waiting, values = cloudpickle.dumps(dict(jobs)), list(jobs), dict[str, Any]()
         running: dict[Connection, tuple[str, BaseProcess, str | None]] = {}
@@ -55,7 +57,8 @@ class Processes:
                 while waiting and free:
                     name, place = waiting.pop(0), free.pop(0)
                     ours, theirs = context.Pipe(duplex=False)
-                    arguments = (content, name, theirs, self.cpus, place)
+                    environment = {**os.environ, **({} if place is None else {_CUDA: place})}
+                    arguments = (content, name, theirs, self.cpus, environment)
                     process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
                     running[ours] = name, process, place
                     with _deaf_to_interrupts():
@@ -89,6 +92,15 @@ class Processes:
         return values
 
 
+def _context() -> Any:
+    """Return how processes are started: forked from one that has imported what they need, and runs no threads."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *_PRELOADED])
+    return context
+
+
 def _death(process: BaseProcess) -> ChildProcessError:
     code = process.exitcode or 0
     how = f"ended by signal {-code}, perhaps for want of memory" if code < 0 else f"ended with exit code {code}"
@@ -108,10 +120,10 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(content: bytes, name: str, home: Connection, threads: int, place: str | None) -> None:
+def _work(content: bytes, name: str, home: Connection, threads: int, environment: dict[str, str]) -> None:
     """Do a job in a process of its own, sending home what it tells, and what came of it."""
-    if place is not None:
-        os.environ[_CUDA] = place
+    os.environ.clear()  # it may be that of an earlier call
+    os.environ.update(environment)
     torch.set_num_threads(threads)
 
     def tell(event: Any) -> None:
