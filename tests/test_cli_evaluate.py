@@ -162,7 +162,7 @@ def test_a_model_of_ours_need_not_be_named(train_run, evaluate, home):
         (["deep-0", "greedy-0", "--save-predictions", "x.npz"], {}, "one run at a time, got 2"),
         (["deep-0", "--save-predictions", "x.zip"], {}, ".npz files, got x.zip"),
         (["missing.npz"], {}, "missing.npz does not exist"),
-        (["deep-0", "--batch-size", "0"], {}, "batch_size must be at least 1"),
+        (["deep-0", "--batch-size", "0"], {}, "--batch-size must be at least 1"),
         (["deep-0", "--device", "gpu"], {}, "did you mean 'cuda'"),
     ],
 )

@@ -203,9 +203,9 @@ def test_the_threshold_is_that_of_the_images_that_the_run_held_out(train, tmp_pa
 def test_the_form_comes_from_the_run_or_else_from_the_data_set_if_that_is_there(train, tmp_path):
     saved = train()
     assert form_of(saved, tmp_path / "data") == ImageForm((1, 28, 28), tuple("0123456789"))
-    assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 28, 28))  # as run.json has it
+    assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 28, 28), tuple("0123456789"))  # as run.json has it
     written = ge.storage.read_json(tmp_path / "run" / "run.json")
-    del written["inputs"]  # as in runs of older versions
+    del written["inputs"], written["data"]["classes"]  # as in runs of older versions
     ge.storage.write_json(tmp_path / "run" / "run.json", written)
     assert form_of(open_saved(tmp_path / "run", linear), tmp_path / "elsewhere") == ImageForm((1, 28, 28))
     del written["data"]["shape"]  # of still older ones
@@ -222,7 +222,7 @@ def test_the_form_is_that_of_the_run_where_images_were_resized(train, quick, tmp
     ge.fit(make_model, small, size=1, strength=1.0, **options)
     saved = open_saved(tmp_path / "small")
     assert form_of(saved, tmp_path / "data") == ImageForm((1, 8, 8), tuple("0123456789"))
-    assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 8, 8))
+    assert form_of(saved, tmp_path / "elsewhere") == ImageForm((1, 8, 8), tuple("0123456789"))
 
 
 def test_runs_on_arrays_and_saved_ensembles_take_inputs_of_your_own(blobs, quick, make_model, tmp_path):
@@ -231,7 +231,7 @@ def test_runs_on_arrays_and_saved_ensembles_take_inputs_of_your_own(blobs, quick
     inputs = Inputs(tuple(map(str, range(30))), values)
     of_run, of_save = open_saved(tmp_path / "run", make_model), open_saved(tmp_path / "saved", make_model)
     for saved in (of_run, of_save):
-        with pytest.raises(ValueError, match=r"does not name a data set .* --on"):
+        with pytest.raises(ValueError, match=r"--on"):
             calibrate_folder(saved)
         calibrate_folder(saved, 0.1, inputs)
     first, second = (open_saved(tmp_path / name, make_model).ensemble.calibration for name in ("run", "saved"))
@@ -244,7 +244,7 @@ def test_images_of_your_own_tell_the_form(train, tmp_path):
     saved = train()
     values = np.random.default_rng(0).integers(0, 256, (30, 1, 28, 28)).astype(np.uint8)
     found = calibrate_folder(saved, 0.1, Inputs(tuple(map(str, range(30))), values), root=tmp_path / "nowhere")
-    assert found.form == ImageForm((1, 28, 28), None)
+    assert found.form == ImageForm((1, 28, 28), tuple("0123456789"))
 
 
 def test_a_run_that_held_nothing_out_is_refused(train, tmp_path):
@@ -255,8 +255,8 @@ def test_a_run_that_held_nothing_out_is_refused(train, tmp_path):
 def test_a_data_set_of_your_own_has_no_name_to_be_found_by(train, tmp_path):
     images = ge.data.load("mnist", "train", tmp_path / "data").replace(name="mine")
     saved = train(images)
-    assert form_of(saved, tmp_path / "data") == ImageForm((1, 28, 28))
-    with pytest.raises(ValueError, match="does not name a data set"):
+    assert form_of(saved, tmp_path / "data") == ImageForm((1, 28, 28), tuple("0123456789"))
+    with pytest.raises(ValueError, match="--on"):
         calibrate_folder(saved, root=tmp_path / "data")
 
 

@@ -58,10 +58,10 @@ def test_calibrate_and_then_predict(invoke, home):
     assert (written["fpr"], written["inputs"], written["source"]) == (0.1, 45, "mnist, held out")
     assert f"{written['threshold']:.4g}" in done.output
     # From here on without the data: what is needed of them was kept.
-    done = invoke("predict", "known", "pictures", "digits.npy", "--out", "new/scores.csv", "--root", "nowhere")
+    done = invoke("predict", "known", "pictures", "digits.npy", "--out", "scores.csv", "--root", "nowhere")
     assert done.exit_code == 0, done.output
     assert "grey" in done.stderr
-    table = rows((home / "new" / "scores.csv").read_text())
+    table = rows((home / "scores.csv").read_text())
     assert [row["input"] for row in table[:3]] == ["pictures/one.png", "pictures/photo.png", "digits.npy[0]"]
     assert len(table) == 22
     assert {row["flagged"] for row in table} <= {"yes", "no"}

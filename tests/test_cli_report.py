@@ -116,7 +116,7 @@ def test_a_data_set_of_your_own_has_no_test_set_to_be_found(report, home, tmp_pa
     ge.fit(reported_model.make, images, size=1, method="deep", run_dir=tmp_path / "mine", **options)
     done, page = report(tmp_path / "mine")
     assert done.exit_code == 0, done.output
-    assert "Not evaluated: mine is none of the data sets" in page
+    assert "Not evaluated: of mine nothing was held out" in page
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from greedy_ensembles.inputs import (
     move,
 )
 from greedy_ensembles.metrics.uncertainty import Uncertainty
-from greedy_ensembles.saving import load_member, read_description, weights_file
+from greedy_ensembles.saving import HELD_OUT, load_member, read_description, weights_file
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
@@ -52,6 +52,8 @@ class Ensemble:
 
     inputs: Form | None = None  #: what one input looks like, if that is known
     calibration: flags.Calibration | None = None  #: what `calibrate` found; a part of the ensemble has none
+    run: Mapping[str, Any] | None = None  #: what is known of the run that it was read from; `save` keeps it
+    held_out: Path | None = None  #: the file of what that run held out, if it did; `save` copies it
 
     def __init__(
         self,
@@ -95,7 +97,9 @@ class Ensemble:
         notes = dict(self.notes)
         if notes and len(members) < len(self):
             notes["Part"] = f"{len(members)} of the members of which this is said"
-        return Ensemble(members, self.normalize, inputs=self.inputs, notes=notes)
+        part = Ensemble(members, self.normalize, inputs=self.inputs, notes=notes)
+        part.run, part.held_out = self.run, self.held_out
+        return part
 
     def __iter__(self) -> Iterator[nn.Module]:
         return iter(self._members)
@@ -320,10 +324,13 @@ class Ensemble:
             "normalize": self.normalize,
             "inputs": None if self.inputs is None else to_json(self.inputs),
             "notes": notes,
+            "run": None if self.run is None else {**self.run, "size": len(self)},
         }
         storage.write_json(folder / "ensemble.json", content)
         if self.calibration is not None:
             self.calibration.write(folder, flags.fingerprint(checksums))
+        if self.held_out is not None and self.held_out.exists():
+            shutil.copyfile(self.held_out, folder / HELD_OUT)
         storage.write_bytes(folder / "README.md", [model_card(self, self.normalize, notes).encode()])
 
     @classmethod
@@ -345,4 +352,5 @@ class Ensemble:
         ]
         ensemble = cls(members, content.normalize, inputs=content.inputs, notes=content.notes)
         ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(content.members))
+        ensemble.run, ensemble.held_out = content.run, folder / HELD_OUT
         return ensemble

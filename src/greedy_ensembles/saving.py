@@ -12,6 +12,9 @@ from greedy_ensembles.forms import Form, from_json
 from greedy_ensembles.inputs import Normalize, as_normalize
 from greedy_ensembles.storage import FolderError
 
+#: What a run held out to be judged on lies in this file of its folder, and of that of an ensemble saved from it.
+HELD_OUT = "held-out.safetensors"
+
 
 class Description(NamedTuple):
     """What ensemble.json holds."""
@@ -20,6 +23,7 @@ class Description(NamedTuple):
     normalize: Normalize | None
     inputs: Form | None
     notes: dict[str, str]
+    run: dict[str, Any] | None  #: what is kept of the run that it came from
 
 
 def read_description(path: Path) -> Description:
@@ -34,7 +38,10 @@ def read_description(path: Path) -> Description:
     notes: Any = content.get("notes", {})  # which older folders do not have
     proper = isinstance(notes, dict) and all(isinstance(value, str) for value in notes.values())
     storage.require(proper, path, "its 'notes' are not texts by title")
-    return Description(checksums, read_normalize(path, content.get("normalize")), read_inputs(path, content), notes)
+    run: Any = content.get("run")  # nor this
+    storage.require(run is None or isinstance(run, dict), path, "its 'run' is no object")
+    normalize = read_normalize(path, content.get("normalize"))
+    return Description(checksums, normalize, read_inputs(path, content), notes, run)
 
 
 def read_inputs(path: Path, content: Mapping[str, Any]) -> Form | None:

@@ -53,6 +53,7 @@ class InDomain:
     content: str = ""  #: a hash of the images, if it is known
     member_accuracies: tuple[float, ...] = ()  #: of each member alone, if they are known
     every_score: Mapping[str, Scores] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    unit: str = "images"  #: what `images` counts
 
 
 class Detection(NamedTuple):
@@ -279,6 +280,7 @@ def _in_domain(predictions: Predictions, kind: str, reference: Predictions | Non
         predictions.content,
         tuple(float(metrics.accuracy(np.exp(member), labels)) for member in predictions.log_probs),
         every,
+        predictions.unit,
     )
 
 

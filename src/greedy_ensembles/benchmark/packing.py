@@ -72,7 +72,7 @@ def pack_predictions(
         if number == 0:
             labels = np.empty(0, np.int64) if predictions.labels is None else predictions.labels
         known = {"name": predictions.name, "note": predictions.note, "content": predictions.content}
-        sets.append({**known, "shape": columns.shape, "logsumexp": sums is not None})
+        sets.append({**known, "unit": predictions.unit, "shape": columns.shape, "logsumexp": sums is not None})
     values = np.concatenate(parts)
     header = {
         "format": _FORMAT,
@@ -187,7 +187,8 @@ def _sets(
         content, sums = entry.get("content", ""), None  # the first files had neither
         if entry.get("logsumexp"):
             rounded, sums = rounded[:, :, :-1], rounded[:, :, -1].astype(np.float32)
-        sets.append(Predictions(entry["name"], _normalised(rounded), own, entry["note"], content, logsumexp=sums))
+        told = (entry["note"], content, entry.get("unit", "images"))
+        sets.append(Predictions(entry["name"], _normalised(rounded), own, *told, logsumexp=sums))
         start += count
     return sets
 

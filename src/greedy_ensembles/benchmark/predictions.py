@@ -47,6 +47,7 @@ class Predictions:
     labels: Labels | None = None  #: (n,)
     note: str = ""  #: what a reader of any figure on this set must know, else empty
     content: str = ""  #: a hash of the images, else empty; predictions are compared only on the same ones
+    unit: str = "images"  #: what there are n of
     kept: int = 0  #: of how many members they were read from a cache folder, and not made
     logsumexp: npt.NDArray[np.float32] | None = None  #: of each member's logits, (members, n), if they are known
     features: npt.NDArray[np.float32] | None = None  #: of each member, (members, n, d), if they were asked for
@@ -123,7 +124,7 @@ def predict(
             rows[position] = computed
             caches[position].write(computed)
     log_probs, sums, seen = zip(*(rows[position] for position in range(len(ensemble))), strict=True)
-    said = np.stack(log_probs), given.labels, given.note, content, kept, np.stack(sums)
+    said = np.stack(log_probs), given.labels, given.note, content, given.unit, kept, np.stack(sums)
     return Predictions(given.name, *said, None if features is None else np.stack(seen))
 
 

@@ -1,4 +1,4 @@
-"""Which OOD sets belong to an in-domain set, as the paper has them, and how they are found.
+"""Which OOD sets belong to an in-domain set, as the paper has them, or noise for data of one's own; how they are found.
 
 A set that is not in the data folder leaves a hole in the table instead of an error, unless it was asked for by name.
 """
@@ -6,13 +6,17 @@ A set that is not in the data folder leaves a hole in the table instead of an er
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from greedy_ensembles.checks import check_choice
-from greedy_ensembles.data import SETS, ImageSet, data_root, load, read
+from greedy_ensembles.data import SETS, ImageSet, LabelledSet, TableSet, data_root, load, make_noise, read, read_table
 from greedy_ensembles.data.image_set import Resize
 from greedy_ensembles.data.noise import KINDS as NOISE
 from greedy_ensembles.data.registry import find
 
 _SYNTHETIC = ("bernoulli", "blobs", "gaussian", "uniform")
+_MOST_NOISE = 2000  # images of a kind beside data of one's own
+_STRETCH = 3.0  # how much wider than a column's own range uniform noise is
 _SCENES = ("dtd", "lsun", "places365", "tiny_imagenet")
 
 #: By in-domain set: the paper's OOD sets, synthetic ones first.
@@ -39,24 +43,52 @@ def load_preset(
     return {entry: load_ood(entry, in_domain, root) for entry in there}, missing
 
 
-def load_named(names: Iterable[str], in_domain: ImageSet, root: str | Path | None = None) -> dict[str, ImageSet]:
+def noise_for(in_domain: LabelledSet) -> dict[str, LabelledSet]:
+    """Return the noise that data of one's own is told from: as many inputs as it has, up to 2,000 of each kind.
+
+    For images it is the paper's four kinds. For a table each column is uniform over three times its range.
+    """
+    count = min(len(in_domain), _MOST_NOISE)
+    if isinstance(in_domain, TableSet):
+        low, high = in_domain.rows.min(axis=0), in_domain.rows.max(axis=0)
+        reach = (high - low) * _STRETCH / 2
+        drawn = np.random.default_rng(0).uniform(-1, 1, (count, len(low)))
+        rows = (low + high) / 2 + reach * drawn
+        note = "each column uniform over three times its range"
+        return {"uniform": in_domain.replace(rows=rows, labels=None, name="uniform", source="generated", note=note)}
+    channels, height, width = in_domain.inputs.shape[1:]
+    noise = (make_noise(kind, count, size=max(height, width), channels=channels) for kind in _SYNTHETIC)
+    return {each.name: each.replace(images=each.images[:, :, :height, :width]) for each in noise}
+
+
+def load_named(names: Iterable[str], in_domain: LabelledSet, root: str | Path | None = None) -> dict[str, LabelledSet]:
     """Return sets that were asked for: names of data sets, or paths of folders, archives and arrays of one's own."""
-    sets: dict[str, ImageSet] = {}
+    sets: dict[str, LabelledSet] = {}
     for name in names:
         if name in sets:
             raise ValueError(f"{name} is asked for twice as an OOD set")
         if name == in_domain.name:
             raise ValueError(f"{name} is the in-domain set; it cannot be out of its own distribution")
-        sets[name] = load_ood(name, in_domain, root)
+        sets[name] = (
+            _load_table(name, in_domain) if isinstance(in_domain, TableSet) else load_ood(name, in_domain, root)
+        )
     return sets
 
 
-def load_ood(name: str, in_domain: ImageSet, root: str | Path | None = None, resize: Resize = "crop") -> ImageSet:
+def _load_table(name: str, in_domain: TableSet) -> TableSet:
+    """Return the rows of a CSV file that has the columns of an in-domain table."""
+    if not Path(name).expanduser().is_file():
+        raise FileNotFoundError(f"there is no table {name}; OOD rows for a table come from a CSV file")
+    return read_table(name, columns=in_domain.columns).replace(name=name)
+
+
+def load_ood(name: str, in_domain: LabelledSet, root: str | Path | None = None, resize: Resize = "crop") -> ImageSet:
     """Return a set by name or path, resized (as `data.load` has it) to the shape of the in-domain images.
 
     A path keeps the spelling it was given in as its name, so that no picture of one's own passes for a published set.
+    Pictures that cannot be read are left out, and the note says how many.
     """
-    channels, size = in_domain.images.shape[1:3]
+    channels, size = in_domain.inputs.shape[1:3]
     if name in SETS and "test" not in SETS[name].counts:
         raise ValueError(
             f"{name} has no test split, but {', '.join(SETS[name].counts)}; evaluate it in Python, with "
@@ -68,7 +100,7 @@ def load_ood(name: str, in_domain: ImageSet, root: str | Path | None = None, res
         return images.with_note(_other_split(name, split, images))
     if not Path(name).expanduser().exists():
         check_choice(f"an OOD set that is not a path (there is no {name})", name, SETS)
-    return read(Path(name).expanduser(), size, channels, resize).replace(name=name)
+    return read(Path(name).expanduser(), size, channels, resize, unreadable=[]).replace(name=name)
 
 
 def is_there(name: str, root: str | Path | None = None) -> bool:

@@ -18,8 +18,6 @@ from greedy_ensembles.runs.reading import in_todays_words
 
 #: What tables call the method whose members do not meet, which all others are compared with.
 BASELINE = Deep.label
-#: What is kept of run.json when predictions travel.
-KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
 _LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
 _EXPECTED = {"method", "strength", "weighting", "distance", "size"}  # what runs are put side by side for
 
@@ -71,8 +69,8 @@ class RunFacts:
         """The name of the image set it was trained on."""
         if self.information["data"] is None:
             raise ValueError(
-                f"{self.source} was trained on arrays, which have no name; evaluate it in Python, "
-                "with ge.benchmark.evaluate"
+                f"{self.source} was trained on arrays, which have no name; name labelled data with --on, or evaluate "
+                "it in Python, with ge.benchmark.evaluate"
             )
         return str(self.information["data"]["name"])
 

@@ -23,7 +23,7 @@ from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, estimate, 
 from greedy_ensembles.benchmark.runs import BASELINE, RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import Predict, facts_of, finished_run
 from greedy_ensembles.checks import check_choice, check_number
-from greedy_ensembles.data import ImageSet, load
+from greedy_ensembles.data import SETS, ImageSet, load
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.notes import clearly_below
@@ -232,6 +232,11 @@ def try_strengths(
     facts = [facts_of(finished_run(folder, make_model, device)) for folder in folders]
     groups = list(group(facts).values())
     check_strength_alone_differs(groups)
+    if facts[0].dataset not in SETS:
+        raise ValueError(
+            f"{facts[0].source} was trained on data of one's own, which it does not keep; ge.select chooses a strength "
+            "for any data, in Python"
+        )
     if on == "test":
         every = load(facts[0].dataset, "test", root).with_note(NO_TEST).with_note(facts[0].training_note)
     else:

@@ -4,7 +4,7 @@ Either gives predictions, on the in-domain set first. Image sets are read once f
 `predictions/` beside each run's weights; an ensemble is in memory only while it predicts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,24 +13,28 @@ import torch
 from greedy_ensembles.benchmark.evaluation import Evaluation, judge
 from greedy_ensembles.benchmark.packing import PackedPredictions, pack_predictions, unpack_predictions
 from greedy_ensembles.benchmark.predictions import Predictions, predict
-from greedy_ensembles.benchmark.presets import PRESETS, load_named, load_preset
-from greedy_ensembles.benchmark.runs import KEPT, RunFacts, group
+from greedy_ensembles.benchmark.presets import PRESETS, load_named, load_preset, noise_for
+from greedy_ensembles.benchmark.runs import RunFacts, group
 from greedy_ensembles.checks import check_choice
-from greedy_ensembles.data import ImageSet, load
+from greedy_ensembles.data import SETS, ImageSet, LabelledSet, load
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.runs import Run, load_run
+from greedy_ensembles.runs.held_out import read_held_out
+from greedy_ensembles.runs.reading import KEPT
+from greedy_ensembles.storage import digest_of_tensor
 
-#: From an ensemble, an image set and a run's folder to what the members say of it.
-Predict = Callable[[Ensemble, ImageSet, Path], Predictions]
+#: From an ensemble, a set and a run's folder to what the members say of it.
+Predict = Callable[[Ensemble, LabelledSet, Path], Predictions]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The image sets of one in-domain set, in memory; `missing` are those of a preset that could not be found."""
+    """The sets around one in-domain set, in memory; `missing` are those of a preset that could not be found."""
 
-    in_domain: ImageSet
-    ood: dict[str, ImageSet]
+    in_domain: LabelledSet
+    ood: Mapping[str, LabelledSet]
     missing: tuple[str, ...] = ()
 
 
@@ -57,6 +61,12 @@ def lay_out(
     return Bench(in_domain, *load_preset(dataset, in_domain, root))
 
 
+def lay_out_own(in_domain: LabelledSet, ood: Sequence[str] = (), root: str | Path | None = None) -> Bench:
+    """Return data of one's own, noise, and the OOD sets asked for."""
+    noise = noise_for(in_domain)
+    return Bench(in_domain, {**noise, **load_named([name for name in ood if name not in noise], in_domain, root)})
+
+
 @dataclass(frozen=True, eq=False)
 class StoredRun:
     """A run that can be evaluated, from its folder or from packed predictions."""
@@ -80,6 +90,7 @@ def open_runs(
     predict: Predict,
     *,
     ood: Sequence[str] = (),
+    on: LabelledSet | None = None,
     make_model: ModelFactory | None = None,
     device: torch.device | str = "cpu",
     root: str | Path | None = None,
@@ -89,12 +100,15 @@ def open_runs(
     Args:
         paths: run folders, and files that `pack_predictions` wrote.
         predict: from an ensemble, an image set and a run's folder to predictions.
-        ood: names or paths of OOD sets; empty: those of the in-domain set's preset, or all that were packed.
+        ood: names or paths of OOD sets; empty: those of the in-domain set's preset, or all that were packed. Beside
+            data of one's own there is always noise.
+        on: labelled in-domain data; None: what runs on data of one's own held out, else the test split of a set with a
+            name.
         make_model: of runs with a model of one's own.
         device: where the members go.
         root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
     """
-    packed = {path: unpack_predictions(path) for path in paths if path.suffix == ".npz"}
+    packed = {path: unpack_predictions(path) for path in paths if path.suffix == ".npz" and path.is_file()}
     facts = {
         path: RunFacts(str(path), packed[path].information)
         if path in packed
@@ -103,13 +117,21 @@ def open_runs(
     }
     if len(facts) < len(paths):
         raise ValueError(f"{next(path for path in paths if paths.count(path) > 1)} is named twice")
-    datasets = {run.dataset: run.source for run in facts.values()}
+    own = on if on is not None else _held_out([path for path in paths if path not in packed])
+    datasets = {"": ""} if on is not None else {run.dataset: run.source for run in facts.values()}
     if len(datasets) > 1:
         listed = ", ".join(f"{source} on {dataset}" for dataset, source in datasets.items())
         raise ValueError(f"runs must share their in-domain set to be compared; got {listed}")
     group(list(facts.values()))  # refuses runs that share members
     shape = _shape(list(facts.values()))
-    bench = lay_out(next(iter(datasets)), ood, root, shape) if len(packed) < len(paths) else None
+    bench = None
+    if own is not None:
+        bench = lay_out_own(own, ood, root)
+    elif len(packed) < len(paths):
+        dataset, source = next(iter(datasets.items()))
+        if dataset not in SETS:
+            raise ValueError(f"{source} was trained on {dataset} and held nothing out; name labelled data with --on")
+        bench = lay_out(dataset, ood, root, shape)
     runs = [
         from_packed(facts[path], packed[path], ood)
         if bench is None or path in packed
@@ -118,6 +140,23 @@ def open_runs(
     ]
     _check_same_sets(runs)
     return runs
+
+
+def _held_out(folders: Sequence[Path]) -> LabelledSet | None:
+    """Return what runs on data of one's own held out, which must be the same for all; None where none has anything."""
+    found = {folder: read_held_out(folder) for folder in folders}
+    digests = {
+        folder: None if own is None else digest_of_tensor(as_tensor(own.inputs)) for folder, own in found.items()
+    }
+    if len(set(digests.values())) > 1:
+        one, other = (
+            next(f for f, d in digests.items() if d == each) for each in sorted(set(digests.values()), key=str)[:2]
+        )
+        raise ValueError(
+            f"{one} and {other} did not hold out the same examples, so they cannot be compared on them; name labelled "
+            "data that neither was trained on with --on"
+        )
+    return next(iter(found.values()), None)
 
 
 def from_folder(
@@ -195,7 +234,7 @@ def evaluate_run(run: StoredRun, score: str) -> Evaluation:
 def ood_images(runs: Sequence[StoredRun]) -> dict[str, Bytes]:
     """Return the OOD images by name, where one of the runs has them: packed predictions come without."""
     bench = next((run.bench for run in runs if run.bench is not None), None)
-    return {} if bench is None else {name: images.images for name, images in bench.ood.items()}
+    return {} if bench is None else {n: each.images for n, each in bench.ood.items() if isinstance(each, ImageSet)}
 
 
 def pack_run(run: StoredRun, file: str | Path) -> list[Path]:

@@ -1,11 +1,14 @@
 """What all commands share: the application, options, checks of paths, and how a command ends that went wrong."""
 
 import functools
+import importlib
+import inspect
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 
@@ -49,8 +52,37 @@ def _options(
     pass
 
 
-def _show_warning(message: Warning | str, *where: object, **options: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)  # where in our code it came from is no help to a user
+#: What commands call arguments of Python that have another name there.
+_ELSEWHERE = {"run_dir": "--out", "make_model": "--model", "root": "--root"}
+#: What stands before or after a word that names an argument, rather than a thing.
+_BEFORE, _AFTER = r"^|(?<=change )|(?<=smaller )|(?<=larger )", r"(?= must| is | has | needs| holds| =| \(lambda|,|$)"
+
+
+def in_options(message: str, options: Mapping[str, str]) -> str:
+    """Return a message in which arguments of Python are called what the command calls them.
+
+    >>> in_options("size must be at least 1; name another run_dir", {"size": "--size", "run_dir": "--out"})
+    '--size must be at least 1; name another --out'
+    >>> in_options("use validation=0, or epochs=3", {"validation": "--validation", "epochs": "--set epochs"})
+    'use --validation 0, or --set epochs=3'
+    """
+    for name, option in options.items():
+        joint = "=" if option.startswith("--set ") else " "
+        message = re.sub(rf"(?<![\w.(-])(?<!--set ){name}=(['\"]?)([^\s;,)'\"]+)\1", rf"{option}{joint}\2", message)
+        message = re.sub(rf"({_BEFORE}){name}{_AFTER}", option, message)
+        if "_" in name:  # which is no word that means anything else
+            message = re.sub(rf"(?<![\w.(-])(?<!--set ){name}(?![\w=(])", option, message)
+    return message
+
+
+def _options_of(command: Callable[..., None]) -> dict[str, str]:
+    """Return, by argument of Python, the option of a command that sets it."""
+    from greedy_ensembles.training import Recipe
+
+    parameters = inspect.signature(command).parameters.values()
+    known = {each.name: f"--{each.name.replace('_', '-')}" for each in parameters if "Option" in str(each.annotation)}
+    fields = inspect.signature(Recipe).parameters if "change" in known else ()
+    return {**{name: f"--set {name}" for name in fields}, **_ELSEWHERE, **known}
 
 
 def goes_on(interruption: KeyboardInterrupt) -> None:
@@ -67,15 +99,18 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
 
     @functools.wraps(command)
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        def show(message: Warning | str, *where: object, **others: object) -> None:  # where is no help to a user
+            print(f"warning: {in_options(str(message), _options_of(command))}", file=sys.stderr)
+
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _show_warning
+                warnings.showwarning = show
                 command(*arguments, **options)
         except KeyboardInterrupt as interruption:
             print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
             raise typer.Exit(130) from None
         except (ValueError, OSError, ArithmeticError, ChildProcessError) as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {in_options(str(error), _options_of(command))}", file=sys.stderr)
             raise typer.Exit(1) from None
 
     return run
@@ -94,7 +129,34 @@ def check_folder(out: Path | None, option: str = "--out") -> None:
         raise ValueError(f"{option} must be a folder, but {out} is a file")
 
 
-def check_file(out: Path | None) -> None:
-    """Refuse a folder where a file is to be written."""
+def check_file(out: Path | None, option: str = "--out") -> None:
+    """Refuse a folder where a file is to be written, and a file in a folder that is not there."""
     if out is not None and out.is_dir():
-        raise ValueError(f"--out must be a file, but {out} is a folder")
+        raise ValueError(f"{option} must be a file, but {out} is a folder")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ValueError(f"{option} {out} cannot be written: there is no folder {out.absolute().parent}")
+
+
+def imported(name: str) -> Callable[[], Any]:
+    """Return a callable named package:function, found as Python finds modules, the current folder included."""
+    from torch import nn
+
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise ValueError(f"--model must be package:function for a model of your own, got {name!r}")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except Exception as error:  # of any kind: it is someone's own code
+        raise ValueError(f"--model {name} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove("")
+    if isinstance(found, nn.Module):
+        raise ValueError(f"--model {name} must be a function that makes a new model for each member; it is one model")
+    try:
+        made = found() if callable(found) else found
+    except Exception as error:
+        raise ValueError(f"--model {name} cannot be called: {type(error).__name__}: {error}") from error
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"--model {name} must be a function that returns a torch.nn.Module, got {made!r}")
+    return found  # type: ignore[no-any-return]

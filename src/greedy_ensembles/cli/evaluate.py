@@ -1,4 +1,4 @@
-"""``greedy-ensembles evaluate``: runs on their in-domain test set and on OOD sets, over seeds, beside the paper."""
+"""``greedy-ensembles evaluate``: runs on test inputs of their own domain and on OOD sets, over seeds."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,16 +16,17 @@ from greedy_ensembles.cli.app import (
     OwnModel,
     Quiet,
     app,
+    check_file,
     check_folder,
     check_there,
+    imported,
     in_one_line,
 )
-from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:
     from greedy_ensembles.benchmark import Predictions
     from greedy_ensembles.benchmark.stored_runs import Predict
-    from greedy_ensembles.data import ImageSet
+    from greedy_ensembles.data import LabelledSet
     from greedy_ensembles.ensemble import Ensemble
 
 
@@ -33,13 +34,21 @@ if TYPE_CHECKING:
 @in_one_line
 def evaluate(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run folders, or files that --save-predictions wrote.")
+        list[Path],
+        typer.Argument(metavar="RUN", help="Run folders, saved ensembles, or files that --save-predictions wrote."),
     ],
     ood: Annotated[
         list[str] | None,
         typer.Option(
-            help="OOD sets: names, also with commas, or the path of a folder, archive, .npy or .npz of images. "
-            "Default: the paper's sets for the in-domain set."
+            help="OOD sets: names, also with commas, or the path of a folder, archive, .npy or .npz of images, or of a "
+            ".csv. Default: the paper's sets for the in-domain set. Beside data of your own there is noise as well."
+        ),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled in-domain data that was not trained on, as `train` takes it. Default: what the run held "
+            "out, or the test split of a published set."
         ),
     ] = None,
     score: Annotated[
@@ -68,6 +77,7 @@ def evaluate(
     from greedy_ensembles.benchmark import SCORES, compare
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs, pack_run
     from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.cli.own_data import read_on
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper import published
     from greedy_ensembles.report.comparison_pictures import write_pictures
@@ -76,13 +86,16 @@ def evaluate(
     check_choice("--score", score, [name for name, needs in SCORES.items() if needs != "features"])
     check_there(runs)
     check_folder(out)
+    check_file(save_predictions, "--save-predictions")
     if save_predictions is not None and len(runs) != 1:
         raise ValueError(f"--save-predictions packs one run at a time, got {len(runs)}")
+    judged = None if on is None else read_on(on, next((path for path in runs if path.is_dir()), runs[0]))
     with progress(not quiet, fresh) as predict:
         stored = open_runs(
             runs,
             predict(batch_size),
             ood=names(ood or []),
+            on=judged,
             make_model=None if model is None else imported(model),
             device=as_device(device),
             root=root,
@@ -130,8 +143,8 @@ def progress(shown: bool, fresh: bool = False) -> Iterator[Callable[[int | None]
         def watched(batch_size: int | None) -> "Predict":
             predict = kept_beside_the_run(batch_size, fresh)
 
-            def show(ensemble: "Ensemble", images: "ImageSet", folder: Path) -> "Predictions":
-                status.update(f"{folder}: {len(ensemble)} members on {len(images):,} images of {images.name}")
+            def show(ensemble: "Ensemble", images: "LabelledSet", folder: Path) -> "Predictions":
+                status.update(f"{folder}: {len(ensemble)} members on {len(images):,} {images.unit} of {images.name}")
                 predictions = predict(ensemble, images, folder)
                 if predictions.kept and not fresh:
                     used[folder / "predictions"] = None

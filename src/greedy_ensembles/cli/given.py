@@ -1,4 +1,4 @@
-"""What `predict` and `calibrate` are given, an ensemble in a folder and pictures or arrays for it, and what it says.
+"""What `predict` and `calibrate` are given: an ensemble in a folder, and pictures, arrays or tables; what it says.
 
 Pictures are brought to the form that the ensemble was trained on. One that cannot be read is named and left out, since
 a thousand others should not wait for it. A path that does not exist, or a folder without pictures, is refused before
@@ -7,9 +7,10 @@ anything is computed.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from PIL import Image
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
 from greedy_ensembles.checks import check_count, limit, naming
-from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets
+from greedy_ensembles.cli.own_data import TABLES
+from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets, read_table
 from greedy_ensembles.data.archives import contents
 from greedy_ensembles.data.formats import Npz, channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
@@ -40,14 +42,29 @@ class SavedEnsemble:
     folder: Path
     ensemble: Ensemble
     weights: str  #: the `fingerprint` of its weights
-    facts: RunFacts | None  #: None for a saved ensemble, which names no data set
+    facts: RunFacts | None  #: None for a saved ensemble that came from no run, and so names no data set
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What is known of the data that it was trained on."""
+        data = None if self.facts is None else self.facts.information["data"]
+        return data if isinstance(data, dict) else {}
 
     @property
     def trained_on(self) -> str | None:
         """The name of the published set that a run was trained on, None for anything else."""
-        data = None if self.facts is None else self.facts.information["data"]
-        name = data.get("name") if isinstance(data, dict) else None
+        name = self.data.get("name")
         return name if isinstance(name, str) and name in SETS else None
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of classes, where they are known."""
+        return names_in(self.data, "classes")
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns of the table that it was trained on, None for anything else."""
+        return names_in(self.data, "columns")
 
 
 def open_saved(
@@ -57,33 +74,41 @@ def open_saved(
 
     Args:
         folder: what `ge.fit` or `Ensemble.save` wrote.
-        make_model: may be left out for runs with one of `ge.models`; a saved ensemble always needs it.
+        make_model: may be left out where it came from a run with one of `ge.models`.
         device: where the members go.
     """
     folder = folder.expanduser()
-    if (folder / "run.json").exists():
+    saved = (folder / "ensemble.json").exists() and read_json(folder / "ensemble.json")
+    if (folder / "run.json").exists() or (saved and saved.get("run") is not None):
         run = finished_run(folder, make_model, device)
         checksums = [member["files"]["weights"] for member in run.members]
         return SavedEnsemble(folder, run.ensemble, fingerprint(checksums), facts_of(run))
-    if not (folder / "ensemble.json").exists():
+    if not saved:
         raise FolderError(f"{folder} holds neither a run (run.json) nor a saved ensemble (ensemble.json)")
     if make_model is None:
         raise ValueError(f"{folder} is a saved ensemble, which does not name its model; give --model package:function")
     ensemble = Ensemble.load(folder, make_model, device)
-    return SavedEnsemble(folder, ensemble, fingerprint(read_json(folder / "ensemble.json")["members"]), None)
+    return SavedEnsemble(folder, ensemble, fingerprint(saved["members"]), None)
 
 
 def form_of(saved: SavedEnsemble, root: Path | None = None) -> ImageForm:
     """Return what is known of the images: their shape from the folder, else from the data set if that is there."""
     name, shape = saved.trained_on, _shape(saved.ensemble)
-    if name is None or saved.facts is None:
-        return ImageForm(shape)
-    shape = shape or saved.facts.image_shape
+    if name is not None and saved.facts is not None:
+        shape = shape or saved.facts.image_shape
+    if name is None or (shape is not None and saved.classes is not None):
+        return ImageForm(shape, saved.classes)
     splits = [split for split in SETS[name].counts if find(SETS[name], split, data_root(root))]
     if not splits:
-        return ImageForm(shape)
+        return ImageForm(shape, saved.classes)
     images = load(name, min(splits), root)  # test before train: it is smaller
     return ImageForm.of_images(images.images, images.classes) if shape is None else ImageForm(shape, images.classes)
+
+
+def names_in(data: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    """Return a list of names that run.json may hold, whoever wrote it."""
+    found = data.get(key)
+    return tuple(map(str, found)) if isinstance(found, list) else None
 
 
 def _shape(ensemble: Ensemble) -> Shape | None:
@@ -120,8 +145,8 @@ class Inputs:
     unreadable: tuple[str, ...] = ()  #: why, with the name of the file
 
 
-def read_inputs(paths: Sequence[Path], form: ImageForm) -> Inputs:
-    """Read picture files, folders and archives of them, and arrays (.npy, .npz)."""
+def read_inputs(paths: Sequence[Path], form: ImageForm, columns: Sequence[str] | None = None) -> Inputs:
+    """Read picture files, folders and archives of them, arrays (.npy, .npz), and tables (.csv) with these columns."""
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist")
@@ -130,6 +155,11 @@ def read_inputs(paths: Sequence[Path], form: ImageForm) -> Inputs:
     counts: Counter[str] = Counter()
     unreadable: list[str] = []
     for path in paths:
+        if path.suffix.lower() in TABLES:
+            values = _rows(path, columns)
+            names += [f"{path}[{index}]" for index in range(len(values))]
+            parts.append(values)
+            continue
         if path.suffix in (".npy", ".npz"):
             values = _array(path, form.shape, counts)
             names += [f"{path}[{index}]" for index in range(len(values))]
@@ -142,6 +172,12 @@ def read_inputs(paths: Sequence[Path], form: ImageForm) -> Inputs:
             except ValueError as error:
                 unreadable.append(str(error))
     return Inputs(tuple(names), _joined(parts, unreadable), tuple(_in_words(counts)), tuple(unreadable))
+
+
+def _rows(path: Path, columns: Sequence[str] | None) -> np.ndarray:
+    if columns is None:
+        raise ValueError(f"{path} is a table, and the ensemble was trained on none that has names of columns")
+    return read_table(path, columns=columns).rows
 
 
 def _joined(parts: list[np.ndarray], unreadable: list[str]) -> np.ndarray:

@@ -1,8 +1,8 @@
 """``greedy-ensembles predict``: classes and uncertainties of images; ``calibrate``: from when on to distrust them.
 
-The ensemble lies in a run folder, or in one that `Ensemble.save` wrote. A run is calibrated on the images that it held
-out. Each member's best epoch was chosen on them as well, so on new images the rate of false alarms may be a little
-above what was asked for.
+The ensemble lies in a run folder, or in one that `Ensemble.save` wrote. A run on data of one's own is calibrated on
+the part that had no say in its training. One on a published set held out validation images alone: each member's best
+epoch was chosen on them, so on new images the rate of false alarms may be a little above what was asked for.
 """
 
 import csv
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from greedy_ensembles.cli.app import BatchSize, DataFolder, Device, app, check_file, check_there, in_one_line
-from greedy_ensembles.cli.train import imported
+from greedy_ensembles.cli.app import BatchSize, DataFolder, Device, app, check_file, check_there, imported, in_one_line
 
 if TYPE_CHECKING:
     from greedy_ensembles.cli.given import Inputs, SavedEnsemble, Verdicts
+    from greedy_ensembles.data import LabelledSet
     from greedy_ensembles.flags import Calibration, ImageForm
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or one that Ensemble.save wrote.")]
@@ -35,7 +35,7 @@ InputShape = Annotated[
 def predict(
     run: RunFolder,
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="INPUT", help="Pictures; folders or archives of them; .npy or .npz.")
+        list[Path], typer.Argument(metavar="INPUT", help="Pictures; folders or archives of them; .npy, .npz or .csv.")
     ],
     out: Annotated[Path | None, typer.Option(help="A CSV file; default: the terminal.")] = None,
     model: Model = None,
@@ -44,7 +44,7 @@ def predict(
     device: Device = None,
     root: DataFolder = None,
 ) -> None:
-    """Predict images: class, probability, uncertainties, and a flag on those outside of what the run knows.
+    """Predict images or rows: class, probability, uncertainties, and a flag on those outside of what the run knows.
 
     The flag needs a threshold, which `greedy-ensembles calibrate RUN` finds. Pictures are cropped and resized to what
     the run was trained on. Those that cannot be read are named and left out, and the command ends with status 1.
@@ -65,7 +65,6 @@ def predict(
     if out is None:
         print(table, end="")
     else:
-        out.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(out, [table.encode()])
         flagged = "" if verdicts.flagged is None else f", {int(verdicts.flagged.sum()):,} of them flagged"
         print(f"Wrote {len(given.names):,} predictions to {out}{flagged}")
@@ -119,24 +118,14 @@ def calibrate_folder(
     import numpy as np
 
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
-    from greedy_ensembles.benchmark.selection import held_out, training_images
     from greedy_ensembles.cli.given import form_of
     from greedy_ensembles.flags import ImageForm
 
     if inputs is None:
-        if saved.facts is None or saved.trained_on is None:
-            raise ValueError(
-                f"{saved.folder} does not name a data set that it was trained on; name in-domain inputs that it was "
-                "not trained on with --on"
-            )
-        if not saved.facts.configuration["validation"]:
-            raise ValueError(
-                f"{saved.folder} held out no validation images; name in-domain images that it was not trained on "
-                "with --on"
-            )
-        images = held_out(saved.facts, training_images(saved.facts, root))
-        values, labels, source = images.images, images.labels, images.name
-        form = ImageForm.of_images(images.images, images.classes)
+        judged = _held_out(saved, root)
+        values, labels, source, form = judged.inputs, judged.labels, judged.name, form_of(saved, root)
+        if values.dtype == np.uint8 and values.ndim == 4:
+            form = ImageForm.of_images(values, judged.classes)
     else:
         values, labels, source = inputs.values, None, "in-domain inputs of your own"
         form = form_of(saved, root)
@@ -146,6 +135,25 @@ def calibrate_folder(
     found = replace(found, source=source, form=form)
     found.write(saved.folder, saved.weights)
     return found
+
+
+def _held_out(saved: "SavedEnsemble", root: Path | None) -> "LabelledSet":
+    """Return what a run held out: of data of one's own the test part, of a published set the validation images."""
+    from greedy_ensembles.benchmark.selection import held_out, training_images
+    from greedy_ensembles.runs.held_out import read_held_out
+
+    kept = read_held_out(saved.folder)
+    if kept is not None:
+        return kept
+    if saved.facts is None or saved.trained_on is None:
+        raise ValueError(
+            f"{saved.folder} keeps nothing that it held out; name in-domain inputs that it was not trained on with --on"
+        )
+    if not saved.facts.configuration["validation"]:
+        raise ValueError(
+            f"{saved.folder} held out no validation images; name in-domain images that it was not trained on with --on"
+        )
+    return held_out(saved.facts, training_images(saved.facts, root))
 
 
 def to_csv(names: tuple[str, ...], verdicts: "Verdicts", classes: tuple[str, ...] | None = None) -> str:
@@ -186,7 +194,7 @@ def _read(paths: list[Path], form: "ImageForm", saved: "SavedEnsemble") -> "Inpu
     from greedy_ensembles.cli.given import ShapeUnknownError, read_inputs
 
     try:
-        given = read_inputs(paths, form)
+        given = read_inputs(paths, form, saved.columns)
     except ShapeUnknownError as error:
         name = saved.trained_on
         why = f"{name} is not in the data folder (--root)" if name else "it does not say what it was trained on"

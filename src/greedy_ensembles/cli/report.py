@@ -16,10 +16,10 @@ from greedy_ensembles.cli.app import (
     app,
     check_file,
     check_there,
+    imported,
     in_one_line,
 )
 from greedy_ensembles.cli.evaluate import names, progress
-from greedy_ensembles.cli.train import imported
 
 if TYPE_CHECKING:
     import torch
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 @app.command("report")
 @in_one_line
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, on one data set or several.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run folders or saved ensembles, on one data set or several.")
+    ],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")],
     evaluate: Annotated[bool, typer.Option(help="Evaluate the runs on their test set and on OOD sets.")] = True,
-    ood: Annotated[
-        list[str] | None, typer.Option(help="OOD sets, as `evaluate` takes them; default: the paper's.")
-    ] = None,
+    ood: Annotated[list[str] | None, typer.Option(help="OOD sets, as `evaluate` takes them; default: its own.")] = None,
     model: OwnModel = None,
     batch_size: BatchSize = None,
     device: Device = None,
@@ -88,19 +88,21 @@ def _evaluate(
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
     from greedy_ensembles.benchmark import PRESETS, compare
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs
-    from greedy_ensembles.data import SETS
+    from greedy_ensembles.data import SETS, ImageSet
     from greedy_ensembles.paper import published
     from greedy_ensembles.report.page import Findings
+    from greedy_ensembles.saving import HELD_OUT
 
     finished = [run for run in runs if run.finished]
     notes = [f"{run.folder} is not finished, and was not evaluated." for run in runs if not run.finished]
     if runs[0].information.get("data") is None:
         return Findings(notes=notes)  # arrays have no test set that could be found
-    if dataset not in SETS:
-        return Findings(notes=[*notes, f"Not evaluated: {dataset} is none of the data sets that have a name here."])
-    if dataset not in PRESETS and not ood:
+    own = dataset not in SETS
+    if own and not all((run.folder / HELD_OUT).exists() for run in finished):
+        return Findings(notes=[*notes, f"Not evaluated: of {dataset} nothing was held out."])
+    if not own and dataset not in PRESETS and not ood:
         notes.append(f"Not evaluated: there is no preset of OOD sets for {dataset}; name some with --ood.")
-    if not finished or (dataset not in PRESETS and not ood):
+    if not finished or (not own and dataset not in PRESETS and not ood):
         return Findings(notes=notes)
     try:
         stored = open_runs(
@@ -111,5 +113,6 @@ def _evaluate(
     comparison = compare([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], published)
     images = ood_images(stored)
     for bench in (run.bench for run in stored if run.bench is not None):
-        images[bench.in_domain.name] = bench.in_domain.images
+        if isinstance(bench.in_domain, ImageSet):
+            images[bench.in_domain.name] = bench.in_domain.images
     return Findings(comparison, images, notes)

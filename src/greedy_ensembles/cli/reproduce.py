@@ -268,4 +268,4 @@ def _examples(study: "Study", protocol: "Protocol", root: Path | None) -> dict[s
         return {}
     datasets = dict.fromkeys(case.dataset for case in study.cases if protocol.quick or not missing(case, study, root))
     sets = Sets(protocol, root)
-    return {dataset: {name: images.images for name, images in sets.bench(dataset).ood.items()} for dataset in datasets}
+    return {dataset: {name: images.inputs for name, images in sets.bench(dataset).ood.items()} for dataset in datasets}

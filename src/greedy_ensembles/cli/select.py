@@ -15,10 +15,10 @@ from greedy_ensembles.cli.app import (
     app,
     check_folder,
     check_there,
+    imported,
     in_one_line,
 )
 from greedy_ensembles.cli.evaluate import progress, wide_console
-from greedy_ensembles.cli.train import imported
 
 
 @app.command("select")

@@ -53,7 +53,7 @@ def setting_of(facts: RunFacts) -> Setting | None:
     configuration, p_star = facts.configuration, facts.configuration["weighting"] or {}
     published = (p_star.get("class"), p_star.get("overflow"), p_star.get("scale")) == ("Gaussian", "wrap", 5.0)
     distance = configuration["distance"] == "probabilities"
-    if not is_published(facts) or configuration.get("earlier") is not None:
+    if facts.information["data"] is None or not is_published(facts) or configuration.get("earlier") is not None:
         return None
     names = {kind.label: name for name, kind in METHODS.items()}
     method = names.get(configuration["method"]["label"], "")

@@ -38,10 +38,11 @@ _DIFFERS = "differs: ours less the paper's, whose means are over the same sets"
 def tables(comparison: Comparison) -> tuple[Table, Table]:
     """Return the figures within the domain, a row for each method, and those on OOD sets, for each set and method."""
     first, made_of = comparison.first, networks(comparison)
-    counted = f"{_marked(first.in_domain.name, first.in_domain.note, comparison)}, {first.in_domain.images:,} images"
+    unit = first.in_domain.unit
+    counted = f"{_marked(first.in_domain.name, first.in_domain.note, comparison)}, {first.in_domain.images:,} {unit}"
     inside = f"{counted}, in-domain" + (f" ({made_of})" if made_of else "")
     outside = (
-        f"OOD sets (positive) against {first.in_domain.images:,} images of {first.in_domain.name}, "
+        f"OOD sets (positive) against {first.in_domain.images:,} {unit} of {first.in_domain.name}, "
         f"by {first.score.replace('_', ' ')}"
     )
     return (
@@ -57,7 +58,7 @@ def _table(
         Column("set", shown=by_set),
         Column("kind", shown=False),
         Column("in_domain_images", shown=False),
-        Column("images", shown=by_set),
+        Column("images", comparison.first.in_domain.unit, shown=by_set),
         Column("method"),
         Column("seeds"),
         *figures,

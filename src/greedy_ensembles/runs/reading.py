@@ -19,8 +19,17 @@ from greedy_ensembles import models, storage
 from greedy_ensembles.engines.member import History
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
+from greedy_ensembles.forms import to_json
 from greedy_ensembles.runs.notes import training_notes
-from greedy_ensembles.saving import check_format, load_member, read_inputs, read_normalize, weights_file
+from greedy_ensembles.saving import (
+    HELD_OUT,
+    check_format,
+    load_member,
+    read_description,
+    read_inputs,
+    read_normalize,
+    weights_file,
+)
 from greedy_ensembles.storage import FolderError, check_contained, damaged, require
 
 #: What a member of version 0.1 was trained by where its folder does not say it.
@@ -65,6 +74,11 @@ def read_run(path: Path) -> dict[str, Any]:
     file = path / "run.json"
     run = storage.read_json(file)
     check_format(file, run)
+    return _checked(file, run)
+
+
+def _checked(file: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of a run, in today's words, or refuse it."""
     size: Any = run.get("size")
     configuration: Any = run.get("configuration")
     require(type(size) is int and size > 0, file, "its 'size' is not a whole number above 0")
@@ -82,6 +96,10 @@ def read_run(path: Path) -> dict[str, Any]:
     method: Any = run["configuration"].get("method")
     require(isinstance(method, dict) and isinstance(method.get("label"), str), file, "its 'method' has no 'label'")
     return run
+
+
+#: What predictions, and saved ensembles, keep of run.json.
+KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
 
 
 def in_todays_words(configuration: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +238,10 @@ class Run:
             )
         if self.make_model is None:
             _check_size(make_model, self.folder)
-        members = read_weights(self.folder, make_model, self.device)
+        members = [
+            load_member(weights_file(self.folder, number), facts["files"]["weights"], make_model, self.device)
+            for number, facts in enumerate(self.members, start=1)
+        ]
         inputs = read_inputs(self.folder / "run.json", self.information)
         notes: dict[str, str] = {}
         # A folder from elsewhere may say what it likes.
@@ -233,6 +254,8 @@ class Run:
         ensemble = Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)
         weights = fingerprint([facts["files"]["weights"] for facts in self.members])
         ensemble.calibration = read_calibration(self.folder, weights)
+        ensemble.run = {key: self.information[key] for key in KEPT if key in self.information}
+        ensemble.held_out = self.folder / HELD_OUT
         return ensemble
 
     def completed_by(self, make_model: ModelFactory | None) -> "Run":
@@ -243,11 +266,13 @@ class Run:
 
 
 def load_run(folder: str | Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
-    """Read a run's configuration, histories and ensemble.
+    """Read a run's configuration, histories and ensemble; of an ensemble that was saved from a run, all but histories.
 
     `make_model` may be left out where the run was trained with ``functools.partial`` of one of `ge.models`.
     """
     folder = Path(folder).expanduser()
+    if (folder / "ensemble.json").exists() and not (folder / "run.json").exists():
+        return _load_saved(folder, make_model, device)
     if not (folder / "run.json").exists():
         raise FolderError(f"{folder} holds no run (there is no run.json in it)")
     check_contained(folder)
@@ -257,6 +282,19 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
         for number, facts in enumerate(members, start=1)
     ]
     return Run(folder, read_run(folder), members, histories, make_model, device)
+
+
+def _load_saved(folder: Path, make_model: ModelFactory | None, device: torch.device | str) -> Run:
+    """Return the run that a saved ensemble came from, as far as it says: without histories."""
+    check_contained(folder)
+    file = folder / "ensemble.json"
+    content = read_description(file)
+    if content.run is None:
+        raise FolderError(f"{folder} is a saved ensemble that came from no run; read it with ge.Ensemble.load")
+    inputs = None if content.inputs is None else to_json(content.inputs)
+    information = _checked(file, {**content.run, "size": len(content.members), "inputs": inputs})
+    members = [{"files": {"weights": checksum}} for checksum in content.members]
+    return Run(folder, information, members, [[] for _ in members], make_model, device)
 
 
 def _known_model(description: Any) -> ModelFactory | None:

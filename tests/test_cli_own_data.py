@@ -1,0 +1,261 @@
+"""Data of one's own on the command line, from a folder, an array or a table to flags; on a saved ensemble, too."""
+
+import csv
+import io
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import greedy_ensembles as ge
+from greedy_ensembles.runs.held_out import read_held_out
+from greedy_ensembles.runs.notes import WeakMemberWarning
+
+KINDS = ("dark", "light", "red")
+
+
+def picture(kind, number):
+    """A small picture of one's own, of any size and mode; its brightness or colour tells what it is."""
+    rng = np.random.default_rng([KINDS.index(kind), number])
+    colour = {"dark": (20, 20, 20), "light": (230, 230, 230), "red": (230, 20, 20)}[kind]
+    pixels = np.array(colour) + rng.integers(-15, 16, (10 + number % 3, 12, 3))
+    mode = "RGBA" if number == 1 else "L" if number == 2 and kind != "red" else "RGB"
+    return Image.fromarray(pixels.astype(np.uint8)).convert(mode)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, invoke):
+    """A folder with photos, a table and arrays of one's own, and a run on each, trained in a moment."""
+    home = tmp_path_factory.mktemp("own")
+    for kind in KINDS:
+        (home / "photos" / kind).mkdir(parents=True)
+        for number in range(20):
+            picture(kind, number).save(home / "photos" / kind / f"[{number}].png")
+    (home / "photos" / "red" / "broken.png").write_bytes(b"no picture")
+    (home / "other").mkdir()
+    for number in range(5):
+        noise = np.random.default_rng(number).integers(0, 256, (12, 12, 3)).astype(np.uint8)
+        Image.fromarray(noise).save(home / "other" / f"{number}.png")
+    (home / "other" / "broken.jpg").write_bytes(b"no picture")
+    rows = np.random.default_rng(0).normal(size=(90, 2)) * (1, 1000) + (5, 0)
+    with (home / "table.csv").open("w") as file:
+        print("size,id,weight,kind", file=file)
+        for number, (size, weight) in enumerate(rows):
+            print(size, number, weight, "heavy" if weight > 0 else "slight", sep=",", file=file)
+    images = np.repeat(np.arange(60, dtype=np.uint8) % 2 * 200, 64).reshape(60, 8, 8)
+    np.savez(home / "arrays.npz", x=images, y=np.arange(60) % 2)
+    for name, options in {
+        "photos": ["--shape", "3x8x8", "--strength", "1"],
+        "table.csv": ["--target", "kind", "--leave-out", "id"],
+        "arrays.npz": [],
+    }.items():
+        done = train(invoke, home, name, *options)
+        assert done.exit_code == 0, done.output
+    return home
+
+
+def train(invoke, home, name, *options, out=None):
+    fixed = ["--size", 2, "--out", home / "runs" / (out or name), "--device", "cpu", "--quiet", "--set", "epochs=3"]
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.chdir(home)
+        warnings.simplefilter("ignore", WeakMemberWarning)
+        return invoke("train", name, *fixed, *options)
+
+
+@pytest.fixture
+def at_home(home, monkeypatch):
+    monkeypatch.chdir(home)
+    return home
+
+
+@pytest.fixture(params=["run", "saved"])
+def photos(request, at_home, tmp_path):
+    """The run on photos, or the ensemble that was saved from it."""
+    folder = at_home / "runs" / "photos"
+    if request.param == "saved":
+        ge.load_run(folder).ensemble.save(tmp_path / "saved")
+        folder = tmp_path / "saved"
+    return folder
+
+
+def table(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_run_keeps_the_names_of_classes_and_a_part_that_had_no_say_in_training(home):
+    data = ge.load_run(home / "runs" / "photos").information["data"]
+    assert (data["name"], data["classes"], data["shape"]) == ("photos", list(KINDS), [3, 8, 8])
+    assert data["images"] == 48
+    assert "1 of 61" in data["note"]
+    kept = read_held_out(home / "runs" / "photos")
+    assert np.bincount(kept.labels).tolist() == [4, 4, 4]
+    whole = ge.data.read_parts(home / "photos", 8, unreadable=[])["train"]
+    trained, held = whole.split(0.2)
+    assert np.array_equal(kept.images, held.images)
+    assert not {image.tobytes() for image in trained.images} & {image.tobytes() for image in kept.images}
+
+
+def test_photos_are_evaluated_calibrated_predicted_and_reported(photos, invoke, tmp_path):
+    done = invoke("evaluate", photos, "--ood", "other", "--device", "cpu", "--out", tmp_path / "tables")
+    assert done.exit_code == 0, done.output
+    found = table((tmp_path / "tables" / "evaluation.csv").read_text())
+    images = {row["set"]: row["images"] for row in found if row["kind"] in ("in-domain", "synthetic", "natural")}
+    noise = dict.fromkeys(("bernoulli", "blobs", "gaussian", "uniform"), "12")
+    assert images == {"photos, held out": "12", **noise, "other": "5"}
+    assert "1 of 6 pictures could not be read" in done.output
+    done = invoke("calibrate", photos, "--fpr", "0.2", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "12 (photos, held out)" in done.output
+    done = invoke("predict", photos, "photos/red", "other", "--device", "cpu", "--out", tmp_path / "scores.csv")
+    assert done.exit_code == 1
+    assert "broken.png" in done.output
+    assert "broken.jpg" in done.output
+    rows = table((tmp_path / "scores.csv").read_text())
+    assert len(rows) == 25
+    assert "photos/red/[0].png" in {row["input"] for row in rows}
+    assert {row["class"] for row in rows} <= set(KINDS)
+    assert {row["flagged"] for row in rows} <= {"yes", "no"}
+    done = invoke("report", photos, "--out", tmp_path / "page.html", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "photos, held out" in (tmp_path / "page.html").read_text()
+
+
+def test_labelled_data_may_be_named_and_its_classes_are_known_by_name(photos, invoke, tmp_path):
+    (tmp_path / "new" / "red").mkdir(parents=True)
+    for number in range(30, 40):
+        picture("red", number).save(tmp_path / "new" / "red" / f"{number}.png")
+    options = ["--on", tmp_path / "new", "--device", "cpu", "--out", tmp_path / "tables"]
+    done = invoke("evaluate", photos, *options)
+    assert done.exit_code == 0, done.output
+    found = table((tmp_path / "tables" / "evaluation.csv").read_text())
+    ensemble = ge.load_run(photos).ensemble
+    images = ge.data.read(tmp_path / "new", 8)
+    right = ensemble.predict_proba(images).mean(0).argmax(1) == KINDS.index("red")
+    accuracy = next(float(row["mean"]) for row in found if row["metric"] == "accuracy")
+    assert accuracy == pytest.approx(float(right.float().mean()))
+    (tmp_path / "new" / "blue").mkdir()
+    picture("red", 50).save(tmp_path / "new" / "blue" / "1.png")
+    assert "'blue'" in invoke("evaluate", photos, *options).output
+
+
+def test_a_table_is_known_by_its_columns(at_home, invoke, tmp_path):
+    run = at_home / "runs" / "table.csv"
+    assert ge.load_run(run).information["data"]["columns"] == ["size", "weight"]
+    kept = read_held_out(run)
+    assert (kept.columns, kept.classes, len(kept)) == (("size", "weight"), ("heavy", "slight"), 18)
+    (tmp_path / "new.csv").write_text("weight,size\n3000,5\n-3000,5\n")  # in another order, and without labels
+    assert invoke("calibrate", run, "--fpr", "0.1", "--device", "cpu").exit_code == 0
+    done = invoke("predict", run, tmp_path / "new.csv", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert [row["class"] for row in table(done.stdout)] == ["heavy", "slight"]
+    done = invoke("evaluate", run, "--ood", tmp_path / "new.csv", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "18 rows" in done.output
+    done = invoke("evaluate", run, "--on", "table.csv", "--device", "cpu")
+    assert "90 rows" in done.output
+    assert invoke("report", run, "--out", tmp_path / "page.html", "--device", "cpu").exit_code == 0
+
+
+def test_columns_are_standardised_by_what_is_trained_on(home):
+    run = ge.load_run(home / "runs" / "table.csv")
+    train, _ = ge.data.read_table(home / "table.csv", "kind", leave_out=["id"]).split(0.2)
+    mean, std = run.configuration["recipe"]["normalize"]
+    assert mean == pytest.approx(train.rows.mean(axis=0).tolist())
+    assert std == pytest.approx(train.rows.std(axis=0).tolist())
+
+
+def test_arrays_are_taken_as_they_are(at_home, invoke):
+    run = at_home / "runs" / "arrays.npz"
+    assert ge.load_run(run).information["data"]["shape"] == [1, 8, 8]
+    done = invoke("predict", run, "arrays.npz", "--device", "cpu")
+    assert len(table(done.stdout)) == 60
+
+
+def test_folders_of_parts_are_used_as_they_are_named(home, invoke):
+    for part, numbers in {"": range(6), "val": range(6, 8), "test": range(8, 12)}.items():
+        for kind in KINDS[:2]:
+            (home / "parts" / part / kind).mkdir(parents=True, exist_ok=True)
+            for number in numbers:
+                picture(kind, number).save(home / "parts" / part / kind / f"{number}.png")
+    done = train(invoke, home, "parts", "--shape", "1x8x8")
+    assert done.exit_code == 0, done.output
+    run = ge.load_run(home / "runs" / "parts")
+    parts = ge.data.read_parts(home / "parts", 8, 1)
+    assert run.information["data"]["images"] == 12
+    assert isinstance(run.configuration["validation"], str)  # the hash of data of its own
+    assert np.array_equal(read_held_out(run.folder).images, parts["test"].images)
+    assert "--test" in train(invoke, home, "parts", "--test", "0.5", out="refused").output
+
+
+def test_runs_that_held_out_other_inputs_are_not_compared_and_those_without_need_to_be_told(at_home, invoke):
+    assert train(invoke, at_home, "arrays.npz", "--test", "0.5", out="half").exit_code == 0
+    assert train(invoke, at_home, "arrays.npz", "--test", "0", out="none").exit_code == 0
+    runs = at_home / "runs"
+    for folders in (["arrays.npz", "half"], ["none"]):
+        done = invoke("evaluate", *(runs / name for name in folders), "--device", "cpu")
+        assert done.exit_code == 1
+        assert "--on" in done.output
+    assert "--on" in invoke("calibrate", runs / "none", "--device", "cpu").output
+    assert invoke("evaluate", runs / "none", "--on", "arrays.npz", "--device", "cpu").exit_code == 0
+
+
+def test_repetitions_are_judged_on_the_same_inputs(at_home, invoke):
+    assert train(invoke, at_home, "arrays.npz", "--seed", "2", out="again").exit_code == 0
+    done = invoke("evaluate", at_home / "runs" / "arrays.npz", at_home / "runs" / "again", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "told"),
+    [
+        ("photo", [], "photo"),
+        ("other", [], "class"),
+        ("table.csv", [], "--target"),
+        ("table.csv", ["--target", "kinds"], "'kind'"),
+        ("table.csv", ["--target", "kind", "--model", "PreResNet8"], "--model"),
+        ("table.csv", ["--target", "kind", "--shape", "3x8x8"], "--shape"),
+        ("photos", ["--target", "kind"], "--target"),
+        ("photos", ["--paper"], "--paper"),
+        ("photos", ["--test", "1"], "--test"),
+        ("photos", ["--test", "0.01"], "--test"),
+        ("photos", ["--validation", "0.01"], "--validation"),
+        ("photos", ["--size", "0"], "--size"),
+        ("photos", ["--seed", "-1"], "--seed"),
+        ("photos", ["--set", "epoch=3"], "--set epochs=3"),
+        ("photos", ["--set", "lr=fast"], "--set lr"),
+        ("photos", ["--set", "epochs=0"], "--set epochs"),
+        ("mnist", ["--target", "kind"], "--target"),
+        ("mnist", [], "--model"),
+    ],
+)
+def test_what_will_not_do_is_told_by_the_name_of_its_option(home, invoke, data, options, told):
+    done = train(invoke, home, data, *options, out="refused")
+    assert done.exit_code == 1
+    assert told in done.stderr.rpartition("error: ")[2]
+    assert not (home / "runs" / "refused" / "run.json").exists()
+    assert not (home / "runs" / "refused" / "members").exists()
+
+
+def test_the_fields_of_a_recipe_are_listed_without_anything_else(invoke):
+    done = invoke("train", "--set", "help")
+    assert done.exit_code == 0, done.output
+    assert "epochs=100" in done.output
+    assert "select_by=accuracy" in done.output
+
+
+def test_a_forged_part_is_refused(at_home, tmp_path):
+    from greedy_ensembles import storage
+
+    for about in ('{"name": 1}', "[]", '{"name": "x", "classes": 3, "source": "", "note": ""}'):
+        tensors, _ = storage.read_tensors(at_home / "runs" / "photos" / "held-out.safetensors")
+        storage.write_tensors(tmp_path / "held-out.safetensors", tensors, {"about": about})
+        with pytest.raises(storage.FolderError, match="held-out"):
+            read_held_out(tmp_path)
+
+
+def test_nothing_is_made_for_a_file_that_cannot_be_written(at_home, invoke, tmp_path):
+    done = invoke("predict", at_home / "runs" / "photos", "other", "--out", tmp_path / "nope" / "x.csv")
+    assert done.exit_code == 1
+    assert "--out" in done.output
+    assert not (tmp_path / "nope").exists()
