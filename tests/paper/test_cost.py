@@ -5,11 +5,20 @@ import pytest
 import torch
 from rich.console import Console
 
-from greedy_ensembles.paper.cost import MILLISECONDS, Device, device_found, device_of, price, show_jobs, show_studies
+from greedy_ensembles.paper.cost import (
+    H200,
+    MILLISECONDS,
+    Device,
+    device_found,
+    device_of,
+    makespan,
+    price,
+    show_jobs,
+    show_studies,
+    spelled,
+)
 from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Job, Protocol, jobs
-
-H200 = Device("cuda", "NVIDIA H200")
 
 
 def test_a_step_of_the_table_times_all_steps():
@@ -64,6 +73,16 @@ def test_every_run_of_every_study_has_a_price(kind):
         assert all(price(job, Device(kind, "any")) > 0 for job in jobs(study, Protocol()))
 
 
+def test_runs_are_shared_out_among_gpus_and_paid_for_once():
+    """By hand: on two GPUs 7 and 4, then 5 and 3 to whoever is free first. A smaller size of a run costs nothing."""
+    seeds = [Job(Case("mnist", "PreResNet8", 5), seed, Protocol()) for seed in (0, 5, 10, 15)]
+    prices = dict(zip(seeds, (7.0, 5.0, 4.0, 3.0), strict=True))
+    part = Job(Case("mnist", "PreResNet8", 3), 0, Protocol())
+    assert part.run == seeds[0].run
+    for gpus, seconds in ((1, 19.0), (2, 10.0), (3, 7.0), (64, 7.0)):
+        assert makespan({part: 4.0, **prices}, gpus) == seconds
+
+
 def test_devices_are_known_again(record_of, tiny):
     assert device_of(record_of(jobs(tiny, Protocol())[0])) == H200
     here = device_found(torch.device("cpu"))
@@ -87,6 +106,18 @@ def test_studies_are_listed_with_what_they_lack(tmp_path, write_mnist):
     assert "45" in line  # (5 sizes x 2 methods + 5 more strengths) x 3 seeds
     assert "dtd (OOD)" in line
     assert "NVIDIA H200" in text
+
+
+def test_more_gpus_take_less_time_but_no_less_than_a_run(tmp_path):
+    def estimate(gpus):
+        stream = io.StringIO()
+        show_studies([STUDIES["overhead"]], Protocol(), H200, tmp_path, Console(file=stream, width=200), gpus)
+        return stream.getvalue()
+
+    prices = sorted(price(job, H200) for job in jobs(STUDIES["overhead"], Protocol()))
+    assert f" {spelled(sum(prices))} " in estimate(1)
+    assert f" {spelled(prices[-1])} " in estimate(64)
+    assert f"{spelled(sum(prices))} of one device, {spelled(prices[-1])} on 64" in estimate(64)
 
 
 def test_runs_are_listed_with_their_state(tmp_path, tiny, records_with):

@@ -107,6 +107,7 @@ def serial(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster():
+    import ray
     from ray.cluster_utils import Cluster
 
     found = Cluster(
@@ -116,7 +117,9 @@ def cluster():
     for _ in range(2):
         found.add_node(wait=False, num_cpus=1, object_store_memory=STORE)
     found.wait_for_nodes()
+    ray.init(address=found.address, log_to_driver=False, logging_level="error")  # as a notebook does; on="ray" takes it
     yield found
+    ray.shutdown()
     found.shutdown()
 
 
@@ -138,7 +141,7 @@ def test_what_is_killed_with_its_worker_or_its_node_goes_on_elsewhere(cluster, s
 
     killer = threading.Thread(target=kill_node)
     killer.start()
-    done = sweep(cluster.address, tmp_path / "runs", watches, {"seed": 6, "weighting": "nonsense"})
+    done = sweep("ray", tmp_path / "runs", watches, {"seed": 6, "weighting": "nonsense"})
     killer.join()
     cluster.add_node(num_cpus=1, object_store_memory=STORE)
     assert list(done.ensembles) == [f"seed-{seed}" for seed in watches]
@@ -153,14 +156,39 @@ def test_what_is_killed_with_its_worker_or_its_node_goes_on_elsewhere(cluster, s
 def test_a_killed_driver_takes_its_tasks_along_and_another_goes_on(cluster, serial, tmp_path):
     watches = {0: Watch(tmp_path / "0", "driver"), 2: Watch(tmp_path / "2")}
     driver = subprocess.Popen([sys.executable, __file__, cluster.address, tmp_path])
+    try:
+        wait_for(lambda: watches[0].marker.exists() or driver.poll() is not None)
+    finally:
+        driver.kill()
+        driver.wait()
     _, pid = watches[0].met()
-    driver.kill()
-    driver.wait()
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
     left = [path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")]
     assert len(left) == 1  # by which nodes knew the storage; the driver had no time to take it away
-    sweep(cluster.address, tmp_path / "runs", watches)
+    sweep("ray", tmp_path / "runs", watches)
     check_equal(tmp_path / "runs", serial, watches)
+
+
+def test_a_study_is_made_on_a_cluster_and_says_what_failed(cluster, invoke, tmp_path):
+    """One of its two runs has a folder with something else in it."""
+    options = ["overhead", "--budget", "quick", "--model", "VGG16BN", "--only", "1/2", "--root", tmp_path / "none"]
+
+    def reproduce(out, *more):
+        return invoke("reproduce", *options, "--out", tmp_path / out, "--device", "cpu", "--quiet", *more)
+
+    assert reproduce("here").exit_code == 0
+    good, bad = sorted((tmp_path / "here" / "quick" / "runs").iterdir())
+    foreign = tmp_path / "there" / "quick" / "runs" / bad.name / "foreign"
+    foreign.parent.mkdir(parents=True)
+    foreign.touch()
+    done = reproduce("there", "--on", "ray")
+    assert done.exit_code == 1
+    assert f"{bad.name} failed: FolderError: run_dir" in done.output
+    assert "1 runs failed" in done.output.splitlines()[-1]
+    assert content(tmp_path / "there" / "quick" / "runs" / good.name) == content(good)
+    (record,) = (tmp_path / "there" / "quick" / "predictions").glob("*.json")
+    assert "-deep-" in record.stem
+    assert "default_worker" not in str(json.loads(record.read_text())["machine"]["command"])
 
 
 def end_worker(tell):
@@ -169,7 +197,7 @@ def end_worker(tell):
 
 def test_a_job_that_always_ends_its_worker_is_given_up(cluster, tmp_path):
     failures = {}
-    with open_executor(cluster.address, storage=tmp_path) as executor:
+    with open_executor("ray", storage=tmp_path) as executor:
         values = executor.run({"bad": end_worker, "good": lambda tell: 7}, print, failures.__setitem__)
         assert values == {"good": 7}
         assert "died 3 times" in str(failures["bad"])
@@ -190,7 +218,7 @@ def test_an_interrupt_ends_the_tasks(cluster, tmp_path):
     def hear(name, event):
         raise KeyboardInterrupt
 
-    with open_executor(cluster.address, storage=tmp_path) as executor:
+    with open_executor("ray", storage=tmp_path) as executor:
         with pytest.raises(KeyboardInterrupt) as raised:
             executor.run({"endless": partial(hold, tmp_path)}, hear)
         assert "goes on from there" in raised.value.__notes__[0]
@@ -215,7 +243,7 @@ def test_what_a_cluster_cannot_do_is_refused(cluster, tmp_path, monkeypatch, opt
     monkeypatch.chdir(tmp_path)
     asked = {"storage": tmp_path / "runs", **options, **arguments()}
     with pytest.raises(ValueError, match=message):
-        ge.sweep(make_model, data(), {"seed": [0]}, on=cluster.address, **asked)
+        ge.sweep(make_model, data(), {"seed": [0]}, on="ray", **asked)
     assert not list(tmp_path.rglob("run.json"))
 
 

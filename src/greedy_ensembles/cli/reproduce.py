@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from greedy_ensembles.data.image_set import Bytes
     from greedy_ensembles.paper.records import Records
+    from greedy_ensembles.paper.runner import Runner
     from greedy_ensembles.paper.study import Job, Protocol, Study
 
 BUDGETS = ("paper", "quick")
@@ -46,6 +47,16 @@ def reproduce(
         str | None, typer.Option(help="Values of lambda_M with commas, or grid: all that the paper tried.")
     ] = None,
     part: Annotated[str | None, typer.Option("--only", metavar="N/K", help="The N-th of K parts of the runs.")] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Where runs are made: processes, ray, or ray://HOST:PORT; default: here, one after another."),
+    ] = None,
+    cpus: Annotated[int, typer.Option("--cpus-per-run", help="With --on: cores that a run needs.")] = 1,
+    share: Annotated[
+        float | None,
+        typer.Option("--gpus-per-run", help="With --on: GPUs, or the share of one; default: 1 where there are any."),
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(help="With --list: what all would take on so many H200s.")] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Short for --schedule concurrent --precision bf16.")] = False,
     schedule: Annotated[str | None, typer.Option(help="sequential (the paper's) or concurrent.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32 (the default), tf32 or bf16.")] = None,
@@ -78,16 +89,20 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
-    from greedy_ensembles.checks import check_choice
+    from greedy_ensembles.checks import check_choice, check_count
     from greedy_ensembles.engines.execution import as_device
-    from greedy_ensembles.paper.cost import device_found, show_jobs, show_studies
+    from greedy_ensembles.paper.cost import H200, device_found, show_jobs, show_studies
+    from greedy_ensembles.paper.images import Sets
     from greedy_ensembles.paper.records import Records
+    from greedy_ensembles.paper.runner import Runner
     from greedy_ensembles.paper.studies import STUDIES
     from greedy_ensembles.paper.study import filter_study, jobs, only, quick
 
     check_choice("--budget", budget, BUDGETS)
     check_folder(out)
     check_folder(page, "--page")  # not after days of training
+    if gpus is not None:
+        check_count("--gpus", gpus, least=1)
     place, tiny = as_device(device), budget == "quick" and study is not None
     protocol = _protocol(
         fast, schedule, precision, weighting_batch, statistics, ood_images, three_channels, resize, tiny
@@ -95,13 +110,15 @@ def reproduce(
     if study is None:
         if not listed:
             raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
-        show_studies(list(STUDIES.values()), protocol, device_found(place), root)
+        show_studies(list(STUDIES.values()), protocol, H200 if gpus else device_found(place), root, gpus=gpus or 1)
         return
     check_choice("STUDY", study, STUDIES)
     asked = STUDIES[study]
     if asked.special is not None and listed:
         show_studies([asked], protocol, device_found(place), root)
         return
+    if asked.special is not None and on is not None:
+        raise ValueError(f"{study} takes processes of this machine; leave --on out")
     if asked.special is not None:
         asked.special(page or out / study, not quiet)
         print(f"Wrote {(page or out / study) / f'{study}.md'}")
@@ -123,11 +140,16 @@ def reproduce(
     if part is not None and not (wanted := only(wanted, part)):
         raise ValueError(f"--only {part} is empty: {study} has fewer runs than parts")
     if listed:
-        show_jobs(asked, wanted, Records(out, page), device_found(place), root)
+        show_jobs(asked, wanted, Records(out, page), H200 if gpus else device_found(place), root, gpus=gpus or 1)
         return
+    failed = 0
     if not page_only:
-        _work(asked, wanted, out, page, protocol, place, root, pack, not quiet)
+        where = {"on": on, "cpus": cpus, "gpus": 0.0 if share is None and device == "cpu" else share}
+        runner = Runner(out, Sets(protocol, root), place if on is None else device, not quiet, pack, page)
+        failed = _work(runner, asked, wanted, where)
     _write(asked, out, page or out / study, protocol, place, root)
+    if failed:
+        raise ChildProcessError(f"{failed} runs failed; the same command tries them again")
 
 
 def _protocol(
@@ -175,26 +197,18 @@ def _strengths(text: str | None, study: "Study") -> list[float]:
         raise ValueError(f"--strengths takes numbers with commas, or grid; got {text!r}") from None
 
 
-def _work(
-    study: "Study",
-    jobs: list["Job"],
-    out: Path,
-    page: Path | None,
-    protocol: "Protocol",
-    device: "torch.device",
-    root: Path | None,
-    pack: bool,
-    progress: bool,
-) -> None:
+def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, Any]) -> int:
+    """Do what is missing and can be done, here or elsewhere, and return how many runs failed, after saying why."""
     from greedy_ensembles.data import data_root
-    from greedy_ensembles.paper.images import CORRUPTED, Sets, missing
+    from greedy_ensembles.paper.images import CORRUPTED, missing
     from greedy_ensembles.paper.records import is_complete
-    from greedy_ensembles.paper.runner import Runner
+    from greedy_ensembles.sweeps.executor import open_executor
     from greedy_ensembles.sweeps.processes import one_thread
+    from greedy_ensembles.sweeps.sweep import reason
 
-    runner = Runner(out, Sets(protocol, root), device, progress, pack, page)
+    root, quick = runner.sets.root, runner.sets.protocol.quick
     jobs = [job for job in jobs if not is_complete(runner.records.read(job), study)]
-    if not protocol.quick and jobs:
+    if not quick and jobs:
         absent = {job: missing(job.case, study, root) for job in jobs}
         names = ", ".join(dict.fromkeys(name for names in absent.values() for name in names))
         possible = [job for job in jobs if not absent[job]]
@@ -208,12 +222,20 @@ def _work(
         jobs = possible
         if study.evaluated:
             _say_what_is_not_judged(study, jobs, runner.records, root)
+    failures: dict[str, Exception] = {}
     try:
-        with one_thread() if protocol.quick and device.type == "cpu" else nullcontext():
-            runner.work(study, jobs, _say)
+        if where["on"] is None:
+            with one_thread() if quick and str(runner.device) == "cpu" else nullcontext():
+                runner.work(study, jobs, _say)
+        elif jobs:
+            with open_executor(**where, storage=runner.out) as executor:
+                failures = runner.share_out(study, jobs, _say, executor)
     except KeyboardInterrupt as interruption:
         goes_on(interruption)
         raise
+    for name, error in failures.items():
+        _say(f"{name} failed: {reason(error)}")
+    return len(failures)
 
 
 def _say_what_is_not_judged(study: "Study", to_do: list["Job"], records: "Records", root: Path | None) -> None:

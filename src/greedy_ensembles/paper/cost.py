@@ -5,6 +5,7 @@ a member's step on 128 examples (the p* pass of the greedy method, on as many sa
 there to plan by. A record of the same network, method and protocol on the same kind of device replaces them.
 """
 
+import heapq
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from greedy_ensembles.benchmark.presets import is_there
 from greedy_ensembles.data import SETS, data_root
 from greedy_ensembles.paper.images import TRAIN, missing, needs
 from greedy_ensembles.paper.records import Record, Records, is_complete
-from greedy_ensembles.paper.study import VALIDATION, Job, Protocol, Study, jobs
+from greedy_ensembles.paper.study import VALIDATION, Job, Protocol, Study, filter_study, jobs
 
 #: By kind of device and network: a step in single precision, in half precision, and in half precision in the
 #: concurrent schedule. The GPU is an H200, the processor one core; PreResNet164 has 27 blocks a stage.
@@ -59,6 +60,13 @@ class Device:
             return f"on one core of {self.name}, roughly"
         return f"on {self.name}, roughly" if "H200" in self.name else f"on {self.name}, as if it were an H200"
 
+    def basis_of(self, count: int) -> str:
+        """What it is worth for so many of the device."""
+        return self.basis if count == 1 else f"on {count} of {self.name}, each run on one of them, roughly"
+
+
+H200 = Device("cuda", "NVIDIA H200")
+
 
 def device_found(device: torch.device) -> Device:
     """Return what a device of this machine is."""
@@ -94,11 +102,22 @@ def _kind(job: Job) -> tuple[object, ...]:
 
 
 def total(prices: Mapping[Job, float]) -> float:
-    """Return the seconds of all jobs; those that share a run, of which one is the largest, are paid for once."""
+    """Return the seconds of all jobs, one after another."""
+    return makespan(prices, 1)
+
+
+def makespan(prices: Mapping[Job, float], gpus: int) -> float:
+    """Return the seconds of all jobs on so many GPUs: the longest run that is left goes to the first that is free.
+
+    Jobs that share a run, of which one is the largest, are paid for once. A run is on one GPU.
+    """
     runs: dict[str, float] = {}
     for job, seconds in prices.items():
         runs[job.run] = max(runs.get(job.run, 0.0), seconds)
-    return sum(runs.values())
+    busy = [0.0] * gpus
+    for seconds in sorted(runs.values(), reverse=True):
+        heapq.heapreplace(busy, busy[0] + seconds)
+    return max(busy)
 
 
 def _epoch(job: Job, device: Device, images: int) -> float:
@@ -130,10 +149,25 @@ def spelled(seconds: float) -> str:
 
 
 def show_studies(
-    studies: Sequence[Study], protocol: Protocol, device: Device, root: Path | None, console: Console | None = None
+    studies: Sequence[Study],
+    protocol: Protocol,
+    device: Device,
+    root: Path | None,
+    console: Console | None = None,
+    gpus: int = 1,
 ) -> None:
-    """Print a table of studies: what each reproduces, the data it needs and lacks, and an estimate of its time."""
+    """Print a table of studies: what each reproduces, the data it needs and lacks, and an estimate of its time.
+
+    Args:
+        studies: What to list.
+        protocol: How they are trained.
+        device: Estimates are for it.
+        root: The data folder.
+        console: Where to print; None: standard output.
+        gpus: How many of the device there are.
+    """
     table = Table("study", "reproduces", "runs", "needs", "not there", "estimate", box=box.SIMPLE_HEAD)
+    every: dict[Job, float] = {}
     for study in studies:
         if study.special is not None:
             table.add_row(study.name, study.paper, "", "no data set", "", "a minute on a CPU")
@@ -144,12 +178,21 @@ def show_studies(
         sets = dict.fromkeys(name for dataset in study.datasets for name in PRESETS[dataset] if study.evaluated)
         holes = [name for name in sets if name not in absent and not is_there(name, root)]
         without = ", ".join([*absent, *(f"{name} (OOD)" for name in holes)])
-        seconds = total({job: price(job, device) for job in wanted})
-        table.add_row(study.name, study.paper, str(len(wanted)), ", ".join(required), without, spelled(seconds))
+        prices = {job: price(job, device) for job in wanted}
+        every |= prices
+        if study.grid:
+            every |= {job: price(job, device) for job in jobs(filter_study(study, strengths=study.grid), protocol)}
+        seconds = spelled(makespan(prices, gpus))
+        table.add_row(study.name, study.paper, str(len(wanted)), ", ".join(required), without, seconds)
     console = console or _console()
     console.print(table)
-    words = f"Estimates are for {protocol.description}, {device.basis}. Data folder: {data_root(root)}."
+    words = f"Estimates are for {protocol.description}, {device.basis_of(gpus)}. Data folder: {data_root(root)}."
     console.print(words, highlight=False, markup=False)
+    if every:
+        runs = len({job.run for job in every})
+        whole = f"{runs} runs with all lambda_M that the paper tried: {spelled(total(every))} of one device"
+        whole += "" if gpus == 1 else f", {spelled(makespan(every, gpus))} on {gpus}"
+        console.print(f"All of these together, {whole}.", highlight=False, markup=False)
 
 
 def show_jobs(
@@ -159,8 +202,9 @@ def show_jobs(
     device: Device,
     root: Path | None,
     console: Console | None = None,
+    gpus: int = 1,
 ) -> None:
-    """Print the runs of a study: what is done, and what the others would take."""
+    """Print the runs of a study: what is done, and what the others would take, on so many of the device."""
     table = Table("run", "state", "time", box=box.SIMPLE_HEAD)
     known = {job: record for job in wanted if (record := records.read(job)) is not None}
     left: dict[Job, float] = {}
@@ -174,7 +218,9 @@ def show_jobs(
         table.add_row(job.name, state, f"about {spelled(left[job])}")
     console = console or _console()
     console.print(table)
-    console.print(f"To do: about {spelled(total(left))} {device.basis}.", highlight=False, markup=False)
+    console.print(
+        f"To do: about {spelled(makespan(left, gpus))} {device.basis_of(gpus)}.", highlight=False, markup=False
+    )
 
 
 def _console() -> Console:

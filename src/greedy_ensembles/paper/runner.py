@@ -8,13 +8,13 @@ has claimed is passed over and come back to, until every run has its record.
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from torch import nn
 
 from greedy_ensembles.benchmark import judge, pack_predictions, predict
@@ -30,7 +30,9 @@ from greedy_ensembles.paper.published import PUBLISHED
 from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds, is_complete, plain
 from greedy_ensembles.paper.study import VALIDATION, Case, Job, Study, members_to_train
 from greedy_ensembles.runs import Run, load_run
-from greedy_ensembles.training import fit
+from greedy_ensembles.sweeps.executor import Executor
+from greedy_ensembles.training import Epoch, fit
+from greedy_ensembles.training.events import Callback, ProgressBars
 
 _PASSES = 5  # over a set, of which the fastest counts
 _MACHINE = ("started", "command", "device", "versions", "git_commit")
@@ -42,7 +44,7 @@ class Runner:
 
     out: Path  #: the folder that processes share
     sets: Sets
-    device: torch.device
+    device: torch.device | str | None  #: None: CUDA where there is one, where a run is made
     progress: bool = True
     pack: bool = True  #: whether predictions are kept
     page: Path | None = None  #: a page's folder, whose records count as well
@@ -80,15 +82,48 @@ class Runner:
                 time.sleep(self.patience)
             waiting = [job for job in busy if not self._is_done(job, study)]
 
+    def share_out(
+        self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None], executor: Executor
+    ) -> dict[str, Exception]:
+        """Have an executor do all jobs that have no record yet, those of a run together; return why runs failed."""
+        runs: dict[str, list[Job]] = {}
+        for job in jobs:
+            if not self._is_done(job, study):
+                runs.setdefault(job.run, []).append(job)
+        page = None if self.page is None else self.page.absolute()
+        there = dataclasses.replace(self, out=self.out.absolute(), page=page, progress=False)
+        failures: dict[str, Exception] = {}
+        with ProgressBars(runs=len(runs)) if self.progress else nullcontext() as bars:
+
+            def hear(run: str, event: Epoch | str | None) -> None:
+                if isinstance(event, str):
+                    tell(event)
+                elif bars is not None and event is None:
+                    bars.end(run)
+                elif bars is not None and event is not None:
+                    bars.show(event, run)
+
+            executor.run(
+                {run: partial(there.make, study, own) for run, own in runs.items()}, hear, failures.__setitem__
+            )
+        return failures
+
+    def make(self, study: Study, jobs: Sequence[Job], tell: Callable[[Epoch | str | None], None]) -> None:
+        """Do the jobs of one run, as soon as no other process does, telling of epochs and of what came of each job."""
+        for job in jobs:
+            with self._lock(job, -1):
+                if not self._is_done(job, study):
+                    record = self.do(job, study, [lambda epoch: tell(dataclasses.replace(epoch, model=None))])
+                    tell(f"{job.name}:{_outcome(record)}")
+        tell(None)
+
     def _is_done(self, job: Job, study: Study) -> bool:
         return is_complete(self.records.read(job), study)
 
     @contextmanager
     def claimed(self, job: Job) -> Iterator[bool]:
         """Hold the run of a job for this process inside the block; False where another process holds it."""
-        claims = self.out / "claims"
-        claims.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(claims / f"{job.run}.lock", timeout=0)
+        lock = self._lock(job, 0)
         try:
             lock.acquire()
         except Timeout:
@@ -99,11 +134,16 @@ class Runner:
         finally:
             lock.release()
 
-    def do(self, job: Job, study: Study) -> Record:
+    def _lock(self, job: Job, timeout: float) -> BaseFileLock:
+        claims = self.out / "claims"
+        claims.mkdir(parents=True, exist_ok=True)
+        return FileLock(claims / f"{job.run}.lock", timeout=timeout)
+
+    def do(self, job: Job, study: Study, callbacks: Sequence[Callback] = ()) -> Record:
         """Do what is missing of a run, and keep its record; training that left the range of numbers is recorded."""
         folder = self.folder(job)
         try:
-            ensemble = self._train(job, study)
+            ensemble = self._train(job, study, callbacks)
             record = self._judge(job, study, ensemble, _trained(job, load_run(folder)))
         except ArithmeticError as error:
             machine = _machine_of(load_run(folder)) if (folder / "run.json").exists() else {}
@@ -111,7 +151,7 @@ class Runner:
         self.records.write(record)
         return record
 
-    def _train(self, job: Job, study: Study) -> Ensemble:
+    def _train(self, job: Job, study: Study, callbacks: Sequence[Callback]) -> Ensemble:
         case, folder = job.case, self.folder(job)
         data = self.sets.train(case.dataset)
         before = load_run(folder).size if (folder / "run.json").exists() else 0
@@ -129,6 +169,7 @@ class Runner:
             schedule=job.protocol.schedule,
             device=self.device,
             progress=self.progress,
+            callbacks=callbacks,
         )
         return ensemble[: case.size]
 

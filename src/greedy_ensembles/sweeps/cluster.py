@@ -5,6 +5,7 @@ Ray is imported here alone, when a cluster is asked for.
 
 import os
 import socket
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +35,7 @@ class Cluster:
         ray, values, deaths = self._ray, dict[str, Any](), Counter[str]()
         mailbox = ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=self._beside()).remote()
         work, needs = ray.remote(_work), {"num_cpus": self._cpus, "num_gpus": self._gpus}
-        content = ray.put(cloudpickle.dumps(dict(jobs)))  # once for all, since jobs may share their data
+        content = ray.put(cloudpickle.dumps((dict(jobs), sys.argv)))  # once for all, since jobs may share their data
 
         def start(name: str) -> Any:
             task = work.options(name=name, max_retries=0, **needs)  # started again below, as long as it gets on
@@ -96,9 +97,6 @@ class _Mailbox:
 def _work(content: bytes, name: str, mailbox: Any, token: Path, threads: int) -> bytes:
     """Do a job in a worker, once its node is known to see the storage; return what came of it as bytes."""
     import ray
-    import torch
-
-    torch.set_num_threads(threads)
 
     def tell(event: Any) -> None:
         ray.get(mailbox.put.remote(name, event))
@@ -106,7 +104,10 @@ def _work(content: bytes, name: str, mailbox: Any, token: Path, threads: int) ->
     def job(tell: Callable[[Any], None]) -> object:
         if not token.exists():  # a node that came later; training would go on in a folder that nobody else sees
             raise FileNotFoundError(f"{socket.gethostname()} does not see {token.parent}, the folder of all runs")
-        return cloudpickle.loads(content)[name](tell)
+        jobs, sys.argv = cloudpickle.loads(content)  # a run notes by which command it was made
+        if "torch" in sys.modules:  # or it is not needed
+            sys.modules["torch"].set_num_threads(threads)
+        return jobs[name](tell)
 
     return portable(attempt(job, tell))
 
@@ -170,15 +171,21 @@ def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
     look = ray.remote(_look)
     places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
     looks = [look.options(num_cpus=0, scheduling_strategy=place).remote(token) for place in places]
+    answered = 0
     for answer in looks:
         try:
             host, version, sees = ray.get(answer)
         except ray.exceptions.RayTaskError as error:
             raise ValueError(f"a node of the cluster cannot import greedy_ensembles: {error.cause}") from None
+        except ray.exceptions.RayError:  # the node is dead, which Ray takes a while to notice
+            continue
+        answered += 1
         if version != __version__:
             raise ValueError(f"{host} has greedy-ensembles {version}, and this process {__version__}")
         if not sees:
             raise ValueError(f"{host} does not see {token.parent}: runs must be on storage that all nodes share")
+    if not answered:
+        raise ValueError("no node of the cluster that has what a run asks for answers; try again when one does")
 
 
 def _look(token: Path) -> tuple[str, str, bool]:
