@@ -231,6 +231,21 @@ def as_tensor(value: Any) -> Tensor:
         return torch.from_numpy(array if shareable else array.copy())
 
 
+def as_logits(outputs: Tensor, axes: int = 2) -> Tensor:
+    """Return a model's outputs as logits (..., classes), in single precision at least.
+
+    One logit z an input, as (n, 1) or (n,), is that of class 1 beside a 0 for class 0: softmax gives sigmoid(z), and
+    cross-entropy the binary one. Where many models' outputs are stacked, there are more than two `axes`.
+
+    >>> as_logits(torch.tensor([0.0, 2.0]))
+    tensor([[0., 0.],
+            [0., 2.]])
+    """
+    outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+    outputs = outputs.unsqueeze(-1) if outputs.ndim == axes - 1 else outputs
+    return torch.cat([torch.zeros_like(outputs), outputs], dim=-1) if outputs.shape[-1] == 1 else outputs
+
+
 def are_probabilities(outputs: Tensor) -> bool:
     """Return whether rows are at least 0 and add up to 1, as no logits are but by chance.
 

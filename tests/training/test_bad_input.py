@@ -134,7 +134,7 @@ def refusal(error, message, **changes):
         refusal(ValueError, "earlier was made with normalize=", earlier=ge.Ensemble([model()], normalize=(0.5, 0.5))),
         refusal(TypeError, "labels must be whole numbers .* got float32", data=(X, Y.float())),
         refusal(ValueError, "labels must not be negative, got -1", data=(X, Y - 1)),
-        refusal(ValueError, "labels go up to 2, but the model has 2 outputs", data=(X, torch.arange(40) % 3)),
+        refusal(ValueError, "labels go up to 2, but the model has 2 classes", data=(X, torch.arange(40) % 3)),
         refusal(ValueError, "x has 40 examples, y has 39 labels", data=(X, Y[:-1])),
         refusal(ValueError, "x and y are empty", data=(X[:0], Y[:0])),
         refusal(ValueError, "x holds NaN or infinity, first in example 3", data=(with_value(float("nan"), 3), Y)),
@@ -154,9 +154,12 @@ def refusal(error, message, **changes):
         refusal(ValueError, "without a parameter to train", make_model=lambda: model().requires_grad_(False)),
         refusal(TypeError, r"must return a tensor of logits \(n, classes\), .* got tuple", make_model=ReturnsTuple),
         refusal(
-            ValueError, r"3 inputs, float32 of shape \(2,\), gave \(3,\)", make_model=lambda: Shape(lambda z: z[:, 0])
+            ValueError,
+            r"3 inputs, float32 of shape \(2,\), gave \(6,\)",
+            make_model=lambda: Shape(lambda z: z.flatten()),
         ),
-        refusal(ValueError, r"at least two classes; .* gave \(3, 1\)", make_model=lambda: Shape(lambda z: z[:, :1])),
+        refusal(ValueError, r"or one logit .* gave \(3, 0\)", make_model=lambda: Shape(lambda z: z[:, :0])),
+        refusal(ValueError, "ends in a sigmoid", make_model=lambda: nn.Sequential(nn.Linear(2, 1), nn.Sigmoid())),
         refusal(
             ValueError,
             r"the model returns probabilities \(.*\) where logits are expected, .* leave out the softmax",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.member import Member
-from greedy_ensembles.inputs import Inputs, concatenate, length, logits_of, move, take
+from greedy_ensembles.inputs import Inputs, as_logits, concatenate, length, logits_of, move, take
 from greedy_ensembles.method import (
     Bank,
     Coupling,
@@ -92,8 +92,8 @@ class Step:
                     logits = logits_of(model, inputs)
                 with statistics.used() if self.statistics == "batch" else frozen_batchnorm(model):
                     others = logits_of(model, move(samples, memory_format=layout))
-        outputs = None if others is None else self.outputs(full_precision(others))
-        return Pass(self.loss(full_precision(logits), targets), outputs)
+        outputs = None if others is None else self.outputs(as_logits(others))
+        return Pass(self.loss(as_logits(logits), targets), outputs)
 
     def couple(self, passes: Sequence[Pass], bank: Tensor | None) -> tuple[Tensor | None, Sequence[Tensor | None]]:
         """Return every member's term, and its gradient at the member's outputs on p*; None where none was drawn."""
@@ -195,14 +195,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
 def in_pieces(model: nn.Module, inputs: Inputs) -> Tensor:
     """Return what a model makes of a batch, in halves of it where memory does not hold the whole."""
     try:
-        return full_precision(logits_of(model, inputs))
+        return as_logits(logits_of(model, inputs))
     except torch.OutOfMemoryError:
         if (count := length(inputs)) == 1:
             raise
     halves = slice(0, (count + 1) // 2), slice((count + 1) // 2, None)
     return torch.cat([in_pieces(model, take(inputs, half)) for half in halves])
-
-
-def full_precision(logits: Tensor) -> Tensor:
-    """Return logits in at least single precision: autocast leaves them in half."""
-    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits

@@ -19,8 +19,10 @@ from greedy_ensembles.inputs import (
     Inputs,
     Normalize,
     are_probabilities,
+    as_logits,
     device_of,
     dtype_of,
+    length,
     logits_of,
     to_model,
 )
@@ -70,16 +72,15 @@ def logits(
     """Return a member's logits (n, classes), in single precision at least, or refuse what can be none."""
     x = to_model(batch, normalize, dtype_of(member))
     found = logits_of(member, _channels_last(x) if layout == torch.channels_last else x)
-    if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[1] < 2:
+    proper = isinstance(found, Tensor) and found.ndim in (1, 2) and 0 not in found.shape[1:]
+    if not proper or (not torch.compiler.is_compiling() and len(found) != length(x)):
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise ValueError(
-            f"members must return logits (n, classes) of at least two classes, got {shape}; for one logit z of two "
-            "classes, return torch.stack([torch.zeros_like(z), z], dim=1) with z of shape (n,)"
-        )
+        raise ValueError(f"members must return logits (n, classes), or one logit (n, 1) of two classes; got {shape}")
+    found = as_logits(found)
     # Of results on a GPU this would have to wait for each of them.
     if found.device.type == "cpu" and not torch.compiler.is_compiling() and are_probabilities(found[:_FEW]):
         warnings.warn(f"a member {SOFTMAX}", stacklevel=7)
-    return found if found.dtype in (torch.float32, torch.float64) else found.float()
+    return found
 
 
 #: From a member and a batch as it takes it to features (n, ...).

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, means, set_learning_rate
-from greedy_ensembles.inputs import dtype_of
+from greedy_ensembles.inputs import as_logits, dtype_of
 
 #: Numbers in, numbers out, one by one: what they do to a stack is what they do to each member.
 POINTWISE: tuple[type[nn.Module], ...] = (
@@ -171,7 +171,7 @@ class StackedModel:
             # In place where that is allowed: no one else needs what a linear layer returned.
             x = x.relu_() if after_linear and isinstance(layer, nn.ReLU) else _apply(layer, parameters, x)
             after_linear = isinstance(layer, nn.Linear)
-        return x
+        return as_logits(x, axes=3)
 
 
 def _apply(layer: nn.Module, parameters: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ def fit(
 
     Args:
         make_model: builds a new ``nn.Module`` from inputs to logits (n, classes), or an object with ``.logits``, at
-            every call.
+            every call. One logit z, (n, 1) or (n,), is that of class 1 of two: it trains and predicts as logits (0, z).
         data: a pair (inputs, labels), an image set of `ge.data`, or a ``torch.utils.data.Dataset`` of such pairs.
             Inputs are a tensor or array (n, ...), or a dict or tuple of them, for ``model(**x)`` or ``model(*x)``;
             labels are class indices. A triple (inputs, labels, weights) multiplies each example's loss by its weight.

@@ -23,6 +23,7 @@ from greedy_ensembles.inputs import (
     SOFTMAX,
     Inputs,
     are_probabilities,
+    as_logits,
     as_stored,
     device_of,
     dtype_of,
@@ -219,7 +220,10 @@ def try_model(
         )
     model = model.to(execution.device).eval()
     x, labels = examples.few()
-    classes = _check_outputs(_run(model, x, "x", recipe), x, labels, int(examples.labels.max()), recipe)
+    said = _run(model, x, "x", recipe)
+    classes = _check_outputs(said, x, labels, int(examples.labels.max()), recipe)
+    if said.shape[1:].numel() == 1 and isinstance(list(model.modules())[-1], nn.Sigmoid):
+        raise ValueError("the model ends in a sigmoid where a logit is expected; leave it out")
     samples = None
     if weighting is not None:
         drawn = weighting.sample(2, generator(0))
@@ -301,16 +305,17 @@ def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe:
             f"the model must return a tensor of logits (n, classes), or an object with them as .logits; "
             f"got {type(logits).__name__}"
         )
-    if logits.ndim != 2 or len(logits) != length(x) or logits.shape[1] < 2:
+    if logits.ndim not in (1, 2) or len(logits) != length(x) or 0 in logits.shape:
         raise ValueError(
-            f"the model must return logits of shape (n, classes) with at least two classes; "
-            f"{length(x)} inputs, {describe_inputs(x)}, gave {tuple(logits.shape)}. Two classes have two logits"
+            f"the model must return logits of shape (n, classes), or one logit (n, 1) of two classes; "
+            f"{length(x)} inputs, {describe_inputs(x)}, gave {tuple(logits.shape)}"
         )
+    logits = as_logits(logits)
     if bool(logits.min() >= 0) and are_probabilities(logits):
         raise ValueError(f"the model {SOFTMAX}")
-    classes = logits.shape[1]
+    classes: int = logits.shape[1]
     if largest >= classes:
-        raise ValueError(f"labels go up to {largest}, but the model has {classes} outputs (labels 0 to {classes - 1})")
+        raise ValueError(f"labels go up to {largest}, but the model has {classes} classes (labels 0 to {classes - 1})")
     loss = (recipe.loss or cross_entropy)(logits, labels.to(logits.device))
     if not isinstance(loss, Tensor) or loss.ndim != 0 or not loss.requires_grad:
         found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
@@ -319,6 +324,7 @@ def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe:
 
 
 def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:
+    logits = as_logits(logits) if isinstance(logits, Tensor) and logits.ndim in (1, 2) else logits
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] != classes:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"earlier member {number} must return (n, {classes}) logits, got {found}")
