@@ -60,8 +60,20 @@ def algorithm(model: str, samples: int | None, device: str, examples: int, side:
     coupling = as_coupling("deep" if samples is None else "greedy")
     coupling.strength, coupling.size = STRENGTH, SIZE
     execution = Execution(torch.device(device), recipe.precision, recipe.deterministic)
-    how = (None, "probabilities", recipe, execution, "concurrent", 0, 0.0, None)
-    return _build(named(model, 10, channels), (x, y), SIZE, coupling, *how)
+    return _build(
+        make_model=named(model, 10, channels),
+        data=(x, y),
+        size=SIZE,
+        coupling=coupling,
+        weighting=None,
+        distance="probabilities",
+        recipe=recipe,
+        execution=execution,
+        schedule="concurrent",
+        seed=0,
+        validation=0.0,
+        earlier=None,
+    )
 
 
 Make = Callable[..., PlainEngine]  # an engine of members, step and plan
@@ -73,10 +85,10 @@ def engine_of(of: Algorithm, before: int, count: int, make: Make) -> tuple[Plain
     for _ in range(before if bank is not None else 0):
         assert bank is not None
         bank.append(torch.rand(bank.count, 10, device=bank.device).softmax(1))
-    step = of._step(bank)
+    step = of._step(bank, of.recipe)
     while True:
         members = [of._new_member(before + 1 + number) for number in range(count)]
-        plan = of._plan(members, bank)
+        plan = of._plan(members, bank, of.recipe)
         try:
             return make(members, step, plan), plan
         except torch.OutOfMemoryError:

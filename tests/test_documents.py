@@ -80,6 +80,9 @@ def test_the_page_on_theory_runs_and_says_the_truth():
         exec(compile(block, "docs/theory.md", "exec"), names)
     assert names["chosen"] == [2, 7, 3]
     assert names["F"].divergence(names["chosen"]) == pytest.approx(0.0172, abs=5e-5)
+    page = (ROOT / "docs/theory.md").read_text()
+    for name, found in names["correlations"].items():
+        assert "| {} | {:+.2f} | {:+.2f} |".format(name, *found) in page
 
 
 def test_the_page_on_metrics_runs_and_says_the_truth():

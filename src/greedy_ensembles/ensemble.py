@@ -35,7 +35,7 @@ from greedy_ensembles.inputs import (
     move,
 )
 from greedy_ensembles.metrics.uncertainty import Uncertainty
-from greedy_ensembles.saving import HELD_OUT, load_member, read_description, weights_file
+from greedy_ensembles.saving import HELD_OUT, load_member, read_description, weights_file, write_member
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
@@ -313,11 +313,11 @@ class Ensemble:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def _write(self, folder: Path, notes: Mapping[str, str]) -> None:
-        checksums = []
+        checksums: list[str] = []
         for number, member in enumerate(self, start=1):
             weights = weights_file(folder, number)
             weights.parent.mkdir(parents=True)
-            checksums.append(storage.write_tensors(weights, member.state_dict()))
+            checksums.append(write_member(weights, member, self[0], checksums[0] if checksums else ""))
         content = {
             "format": storage.FORMAT,
             "members": checksums,
@@ -346,10 +346,10 @@ class Ensemble:
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
         storage.check_contained(folder)
         content = read_description(folder / "ensemble.json")
-        members = [
-            load_member(weights_file(folder, number), checksum, make_model, device)
-            for number, checksum in enumerate(content.members, start=1)
-        ]
+        members: list[nn.Module] = []
+        for number, checksum in enumerate(content.members, start=1):
+            first = members[0] if members else None
+            members.append(load_member(weights_file(folder, number), checksum, make_model, device, first))
         ensemble = cls(members, content.normalize, inputs=content.inputs, notes=content.notes)
         ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(content.members))
         ensemble.run, ensemble.held_out = content.run, folder / HELD_OUT

@@ -1,15 +1,22 @@
-"""Reading a saved ensemble: ensemble.json, and the members' weights, which runs keep in the same places."""
+"""A saved ensemble: ensemble.json, and the members' weights, which runs keep in the same places.
 
+What members share (the weights of one network with several masks, a backbone with several heads) stands in the file of
+the first alone. The file of a member that is not ``make_model``'s network as it is says which method built it.
+"""
+
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from greedy_ensembles import storage
 from greedy_ensembles.forms import Form, from_json
 from greedy_ensembles.inputs import Normalize, as_normalize
+from greedy_ensembles.method import METHODS
+from greedy_ensembles.method.swap import BUILT_BY
 from greedy_ensembles.storage import FolderError
 
 #: What a run held out to be judged on lies in this file of its folder, and of that of an ensemble saved from it.
@@ -73,12 +80,68 @@ def check_format(path: Path, content: Mapping[str, Any]) -> None:
         raise FolderError(f"{path} has format {found!r}; this version reads formats 1 to {storage.FORMAT}")
 
 
+def write_member(path: Path, model: nn.Module, first: nn.Module | None, checksum: str) -> str:
+    """Write a member's weights and return their checksum; what it shares with the first member stands there alone.
+
+    Args:
+        path: where `weights_file` says.
+        model: the member.
+        first: the first member of the ensemble, if it is at hand; it may be this one.
+        checksum: of the first member's file.
+    """
+    own = model.state_dict()
+    there = {} if first is None or model is first else first.state_dict()
+    shared = [name for name, value in own.items() if name in there and _is_same(value, there[name])]
+    metadata = {BUILT_BY: getattr(model, BUILT_BY, "")}
+    if shared:
+        metadata |= {"shared": json.dumps(shared), "shared_with": checksum}
+    told = {name: value for name, value in metadata.items() if value}
+    return storage.write_tensors(path, {name: value for name, value in own.items() if name not in shared}, told)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are the same memory, read in the same way."""
+    alike = one.shape == other.shape and one.stride() == other.stride() and one.dtype == other.dtype
+    return alike and one.numel() > 0 and one.data_ptr() == other.data_ptr()
+
+
+def _shared(
+    path: Path, metadata: Mapping[str, str], first: nn.Module | None, device: torch.device | str
+) -> dict[str, Tensor]:
+    """Return what a member shares with the first one, whose file must be the one that it was written beside."""
+    weights, _ = storage.read_tensors(weights_file(path.parents[2], 1), device, metadata.get("shared_with", ""))
+    if first is not None:
+        weights = first.state_dict()  # the same memory
+    try:
+        return {name: weights[name] for name in json.loads(metadata["shared"])}
+    except (ValueError, KeyError, TypeError):
+        raise storage.damaged(path, "what it shares with the first member is not there") from None
+
+
 def load_member(
-    path: Path, checksum: str, make_model: Callable[[], nn.Module], device: torch.device | str = "cpu"
+    path: Path,
+    checksum: str,
+    make_model: Callable[[], nn.Module],
+    device: torch.device | str = "cpu",
+    first: nn.Module | None = None,
 ) -> nn.Module:
-    """Build a model and give it the weights of a file, which must have this checksum."""
-    weights, _ = storage.read_tensors(path, device, checksum)
-    model = make_model().to(device)
+    """Build a model and give it the weights of a file.
+
+    Args:
+        path: the file.
+        checksum: what it must have.
+        make_model: the factory of the network.
+        device: where the member goes.
+        first: the first member, if it was loaded; what is shared with it is then shared in memory, too.
+    """
+    weights, metadata = storage.read_tensors(path, device, checksum)
+    if "shared" in metadata:
+        weights |= _shared(path, metadata, first, device)
+    model = make_model()
+    if built_by := metadata.get(BUILT_BY):
+        storage.require(built_by in METHODS, path, f"its members are built by {built_by!r}, which is no method")
+        model = METHODS[built_by]().as_member(model)
+    model = model.to(device)
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in weights.items()}
     if expected != found:

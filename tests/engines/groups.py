@@ -17,9 +17,9 @@ def build(make_model, data, **changes):
     coupling, recipe = as_coupling(options["method"]), options["recipe"] or ge.Recipe()
     coupling.strength, coupling.size = options["strength"], options["size"]
     execution = Execution(torch.device(options["device"]), recipe.precision, recipe.deterministic)
-    of_run = [options[name] for name in ("schedule", "seed", "validation", "earlier")]
-    arguments = (options["size"], coupling, options["weighting"], options["distance"], recipe, execution, *of_run)
-    return _build(make_model, data, *arguments)
+    given = {name: value for name, value in options.items() if name not in ("method", "strength", "device")}
+    made = {"coupling": coupling, "recipe": recipe, "execution": execution}
+    return _build(**{**given, **made}, make_model=make_model, data=data)
 
 
 class Group:
@@ -33,11 +33,11 @@ class Group:
                 bank.append(torch.randn(shape, generator=torch.Generator().manual_seed(number)).softmax(dim=1))
         self.algorithm = algorithm
         self.members = algorithm._next_group(in_bank, None)
-        self.step = algorithm._step(bank)
+        self.step = algorithm._step(bank, algorithm.recipe)
 
     def plan(self):
         """Return the epoch that is next."""
-        return self.algorithm._plan(self.members, self.step.bank)
+        return self.algorithm._plan(self.members, self.step.bank, self.algorithm.recipe)
 
     def train(self, engine, epochs=1):
         """Train for some epochs, and return losses and validation scores of each."""

@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn.functional import conv2d, cross_entropy, linear
 
 import greedy_ensembles as ge
+from greedy_ensembles.engines import make_engine
 from greedy_ensembles.engines.captured import CapturedEngine
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.engines.stacked import StackedEngine
 from greedy_ensembles.method import METHODS
-from greedy_ensembles.training.algorithm import make_engine
 
 # In double precision, with a last batch of two examples.
 EXAMPLES, CLASSES, EPOCHS, BATCH, SAMPLES = 26, 3, 2, 8, 5
@@ -43,6 +43,11 @@ def repulsive(own, met, everyone):
     distances = sorted(float(apart(a.detach(), b.detach())) for a, b in combinations(everyone, 2))
     bandwidth = distances[(len(distances) - 1) // 2] / math.log(len(everyone))
     return STRENGTH * torch.log(1 + sum(torch.exp(-apart(own, other) / bandwidth) for other in met))
+
+
+def pointwise(own, met, everyone):
+    distances = torch.stack([((own - other) ** 2).sum(dim=1) for other in met])
+    return torch.log(torch.exp(-STRENGTH / SIZE * distances).sum(dim=0)).mean()
 
 
 def angular(own, met, everyone):
@@ -74,15 +79,20 @@ FORMULAS = {
     "deep": (None, "none"),
     "pairwise": (pairwise, "earlier"),
     "repulsive": (repulsive, "all"),
+    "pointwise": (pointwise, "earlier"),
     Angular(): (angular, "earlier"),
     AngularToAll(): (angular, "all"),
 }
 GROUPS = {"sequential": [1, 1, 1, 1], "concurrent": [4], "concurrent, two at once": [2, 2]}
-CASES = [
-    (method, schedule)
-    for method in (*METHODS, *(one for one in FORMULAS if not isinstance(one, str)))
-    for schedule in GROUPS
-]
+CASES = [(method, schedule) for method in FORMULAS for schedule in GROUPS]
+
+
+#: These also change how members are made, each by a loop of its own in tests/method/.
+MADE_OTHERWISE = {"snapshot", "hyper", "batch", "dropout"}
+
+
+def test_every_method_has_a_formula_or_is_made_otherwise():
+    assert {method for method in FORMULAS if isinstance(method, str)} | MADE_OTHERWISE == set(METHODS)
 
 
 def name(value):

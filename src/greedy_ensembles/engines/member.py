@@ -1,7 +1,7 @@
 """One member under way: its model, optimizer, history and best epoch so far, and all of that as one saved state."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,7 @@ class Member:
         optimizer: over the model's parameters.
         generators: the global generators' states after the model was made, which are the member's own from there on.
         ema: decay of averaged weights, with which the member is judged and kept; None: no average.
+        kept_epochs: epochs after which weights are kept beside those of the best one.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Member:
         optimizer: torch.optim.Optimizer,
         generators: Generators,
         ema: float | None = None,
+        kept_epochs: Sequence[int] = (),
     ) -> None:
         self.number, self.seed, self.model, self.optimizer = number, seed, model, optimizer
         self.generators = generators
@@ -56,6 +58,8 @@ class Member:
         self.ema = ema
         self.average = [p.detach().clone() for p in model.parameters()] if ema is not None else []
         self._best: dict[str, Any] | None = None
+        self.kept_epochs = kept_epochs
+        self.kept: list[dict[str, Tensor]] = []
         # Masks of attention are minus infinity by design; what started out finite has to stay so.
         state = model.state_dict().items()
         self._finite = [name for name, v in state if v.is_floating_point() and bool(torch.isfinite(v).all())]
@@ -101,17 +105,32 @@ class Member:
         self.history.append(record)
         score: float | None = record["validation_score"]
         if score is None or self._best is None or score >= self._best["score"]:
-            with self.averaged():
-                state = self.model.state_dict()
-                needed = score is not None or self.ema is not None
-                weights = {name: value.detach().clone() for name, value in state.items()} if needed else None
-            self._best = {"epoch": self.epoch, "score": score, "weights": weights}
+            needed = score is not None or self.ema is not None
+            self._best = {"epoch": self.epoch, "score": score, "weights": self._weights() if needed else None}
+        if self.epoch in self.kept_epochs:
+            self.kept.append(self._weights())
         if patience is not None and score is not None:
             scores = [past["validation_score"] for past in self.history]
             self.stopped = self.epoch - (1 + scores.index(max(scores))) >= patience
 
-    def finish(self, size: int, row_of: Callable[[nn.Module], Tensor | None]) -> Finished:
-        """Give the model the weights of its best epoch, for good, and return what is kept of the member."""
+    def _weights(self) -> dict[str, Tensor]:
+        """Return copies of the weights that the member is judged with."""
+        with self.averaged():
+            return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    def finish(
+        self,
+        size: int,
+        row_of: Callable[[nn.Module], Tensor | None],
+        members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] = lambda model, _: [model],
+    ) -> list[Finished]:
+        """Give the model the weights of its best epoch, for good, and return what came of it: one member, mostly.
+
+        Args:
+            size: M.
+            row_of: enters a finished model into the bank.
+            members: from the model and the weights that were kept to the members that they make.
+        """
         self.optimizer.zero_grad()  # the model outlives training, gradients need not
         assert self._best is not None
         if self._best["weights"] is not None:
@@ -119,17 +138,23 @@ class Member:
         for parameter in self.model.parameters():
             if parameter.untyped_storage().nbytes() > parameter.nbytes:  # a part of a stack of all members' weights
                 parameter.data = parameter.data.clone()
-        self.model.eval()
-        facts = {
-            "number": self.number,
-            "seed": self.seed,
-            "size": size,
-            "selected_epoch": self._best["epoch"],
-            "validation_accuracy": self.history[self._best["epoch"] - 1]["validation_accuracy"],
-            "last_loss": self.history[-1]["loss"],
-            "seconds": round(sum(record["seconds"] for record in self.history), 3),
-        }
-        return Finished(self.number, self.model, facts, self.history, row_of(self.model))
+        finished = []
+        for position, model in enumerate(members(self.model, self.kept)):
+            selected, start = self._best["epoch"], 0
+            if self.kept:  # the member is of a part of the training
+                selected, start = self.kept_epochs[position], (0, *self.kept_epochs)[position]
+            history = self.history[start : selected if self.kept else None]
+            facts = {
+                "number": self.number + position,
+                "seed": self.seed,
+                "size": size,
+                "selected_epoch": selected,
+                "validation_accuracy": self.history[selected - 1]["validation_accuracy"],
+                "last_loss": history[-1]["loss"],
+                "seconds": round(sum(record["seconds"] for record in history), 3),
+            }
+            finished.append(Finished(facts["number"], model.eval(), facts, history, row_of(model)))
+        return finished
 
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the training depends on."""
@@ -140,6 +165,7 @@ class Member:
             "optimizer": self.optimizer.state_dict(),
             "generators": self.generators.state(),
             "best": self._best,
+            "kept": self.kept,
             "stopped": self.stopped,
             "average": self.average,
             "history": json.dumps(self.history),  # text: it grows, and is rewritten after every epoch
@@ -153,6 +179,7 @@ class Member:
             self._check_tensors(state)
             self._check_optimizer(state["optimizer"])
             self.epoch, self.history, self._best = state["epoch"], history, state["best"]
+            self.kept = state.get("kept", [])
             self.stopped = state.get("stopped", False)  # which 0.1 did not have, nor averages
             self.average = [value.to(self.device) for value in state.get("average", [])]
             self.model.load_state_dict(state["model"])
@@ -175,8 +202,9 @@ class Member:
         average = dict(enumerate(self.average))
         _check_alike("model", dict(state["model"]), model)
         _check_alike("average", dict(enumerate(state.get("average", []))), average)
-        if best is not None:
-            _check_alike("best", dict(best), model)
+        for name, weights in (("best", best), *(("kept", one) for one in state.get("kept", []))):
+            if weights is not None:
+                _check_alike(name, dict(weights), model)
 
     def _check_optimizer(self, saved: dict[str, Any]) -> None:
         """Refuse what the optimizer would not have made of these parameters: fused updates look at nothing themselves.

@@ -4,6 +4,7 @@ from typing import get_args
 
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.method.bank import Bank
+from greedy_ensembles.method.batch import Batch
 from greedy_ensembles.method.batchnorm import (
     NotedStatistics,
     Statistics,
@@ -13,9 +14,13 @@ from greedy_ensembles.method.batchnorm import (
 )
 from greedy_ensembles.method.coupling import Coupling, Sees
 from greedy_ensembles.method.deep import Deep
+from greedy_ensembles.method.dropout import Dropout
 from greedy_ensembles.method.greedy import Greedy, diversity_term
+from greedy_ensembles.method.hyper import Hyper
 from greedy_ensembles.method.pairwise import Pairwise
+from greedy_ensembles.method.pointwise import Pointwise
 from greedy_ensembles.method.repulsive import Repulsive
+from greedy_ensembles.method.snapshot import Snapshot
 
 #: Every method by the name that `ge.fit` and the command line take.
 METHODS: dict[str, type[Coupling]] = {
@@ -23,6 +28,11 @@ METHODS: dict[str, type[Coupling]] = {
     "deep": Deep,
     "pairwise": Pairwise,
     "repulsive": Repulsive,
+    "pointwise": Pointwise,
+    "snapshot": Snapshot,
+    "hyper": Hyper,
+    "batch": Batch,
+    "dropout": Dropout,
 }
 
 
@@ -43,12 +53,17 @@ def as_coupling(method: str | Coupling) -> Coupling:
 __all__ = [
     "METHODS",
     "Bank",
+    "Batch",
     "Coupling",
     "Deep",
+    "Dropout",
     "Greedy",
+    "Hyper",
     "NotedStatistics",
     "Pairwise",
+    "Pointwise",
     "Repulsive",
+    "Snapshot",
     "Statistics",
     "as_coupling",
     "diversity_term",

@@ -1,14 +1,16 @@
 """What a method is: who meets whom on samples of p*, and what that adds to a member's loss.
 
 Members touch each other through nothing else. A new method is one file with a subclass of `Coupling` and one line in
-`greedy_ensembles.method.METHODS`; every engine and schedule calls only `terms`.
+`greedy_ensembles.method.METHODS`; every engine and schedule calls only `terms`. Methods that also change how members
+are made (snapshots of one training, masks of one network) have hooks for that, which training calls.
 """
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 #: Whom a member meets beside the finished ones.
 Sees = Literal["earlier", "all", "none"]
@@ -21,12 +23,14 @@ class Coupling(ABC):
         label: what tables, cards and the command line call the method.
         sees: whom a member meets beside the finished ones: those "earlier" than itself, or "all" that train with it.
             "none": members do not touch, no p* is drawn, and `strength` has no meaning.
+        one_network: whether all members come out of one training; they are then neither trained together nor added to.
         strength: lambda_M; `ge.fit` sets it on a copy.
         size: M, the size that the ensemble will have; likewise.
     """
 
     label: str
     sees: Sees = "earlier"
+    one_network: bool = False
     strength: float = 1.0
     size: int = 1
 
@@ -50,3 +54,33 @@ class Coupling(ABC):
     def title(self) -> str:
         """Return what tables call the method with its strength."""
         return f"{self.label}, lambda_M = {self.strength:g}" if "strength" in vars(self) else self.label
+
+    # Hooks, for methods that change how members are made. Most have none of them.
+
+    def check(self, recipe: Any, schedule: str) -> None:
+        """Refuse a `ge.Recipe` or a schedule that the method cannot have."""
+        if self.one_network and schedule != "sequential":
+            raise ValueError(
+                f"schedule={schedule!r} trains members at the same time, and {self.label} trains one network for all "
+                "of them; use schedule='sequential'"
+            )
+
+    def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:
+        """Return the fields of the recipe that are others for member `number`, counted from 1."""
+        return {}
+
+    def build(self, model: nn.Module, number: int, seed: int) -> nn.Module:
+        """Return the network to train for member `number` from one that ``make_model`` returned."""
+        return model
+
+    def kept_epochs(self, epochs: int) -> Sequence[int]:
+        """Return the epochs, counted from 1, after which weights are kept beside those of the best epoch."""
+        return ()
+
+    def members(self, model: nn.Module, kept: Sequence[dict[str, Tensor]], seed: int) -> list[nn.Module]:
+        """Return the members that came of one training, whose weights were kept after `kept_epochs`."""
+        return [model]
+
+    def as_member(self, model: nn.Module) -> nn.Module:
+        """Return a network of ``make_model`` in the form that `members` have, to be given their weights."""
+        return model

@@ -62,12 +62,14 @@ def _plain_attributes(value: Any) -> dict[str, Any]:
 
 
 def describe_method(coupling: Coupling) -> dict[str, Any]:
-    """Return class, label and attributes of a method; the size that it was set to is said elsewhere."""
+    """Return class, label and attributes of a method; size, too, where members cannot be added."""
     own: dict[str, Any] = {}
     for kind in reversed(type(coupling).__mro__[: type(coupling).__mro__.index(Coupling)]):
         own.update({name: value for name, value in vars(kind).items() if isinstance(value, bool | int | float | str)})
     own.update(vars(coupling))
-    told = {name: describe(value) for name, value in own.items() if name != "size" and name[0] != "_"}
+    told = {name: describe(value) for name, value in own.items() if name[0] != "_"}
+    if not coupling.one_network:
+        told.pop("size", None)
     name = f"{type(coupling).__module__}.{type(coupling).__qualname__}"
     return {"class": name, **told, "label": coupling.label, "sees": coupling.sees}
 

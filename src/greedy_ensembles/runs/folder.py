@@ -14,6 +14,7 @@ import json
 import re
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ from greedy_ensembles.runs.reading import (
     read_weights,
     verify_members,
 )
-from greedy_ensembles.saving import weights_file
+from greedy_ensembles.saving import weights_file, write_member
 from greedy_ensembles.storage import FolderError, damaged, require
 
 #: Seconds up to which every epoch is saved. What takes longer (many large networks at once) is saved when as many times
@@ -59,6 +60,9 @@ class RunFolder:
         self.path, self._make_model, self._device, self._earlier = path, make_model, device, list(earlier)
         self._checkpoint = path / "checkpoint.safetensors"
         self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
+        # What later members share with the first is stored once; nothing is, once the first is gone.
+        self._first: Callable[[], nn.Module | None] = lambda: None
+        self._checksum = ""
         self.finished = len(read_members(path))
         run = read_run(path)
         self._size: int = run["size"]
@@ -101,6 +105,8 @@ class RunFolder:
             first = numbers[0]  # below, a group follows it, all at one epoch
             proper = type(first) is int and first > 0 and first + len(numbers) - 1 <= self._size
             proper = proper and numbers == list(range(first, first + len(numbers)))
+            until = state.get("until", numbers[-1])  # the last member that comes of these; 0.1 did not say it
+            proper = proper and type(until) is int and numbers[-1] <= until <= self._size
             proper = proper and len({member["epoch"] for member in state["members"]}) == 1
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
             proper = False
@@ -108,7 +114,7 @@ class RunFolder:
             raise damaged(self._checkpoint, "it holds no state of members", remedy)
         if metadata.get("run") != self._bound.get("run"):
             raise damaged(self._checkpoint, "it is of another run", remedy)
-        if numbers[-1] <= self.finished:  # a kill came between the end of these members and this
+        if until <= self.finished:  # a kill came between the end of these members and this
             self._checkpoint.unlink()
             return None
         if numbers[0] > self.finished + 1:
@@ -135,9 +141,11 @@ class RunFolder:
         """Write a finished member."""
         weights = weights_file(self.path, member.number)
         weights.parent.mkdir(parents=True, exist_ok=True)
+        if member.number == 1:
+            self._first = weakref.ref(member.model)
         lines = "".join(json.dumps(line) + "\n" for line in member.history).encode()
         files = {
-            "weights": storage.write_tensors(weights, member.model.state_dict()),
+            "weights": write_member(weights, member.model, self._first(), self._checksum),
             "history": digest_of_lines(lines),
         }
         storage.write_bytes(weights.with_name("history.jsonl"), [lines])
@@ -146,6 +154,8 @@ class RunFolder:
             bank.parent.mkdir(exist_ok=True)
             files["bank"] = storage.write_tensors(bank, {"outputs": member.row})
         storage.write_json(weights.with_name("member.json"), {**member.facts, **self._bound, "files": files})
+        if member.number == 1:
+            self._checksum = files["weights"]
         self.finished = member.number
 
     def facts(self) -> list[dict[str, Any]]:

@@ -169,8 +169,10 @@ def read_weights(
     path: Path, make_model: ModelFactory, device: torch.device | str, start: int = 0
 ) -> Iterator[nn.Module]:
     """Return the finished members of a run, without the first `start` of them."""
+    first: nn.Module | None = None
     for number, facts in enumerate(read_members(path)[start:], start=start + 1):
-        yield load_member(weights_file(path, number), facts["files"]["weights"], make_model, device)
+        yield (member := load_member(weights_file(path, number), facts["files"]["weights"], make_model, device, first))
+        first = member if number == 1 else first
 
 
 def bank_file(path: Path, number: int) -> Path:

@@ -10,14 +10,15 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from greedy_ensembles.engines.captured import CannotCapture, CapturedEngine, why_not_captured
+from greedy_ensembles.engines import make_engine
+from greedy_ensembles.engines.captured import CannotCapture
 from greedy_ensembles.engines.execution import (
     SHUFFLE,
     WEIGHTING_BATCH,
@@ -28,11 +29,11 @@ from greedy_ensembles.engines.execution import (
 )
 from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
-from greedy_ensembles.engines.stacked import StackedEngine, why_not_stacked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, batches_of, dtype_of, each, entries, move, to_model
 from greedy_ensembles.method import Bank, Coupling
 from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.examples import Data
@@ -98,7 +99,6 @@ class Algorithm:
         bank = self._draw_bank()
         if folder is not None and bank is not None:
             folder.fill(bank)
-        step = self._step(bank)
         keep = done.append if folder is None else folder.add
         finished = 0 if folder is None else folder.finished
         for number, model in list(enumerate(self.earlier or (), start=1))[finished:]:
@@ -106,11 +106,12 @@ class Algorithm:
             finished += 1
         while finished < self.size:
             members = self._next_group(finished, folder)
-            self._minimise(members, step, folder, notify)
+            self._minimise(members, bank, folder, notify)
             for member in members:
-                keep(member.finish(self.size, lambda model: self._enter(model, bank)))
-            finished += len(members)
-            del members, member  # a folder has them, and memory need not hold them beside the next
+                for made in self._finish(member, bank):
+                    keep(made)
+                    finished = made.number
+            del members, member, made  # a folder has them, and memory need not hold them beside the next
             if folder is not None:
                 folder.drop_checkpoint()
         return done
@@ -140,7 +141,8 @@ class Algorithm:
         """Return the members under way as they were saved, or else those that are next, at their initialisation."""
         state = None if folder is None else folder.checkpoint()
         if state is not None:
-            saved = [item for item in state["members"] if item["number"] > finished]
+            one_network = self.method.coupling.one_network  # whose members are all made again, with the same weights
+            saved = [item for item in state["members"] if one_network or item["number"] > finished]
             members = [self._new_member(item["number"]) for item in saved]
             for member, item in zip(members, saved, strict=True):
                 member.restore(item)
@@ -149,21 +151,33 @@ class Algorithm:
         count = self.schedule.group_size(self.size - finished, decided or self.at_once)
         return [self._new_member(number) for number in range(finished + 1, finished + 1 + count)]
 
+    def _state(self, members: list[Member]) -> dict[str, Any]:
+        """Return the members under way as they are saved, and the last member that will come of them."""
+        until = self.size if self.method.coupling.one_network else members[-1].number
+        return {"members": [member.state() for member in members], "until": until}
+
     def _new_member(self, number: int) -> Member:
         """Set the seed, and initialise a member (line 9)."""
         seed, device = self.seed + number - 1, self.execution.device
         Generators.seeded(seed, device)
-        model = self.make_model()
+        coupling, recipe = self.method.coupling, self._recipe(number)
+        model = coupling.build(self.make_model(), number, self.seed)
         self.parts = check_model(model, self.parts)
         model = model.to(device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
-        optimizer = make_optimizer(self.recipe, model)
-        return Member(number, seed, model, optimizer, Generators.current(device), self.recipe.ema)
+        optimizer, kept = make_optimizer(recipe, model), coupling.kept_epochs(recipe.epochs)
+        return Member(number, seed, model, optimizer, Generators.current(device), recipe.ema, kept)
 
-    def _minimise(self, members: list[Member], step: Step, folder: RunFolder | None, notify: Notify) -> None:
+    def _recipe(self, number: int) -> Recipe:
+        """Return what member `number` is trained by: the recipe, with what the method changes in it."""
+        return replace(self.recipe, **self.method.coupling.changes(self.recipe, number, self.seed))
+
+    def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms (line 10), epoch by epoch; `members` become fewer where memory is short."""
         engine: PlainEngine | None = None
-        while members[0].epoch < self.recipe.epochs and not all(member.stopped for member in members):
-            plan, start, events, why = self._plan(members, step.bank), time.perf_counter(), None, ""
+        recipe = self._recipe(members[0].number)
+        step = self._step(bank, recipe)
+        while members[0].epoch < recipe.epochs and not all(member.stopped for member in members):
+            plan, start, events, why = self._plan(members, bank, recipe), time.perf_counter(), None, ""
             try:
                 engine = engine or make_engine(members, step, plan)
                 events = self._end_epoch(engine, engine.train_epoch(plan), start)
@@ -179,21 +193,21 @@ class Algorithm:
                 self._halve(members, folder)  # here, where the error and what its frames held are gone
             if events is None:
                 continue
-            last = members[0].epoch == self.recipe.epochs or all(member.stopped for member in members)
+            last = members[0].epoch == recipe.epochs or all(member.stopped for member in members)
             if folder is not None:
                 if self.schedule.together and folder.members_at_once is None:
                     folder.members_at_once = len(members)
-                folder.save_checkpoint(lambda: {"members": [member.state() for member in members]}, last)
+                folder.save_checkpoint(lambda: self._state(members), last)
             self.at_once = self.at_once or len(members)
             notify(events)
 
-    def _plan(self, members: list[Member], bank: Bank | None) -> Plan:
+    def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe) -> Plan:
         """Return the examples, samples of p* and learning rates of an epoch.
 
         Every member shuffles by its own seed. Samples are drawn by (seed, step), the same for all members. A last batch
         of one example is left out, since BatchNorm cannot train on it; it is another one in every epoch.
         """
-        train, epoch, size = self.data.train, members[0].epoch, self.recipe.batch_size
+        train, epoch, size = self.data.train, members[0].epoch, recipe.batch_size
         orders = [torch.randperm(len(train), generator=generator(SHUFFLE, m.seed, epoch)) for m in members]
         examples = list(train[torch.stack(orders).to(train.device)].split(size, dim=1))
         if len(examples) > 1 and examples[-1].shape[1] == 1 < size:
@@ -201,10 +215,10 @@ class Algorithm:
         steps = range(epoch * len(examples), (epoch + 1) * len(examples))
         samples: list[Tensor] = []
         if bank is not None and len(bank) + len(members) > 1:  # the first of all meets no one
-            count = self.recipe.weighting_batch_size or size
+            count = recipe.weighting_batch_size or size
             drawn = (generator(WEIGHTING_BATCH, self.seed, number) for number in steps)
             samples = [torch.randint(bank.count, (count,), generator=one).to(bank.device) for one in drawn]
-        return Plan(examples, samples, [learning_rate_factor(self.recipe, n / len(examples)) for n in steps])
+        return Plan(examples, samples, [learning_rate_factor(recipe, n / len(examples)) for n in steps])
 
     def _end_epoch(self, engine: PlainEngine, losses: list[Losses], start: float) -> list[Epoch]:
         """Note what the epoch was like, and keep the weights of members that were never better."""
@@ -228,7 +242,8 @@ class Algorithm:
                 "seconds": seconds,
             }
             member.end_epoch(record, self.recipe.patience)
-            of_run = {"size": self.size, "epochs": self.recipe.epochs, "done": done + position}
+            trained = 1 if self.method.coupling.one_network else self.size
+            of_run = {"size": trained, "epochs": self.recipe.epochs, "done": done + position}
             events.append(Epoch(member=member.number, model=member.model, **of_run, **record))
         return events
 
@@ -250,9 +265,22 @@ class Algorithm:
             return accuracies, probs[:, torch.arange(len(labels)), labels].log().mean(dim=1).tolist()
         return accuracies, [float(select_by(own, labels)) for own in probs]
 
+    def _finish(self, member: Member, bank: Bank | None) -> list[Finished]:
+        """Return the members that came of a training, entered into the bank (line 11)."""
+        coupling = self.method.coupling
+        made = member.finish(
+            self.size,
+            lambda model: self._enter(model, bank),
+            lambda model, kept: coupling.members(model, kept, self.seed),
+        )
+        if changed := coupling.changes(self.recipe, member.number, self.seed):
+            for one in made:
+                one.facts["recipe"] = describe(changed)
+        return made
+
     @torch.no_grad()
     def _enter(self, model: nn.Module, bank: Bank | None) -> Tensor | None:
-        """Put a finished member's outputs on the p* set, in eval mode, into the bank (line 11), and return them."""
+        """Put a finished member's outputs on the p* set, in eval mode, into the bank, and return them."""
         if bank is None:
             return None
         home = next(model.parameters()).device  # of members that came from elsewhere, it may be another one
@@ -266,9 +294,9 @@ class Algorithm:
         bank.append(row := torch.cat(rows))
         return row
 
-    def _step(self, bank: Bank | None) -> Step:
+    def _step(self, bank: Bank | None, recipe: Recipe) -> Step:
         """Return what every engine needs to know of a step."""
-        recipe, data = self.recipe, self.data
+        data = self.data
         return Step(
             execution=self.execution,
             look_up=data.look_up,
@@ -321,21 +349,3 @@ class Algorithm:
             f"{at} (mean loss {loss}). Try {', or '.join(remedies)}. What was saved before this epoch is kept in the "
             "run folder, if there is one; the next try needs another"
         )
-
-
-def make_engine(members: list[Member], step: Step, plan: Plan) -> PlainEngine:
-    """Return the fastest engine that can train these members; on a GPU, say in one line why it is not the fast one."""
-    if len(members) > 1 and why_not_stacked(members, step) is None:
-        return StackedEngine(members, step)
-    if step.execution.device.type != "cuda":
-        return PlainEngine(members, step)
-    if (why := why_not_captured(step)) is not None:
-        warnings.warn(f"trained step by step, since steps cannot be captured: {why}", stacklevel=2)
-        return PlainEngine(members, step)
-    try:
-        return CapturedEngine(members, step, plan)
-    except torch.OutOfMemoryError:
-        if len(members) > 1:  # fewer at a time may fit
-            raise
-    warnings.warn("trained step by step, since memory does not hold a recorded step", stacklevel=2)
-    return PlainEngine(members, step)

@@ -76,7 +76,8 @@ def fit(
             labels are class indices. A triple (inputs, labels, weights) multiplies each example's loss by its weight.
             Inputs of type uint8 reach the model as numbers in [0, 1].
         size: M, the number of members, those of `earlier` or of the run that is extended included.
-        method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pairwise" or "repulsive", or a `ge.Coupling`.
+        method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pointwise", "pairwise", "repulsive", "hyper",
+            "snapshot", "batch" or "dropout" (docs/method.md has what they do), or a `ge.Coupling`.
         strength: lambda_M, how strongly members repel each other; methods without one do not look at it.
         weighting: p*, where members are asked to differ, see `ge.weighting`; by default, and with "paper", a Gaussian
             about the data at five standard deviations, wrapped to 8 bits where x is uint8.
@@ -113,18 +114,18 @@ def fit(
         stack.callback(Generators.current(execution.device).restore, execution.device)
         stack.enter_context(execution.settings())
         algorithm = _build(
-            make_model,
-            data,
-            int(size),
-            coupling,
-            weighting,
-            distance,
-            recipe,
-            execution,
-            schedule,
-            int(seed),
-            validation,
-            earlier,
+            make_model=make_model,
+            data=data,
+            size=int(size),
+            coupling=coupling,
+            weighting=weighting,
+            distance=distance,
+            recipe=recipe,
+            execution=execution,
+            schedule=schedule,
+            seed=int(seed),
+            validation=validation,
+            earlier=earlier,
         )
         folder = None
         if run_dir is not None:
@@ -138,6 +139,7 @@ def fit(
 
 
 def _build(
+    *,
     make_model: ModelFactory,
     data: Any,
     size: int,
@@ -159,7 +161,10 @@ def _build(
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     train, held_out, validation = split_off(examples, validation, seed)
     p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
-    trial = try_model(make_model, examples, p_star, recipe, execution, earlier, len(train))
+    first = replace(recipe, **coupling.changes(recipe, 1, seed))
+    trial = try_model(
+        lambda: coupling.build(make_model(), 1, seed), examples, p_star, first, execution, earlier, len(train)
+    )
     if p_star is not None:
         check_terms(coupling, trial.classes)
     if device.type == "cpu":

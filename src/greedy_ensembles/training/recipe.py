@@ -22,6 +22,7 @@ Augmentation = Callable[[Tensor], Tensor]
 Score = Callable[[Tensor, Tensor], float]
 OptimizerName = Literal["sgd", "adamw"]
 Schedule = Literal["anneal", "milestones", "constant"]
+Rates = Callable[[float], float]
 AugmentationName = Literal["flip_crop", "flip_crop_paper"]
 
 
@@ -44,7 +45,8 @@ class Recipe:
         nesterov: whether SGD's momentum is Nesterov's.
         weight_decay: as PyTorch's optimizers define it.
         schedule: "anneal" (constant to 50 % of the epochs, linear to ``lr * lr_scale`` at 90 %, constant after),
-            "milestones" (times `gamma` from each of `milestones` on) or "constant".
+            "milestones" (times `gamma` from each of `milestones` on), "constant", or a callable from the share of the
+            training that has passed, 0 to 1, to the factor.
         lr_scale: where "anneal" ends.
         lr_updates: whether the learning rate changes at every "step" or, as in the paper, once an "epoch".
         warmup_epochs: the first epochs, over which the learning rate grows linearly from a tenth to all of it; with
@@ -80,7 +82,7 @@ class Recipe:
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4
-    schedule: Schedule = "anneal"
+    schedule: Schedule | Rates = "anneal"
     lr_scale: float = 0.01
     lr_updates: Literal["step", "epoch"] = "step"
     warmup_epochs: int = 0
@@ -130,7 +132,8 @@ class Recipe:
                 f"a recipe's schedule is that of its learning rate ({rates}); that of members, {self.schedule!r}, is "
                 "an argument of ge.fit, and --schedule on the command line"
             )
-        check_choice("schedule", self.schedule, get_args(Schedule))
+        if not callable(self.schedule):
+            check_choice("schedule", self.schedule, get_args(Schedule))
         check_choice("lr_updates", self.lr_updates, ["step", "epoch"])
         check_choice("precision", self.precision, get_args(Precision), {"fp32": "float32", "bfloat16": "bf16"})
         check_choice("weighting_statistics", self.weighting_statistics, get_args(Statistics))
@@ -221,6 +224,8 @@ def learning_rate_factor(recipe: Recipe, epoch: float) -> float:
         factor = (1 - decline) + decline * recipe.lr_scale
     elif recipe.schedule == "milestones":
         factor = recipe.gamma ** sum(epoch >= milestone for milestone in recipe.milestones)
+    elif callable(recipe.schedule):
+        factor = float(recipe.schedule(epoch / recipe.epochs))
     if epoch < recipe.warmup_epochs and recipe.lr_updates == "epoch":
         factor *= (epoch + 0.5) / recipe.warmup_epochs
     elif epoch < recipe.warmup_epochs:

@@ -71,20 +71,24 @@ def check_arguments(
     if not all(callable(callback) for callback in callbacks):
         raise TypeError("callbacks must be callables of an Epoch")
     coupling = copy.copy(as_coupling(method))
+    coupling.size = int(size)
     if coupling.sees != "none":
         check_number("strength (lambda_M)", strength, least=0.0)
-        coupling.strength, coupling.size = float(strength or 0), int(size)
+        coupling.strength = float(strength or 0)
         if not strength and type(coupling) in METHODS.values():  # what is left of these terms is a constant
             coupling.sees = "none"
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
+    coupling.check(recipe, schedule)
     if schedule == "sequential" and (recipe.members_at_once or 1) > 1:
         warnings.warn(
             f"members_at_once={recipe.members_at_once} is for schedule='concurrent': members train one after another",
             stacklevel=3,
         )
     if earlier is not None:
+        if coupling.one_network:
+            raise ValueError(f"earlier must be left out: {coupling.label} trains one network, which has all members")
         _check_earlier(earlier, size, recipe)
     if coupling.sees == "all":
         _check_all_together(coupling, schedule, size - len(earlier or ()), recipe.members_at_once)

@@ -1,0 +1,347 @@
+"""Methods that change how members are made, each against a loop of its own in double precision."""
+
+import itertools
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import conv2d, cross_entropy, linear
+
+import greedy_ensembles as ge
+from greedy_ensembles.method import Batch, Dropout, Hyper, Snapshot
+
+EXAMPLES, CLASSES, BATCH, LR, MOMENTUM, DECAY, SEED = 22, 3, 8, 0.05, 0.9, 0.01, 7
+SMALL = {"batch_size": BATCH, "lr": LR, "weight_decay": DECAY, "schedule": "constant"}
+
+
+def mlp(dropout=0.25):
+    return nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Dropout(dropout), nn.Linear(6, CLASSES)).double()
+
+
+def plain_mlp():
+    return nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, CLASSES)).double()
+
+
+def data():
+    y = torch.arange(EXAMPLES) % CLASSES
+    return torch.randn(EXAMPLES, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + y[:, None], y
+
+
+def fit(make_model=mlp, size=3, **options):
+    recipe = ge.Recipe(**{"epochs": 4, **SMALL, **options.pop("recipe", {})})
+    return ge.fit(make_model, data(), size=size, recipe=recipe, seed=SEED, validation=0, progress=False, **options)
+
+
+def batches(epoch, seed=SEED):
+    """Return the examples of an epoch's steps: shuffled by (3, seed, epoch), as all members are."""
+    key = int(np.random.SeedSequence((3, seed, epoch)).generate_state(1, np.uint64)[0])
+    return torch.randperm(EXAMPLES, generator=torch.Generator().manual_seed(key)).split(BATCH)
+
+
+def descend(weights, loss, velocities, rate=LR, decay=DECAY):
+    """Take a step of SGD with momentum and weight decay, written out."""
+    gradients = torch.autograd.grad(loss, list(weights.values()))
+    for (name, value), gradient in zip(list(weights.items()), gradients, strict=True):
+        velocities[name] = MOMENTUM * velocities.get(name, 0) + gradient + decay * value.detach()
+        weights[name] = (value.detach() - rate * velocities[name]).requires_grad_()
+
+
+def assert_same(member, weights):
+    state = member.state_dict()
+    assert state.keys() == weights.keys()
+    for name, value in weights.items():
+        torch.testing.assert_close(state[name], value.detach(), rtol=1e-9, atol=1e-11, msg=name)
+
+
+def resumed(tmp_path, method, recipe, make_model=mlp):
+    """Return an ensemble whose training was interrupted after its third epoch."""
+
+    def interrupt(event):
+        if event.epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_model, method=method, recipe=recipe, run_dir=tmp_path, callbacks=[interrupt])
+    return fit(make_model, method=method, recipe=recipe, run_dir=tmp_path)
+
+
+# ---- Snapshot Ensembles
+
+
+@pytest.mark.parametrize(("epochs", "ends"), [(6, [2, 4, 6]), (7, [3, 5, 7])])
+def test_snapshots_are_those_of_one_cyclic_training(epochs, ends):
+    """Weights and momentum go on from cycle to cycle; the rate falls along a cosine and starts again."""
+    torch.manual_seed(SEED)
+    weights = {name: value.detach().requires_grad_() for name, value in plain_mlp().named_parameters()}
+    velocities, snapshots = {}, []
+    starts = [0, *ends]
+    for epoch in range(epochs):
+        cycle = sum(epoch >= end for end in ends)
+        length, steps = ends[cycle] - starts[cycle], batches(epoch)
+        for number, chosen in enumerate(steps):
+            x, y = (part[chosen] for part in data())
+            hidden = linear(x, weights["0.weight"], weights["0.bias"]).tanh()
+            loss = cross_entropy(linear(hidden, weights["2.weight"], weights["2.bias"]), y)
+            passed = epoch - starts[cycle] + number / len(steps)
+            descend(weights, loss, velocities, LR / 2 * (math.cos(math.pi * passed / length) + 1))
+        if epoch + 1 in ends:
+            snapshots.append({name: value.detach().clone() for name, value in weights.items()})
+    for member, snapshot in zip(fit(plain_mlp, method="snapshot", recipe={"epochs": epochs}), snapshots, strict=True):
+        assert_same(member, snapshot)
+
+
+def test_snapshots_have_histories_of_their_own_cycles(tmp_path):
+    fit(method="snapshot", recipe={"epochs": 7}, run_dir=tmp_path)
+    run = ge.load_run(tmp_path, mlp)
+    assert [[epoch["epoch"] for epoch in history] for history in run.histories] == [[1, 2, 3], [4, 5], [6, 7]]
+    assert [member["selected_epoch"] for member in run.members] == [3, 5, 7]
+
+
+# ---- Hyper ensembles
+
+
+def test_a_hyper_member_is_trained_with_what_it_drew(tmp_path):
+    """By a loop with the rate, decay and smoothing that its file tells; the network has no dropout."""
+    ensemble = fit(plain_mlp, method="hyper", run_dir=tmp_path)
+    for k, facts in enumerate(ge.load_run(tmp_path, plain_mlp).members):
+        drawn = facts["recipe"]
+        smoothing = drawn["loss"]["keywords"]["label_smoothing"]
+        torch.manual_seed(SEED + k)
+        weights = {name: value.detach().requires_grad_() for name, value in plain_mlp().named_parameters()}
+        velocities = {}
+        for epoch in range(4):
+            for chosen in batches(epoch, SEED + k):
+                x, y = (part[chosen] for part in data())
+                hidden = linear(x, weights["0.weight"], weights["0.bias"]).tanh()
+                logs = linear(hidden, weights["2.weight"], weights["2.bias"]).log_softmax(dim=1)
+                targets = (1 - smoothing) * torch.eye(CLASSES, dtype=torch.float64)[y] + smoothing / CLASSES
+                descend(weights, -(targets * logs).sum(dim=1).mean(), velocities, drawn["lr"], drawn["weight_decay"])
+        assert_same(ensemble[k], weights)
+
+
+def test_hyperparameters_fill_their_ranges():
+    """Factors are log-uniform, shares uniform: a half of each on either side of its middle."""
+    method = Hyper(lr=(0.1, 10.0), weight_decay=(0.01, 1.0), label_smoothing=(0.1, 0.3), dropout=(0.0, 0.4))
+    recipe = ge.Recipe(lr=0.2, weight_decay=0.5)
+    drawn = [method.changes(recipe, k, seed) for k, seed in itertools.product(range(1, 11), range(40))]
+    values = {
+        "lr": np.array([math.log10(one["lr"] / 0.2) for one in drawn]) / 2 + 0.5,
+        "weight_decay": np.array([math.log10(one["weight_decay"] / 0.5) for one in drawn]) / 2 + 1,
+        "smoothing": np.array([one["loss"].keywords["label_smoothing"] for one in drawn]) / 0.2 - 0.5,
+        "dropout": np.array([method.build(mlp(), k, s)[2].p for k in range(1, 11) for s in range(40)]) / 0.4,
+    }
+    for name, shares in values.items():
+        assert 0 <= shares.min() < 0.05 < 0.95 < shares.max() <= 1, name
+        assert 0.4 < (shares < 0.5).mean() < 0.6, name  # four standard errors
+    assert len({one["lr"] for one in drawn}) == 400
+
+
+# ---- BatchEnsemble
+
+
+def rank_one(weights, name, k, x):
+    """Return a member's layer with its weight written out: W times s r^T, element by element."""
+    own = weights[f"{name}.layer.weight"] * torch.outer(weights[f"{name}.s"][k], weights[f"{name}.r"][k])
+    return linear(x, own, weights[f"{name}.bias"][k])
+
+
+def test_batch_members_are_those_of_written_out_weights():
+    size = 3
+    torch.manual_seed(SEED)
+    built = Batch()
+    built.size = size
+    start = built.build(plain_mlp(), 1, SEED).network
+    weights = {name: value.detach().clone().requires_grad_() for name, value in start.named_parameters()}
+    velocities = {}
+    for epoch in range(4):
+        for chosen in batches(epoch):
+            x, y = (part[chosen] for part in data())
+            losses = [
+                cross_entropy(rank_one(weights, "2", k, rank_one(weights, "0", k, x).tanh()), y) for k in range(size)
+            ]
+            descend(weights, sum(losses) / size, velocities)
+    ensemble = fit(plain_mlp, size, method="batch")
+    for k, member in enumerate(ensemble):
+        state = member.state_dict()
+        for name, value in weights.items():
+            expected = value.detach() if name.endswith("layer.weight") else value.detach()[k : k + 1]
+            torch.testing.assert_close(state[name], expected, rtol=1e-9, atol=1e-11, msg=f"{name} of member {k + 1}")
+        x = data()[0]
+        logits = rank_one(weights, "2", k, rank_one(weights, "0", k, x).tanh())
+        torch.testing.assert_close(member(x), logits, rtol=1e-9, atol=1e-11)
+
+
+def test_a_convolution_has_a_rank_one_weight_over_channels():
+    torch.manual_seed(0)
+    conv = nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2).double()
+    weight, bias = conv.weight.detach().clone(), conv.bias.detach().clone()
+    built = Batch()
+    built.size = 2
+    tiled = built.build(nn.Sequential(conv, nn.Flatten(), nn.Linear(6 * 9, 2).double()), 1, 0)
+    layer = tiled.network[0]
+    assert set(layer.r.detach().unique().tolist()) <= {-1.0, 1.0}
+    with torch.no_grad():
+        layer.r.uniform_(0.5, 2.0)
+        layer.s.uniform_(0.5, 2.0)
+        layer.bias.uniform_(-1, 1)
+    x = torch.randn(2 * 3, 4, 6, 6, dtype=torch.float64)
+    for k, rows in enumerate(x.split(3)):
+        inputs = layer.r[k].view(2, 2).repeat_interleave(3, dim=0)  # channels of its group that an output sees
+        own = weight * (layer.s[k][:, None] * inputs)[:, :, None, None]
+        expected = conv2d(rows, own, layer.bias[k], stride=2, padding=1, groups=2)
+        torch.testing.assert_close(layer(x)[3 * k : 3 * k + 3], expected)
+    assert not torch.allclose(layer.bias[0], bias)
+
+
+def test_the_network_of_all_batch_members_predicts_their_mean():
+    built = Batch()
+    built.size = 3
+    tiled = built.build(plain_mlp(), 1, 0).eval()
+    x = data()[0]
+    members = built.members(tiled, [], 0)
+    mean = torch.stack([member(x).softmax(dim=1) for member in members]).mean(dim=0)
+    torch.testing.assert_close(tiled(x).softmax(dim=1), mean)
+    assert not torch.allclose(members[0](x), members[1](x))
+
+
+# ---- MC dropout
+
+
+def test_a_mask_is_the_same_for_all_inputs_and_another_for_each_member():
+    ensemble = fit(lambda: mlp(0.5), method="dropout")
+    x = torch.randn(50, 2, dtype=torch.float64)
+    alone = fit(lambda: mlp(0.5), 1, method="deep")[0].state_dict()  # the network of all of them
+    for member in ensemble:
+        state = member.state_dict()
+        first, last = ((state[f"{i}.weight"], state[f"{i}.bias"]) for i in (0, 3))
+        assert all(torch.equal(state[name], value) for name, value in alone.items())
+        hidden = linear(x, *first).tanh()
+        kept = [(member[2](hidden) / hidden)[i] for i in range(50)]
+        assert all(torch.allclose(mask, kept[0]) for mask in kept)
+        assert set(kept[0].round(decimals=9).tolist()) <= {0.0, 2.0}
+        torch.testing.assert_close(member(x), linear(hidden * kept[0], *last))
+        assert torch.equal(member(x), member(x))
+    assert len({tuple(member[2](torch.ones(1, 6)).flatten().tolist()) for member in ensemble}) > 1
+
+
+def test_a_channel_is_dropped_as_a_whole():
+    model = nn.Sequential(nn.Conv2d(1, 64, 1), nn.Dropout2d(0.25), nn.Flatten(), nn.Linear(64 * 9, 2))
+    method = Dropout()
+    method.size = 200
+    masks = torch.stack([m[1](torch.ones(2, 64, 3, 3)) for m in method.members(method.build(model, 1, 0), [], 5)])
+    assert torch.equal(masks, masks[:, :1, :, :1, :1].expand_as(masks))
+    assert masks.unique().tolist() == pytest.approx([0, 1 / 0.75])
+    # 12,800 draws: 4 standard errors are .015.
+    assert (masks == 0).double().mean().item() == pytest.approx(0.25, abs=0.016)
+
+
+# ---- All of them
+
+
+@pytest.mark.parametrize("method", ["snapshot", "hyper", "batch", "dropout"])
+def test_they_are_saved_loaded_and_resumed(method, tmp_path):
+    recipe = {"epochs": 6}
+    whole = fit(method=method, recipe=recipe)
+    x = data()[0]
+    expected = whole.predict_proba(x)
+    went_on = resumed(tmp_path / "run", method, recipe)
+    assert torch.equal(went_on.predict_proba(x), expected)
+    assert torch.equal(ge.load_run(tmp_path / "run", mlp).ensemble.predict_proba(x), expected)
+    whole.save(tmp_path / "saved")
+    loaded = ge.Ensemble.load(tmp_path / "saved", mlp)
+    assert torch.equal(loaded.predict_proba(x), expected)
+    loaded.save(tmp_path / "again")
+    files = [tmp_path / name / "members/02/weights.safetensors" for name in ("saved", "again")]
+    assert files[0].read_bytes() == files[1].read_bytes()  # what is shared is so in memory, too
+    assert len(whole) == 3
+    assert all(isinstance(member, nn.Module) for member in whole)
+    assert not torch.allclose(expected[0], expected[1])
+
+
+@pytest.mark.parametrize("method", ["snapshot", "batch", "dropout"])
+def test_a_kill_between_two_members_of_one_network_loses_none(method, tmp_path):
+    """The checkpoint of the network outlives the first members that are written."""
+    run = tmp_path / "run"
+
+    def copy_last(event):
+        if event.epoch == event.epochs:
+            shutil.copytree(run, tmp_path / "killed")
+
+    expected = fit(method=method, run_dir=run, callbacks=[copy_last]).predict_proba(data()[0])
+    for number in (1, 2):
+        shutil.copytree(run / f"members/0{number}", tmp_path / f"killed/members/0{number}")
+    went_on = fit(method=method, run_dir=tmp_path / "killed")
+    assert len(went_on) == 3
+    assert torch.equal(went_on.predict_proba(data()[0]), expected)
+
+
+@pytest.mark.parametrize("method", ["batch", "dropout"])
+def test_what_members_share_is_stored_once(method, tmp_path):
+    ensemble = fit(method=method)
+    ensemble.save(tmp_path / "saved")
+    fit(method=method, run_dir=tmp_path / "run")
+    for folder in (tmp_path / "saved", tmp_path / "run"):
+        first, second = ((folder / f"members/0{k}/weights.safetensors").read_bytes() for k in (1, 2))
+        shared = ensemble[0].state_dict()["0.weight" if method == "dropout" else "0.layer.weight"]
+        content = shared.numpy().tobytes()
+        assert content in first
+        assert content not in second
+    swapped = tmp_path / "saved/members/01/weights.safetensors"
+    swapped.write_bytes((tmp_path / "saved/members/02/weights.safetensors").read_bytes())
+    with pytest.raises(ValueError, match="members/01"):
+        ge.Ensemble.load(tmp_path / "saved", mlp)
+
+
+@pytest.mark.parametrize("method", ["snapshot", "batch", "dropout"])
+def test_one_network_has_no_others_to_train_with_or_after(method, tmp_path):
+    with pytest.raises(ValueError, match="schedule='concurrent'"):
+        fit(method=method, schedule="concurrent")
+    with pytest.raises(ValueError, match="earlier"):
+        fit(method=method, earlier=ge.Ensemble.from_members([mlp()]))
+    fit(method=method, run_dir=tmp_path)
+    with pytest.raises(ge.FolderError, match="size"):
+        fit(method=method, size=4, run_dir=tmp_path)
+
+
+def test_hyper_members_train_one_after_another_and_can_be_added(tmp_path):
+    with pytest.raises(ValueError, match="schedule='concurrent'"):
+        fit(method="hyper", schedule="concurrent")
+    fit(method="hyper", size=2, run_dir=tmp_path)
+    grown, whole = fit(method="hyper", size=3, run_dir=tmp_path), fit(method="hyper", size=3)
+    assert torch.equal(grown.predict_proba(data()[0]), whole.predict_proba(data()[0]))
+
+
+@pytest.mark.parametrize(
+    ("method", "make_model", "recipe", "named"),
+    [
+        ("batch", lambda: nn.Sequential(nn.Bilinear(1, 1, 2)), {}, "nn.Linear or nn.Conv2d"),
+        ("dropout", plain_mlp, {}, "nn.Dropout"),
+        ("dropout", lambda: mlp(0.0), {}, "nn.Dropout"),
+        ("snapshot", mlp, {"epochs": 2}, "epochs"),
+        ("snapshot", mlp, {"patience": 2}, "patience"),
+        ("hyper", mlp, {"optimizer": torch.optim.SGD}, "optimizer"),
+        ("hyper", mlp, {"loss": cross_entropy}, "label_smoothing"),
+    ],
+)
+def test_what_they_cannot_train_is_refused(method, make_model, recipe, named):
+    with pytest.raises(ValueError, match=named):
+        fit(make_model, method=method, recipe=recipe)
+
+
+@pytest.mark.parametrize("name", ["lr", "weight_decay", "label_smoothing", "dropout"])
+def test_a_range_that_is_none_is_refused(name):
+    with pytest.raises(ValueError, match=name):
+        Hyper(**{name: (0.5, 0.1)})
+
+
+def test_cycles_cover_all_epochs():
+    for epochs, size in itertools.product(range(1, 12), range(1, 6)):
+        method = Snapshot()
+        method.size = size
+        if epochs >= size:
+            lengths = np.diff([0, *method.kept_epochs(epochs)])
+            assert lengths.sum() == epochs
+            assert lengths.max() - lengths.min() <= 1
