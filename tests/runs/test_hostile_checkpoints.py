@@ -30,8 +30,8 @@ def state_of_a_checkpoint(run, **options):
 
 
 def unlisted(state):
-    (((_, members),),) = json.loads(state).values()
-    return members["list"]
+    (items,) = json.loads(state).values()
+    return dict(items)["members"]["list"]
 
 
 def turned(tensors):
