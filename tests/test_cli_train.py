@@ -105,14 +105,20 @@ def test_without_strength_it_is_deep_ensembles_and_a_run_can_be_extended(train, 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_a_name_here(train, tmp_path, method):
-    """With p* and, where none is named, the strength of `ge.fit` where its members meet; one method's do not."""
-    done = train("--method", method, *([] if method == "deep" else MEETING))
+def test_every_method_has_a_name_here(train, tmp_path, method, monkeypatch):
+    """With p* and, where none is named, the strength of `ge.fit` where its members meet."""
+    layers = "nn.Flatten(), nn.Linear(784, 8), nn.Dropout(0.2), nn.Linear(8, 10)"
+    (tmp_path / f"with_{method}.py").write_text(
+        f"from torch import nn\ndef make():\n    return nn.Sequential({layers})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    alone = METHODS[method].sees == "none"
+    done = train("--method", method, "--set", "epochs=2", *([] if alone else MEETING), model=f"with_{method}:make")
     assert done.exit_code == 0, done.output
     configuration = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]
     assert configuration["method"]["label"] == METHODS[method].label
-    assert (configuration["weighting"] is None) == (method == "deep")
-    assert configuration["method"].get("strength") == (None if method == "deep" else 1.0)
+    assert (configuration["weighting"] is None) == alone
+    assert configuration["method"].get("strength") == (None if alone else 1.0)
 
 
 def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
