@@ -122,14 +122,14 @@ class Member:
         self,
         size: int,
         row_of: Callable[[nn.Module], Tensor | None],
-        members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] = lambda model, _: [model],
+        members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] | None = None,
     ) -> list[Finished]:
         """Give the model the weights of its best epoch, for good, and return what came of it: one member, mostly.
 
         Args:
             size: M.
             row_of: enters a finished model into the bank.
-            members: from the model and the weights that were kept to the members that they make.
+            members: from the model and the weights that were kept to the members that they make; None: the model.
         """
         self.optimizer.zero_grad()  # the model outlives training, gradients need not
         assert self._best is not None
@@ -139,7 +139,7 @@ class Member:
             if parameter.untyped_storage().nbytes() > parameter.nbytes:  # a part of a stack of all members' weights
                 parameter.data = parameter.data.clone()
         finished = []
-        for position, model in enumerate(members(self.model, self.kept)):
+        for position, model in enumerate([self.model] if members is None else members(self.model, self.kept)):
             selected, start = self._best["epoch"], 0
             if self.kept:  # the member is of a part of the training
                 selected, start = self.kept_epochs[position], (0, *self.kept_epochs)[position]

@@ -50,14 +50,10 @@ class NonFiniteLossError(ArithmeticError):
 
 @dataclass(frozen=True)
 class Schedule:
-    """When members train: one after another, or at the same time, `at_once` of them at the most."""
+    """When members train: one after another, or together."""
 
     name: str
     together: bool
-
-    def group_size(self, left: int, at_once: int | None) -> int:
-        """Return how many of those that are left train next."""
-        return min(at_once or left, left) if self.together else 1
 
 
 SCHEDULES = {one.name: one for one in (Schedule("sequential", together=False), Schedule("concurrent", together=True))}
@@ -148,7 +144,8 @@ class Algorithm:
                 member.restore(item)
             return members
         decided = None if folder is None else folder.members_at_once
-        count = self.schedule.group_size(self.size - finished, decided or self.at_once)
+        left = self.size - finished
+        count = min(decided or self.at_once or left, left) if self.schedule.together else 1
         return [self._new_member(number) for number in range(finished + 1, finished + 1 + count)]
 
     def _state(self, members: list[Member]) -> dict[str, Any]:
@@ -164,12 +161,14 @@ class Algorithm:
         model = coupling.build(self.make_model(), number, self.seed)
         self.parts = check_model(model, self.parts)
         model = model.to(device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
-        optimizer, kept = make_optimizer(recipe, model), coupling.kept_epochs(recipe.epochs)
+        optimizer = make_optimizer(recipe, model)
+        kept = coupling.kept_epochs(recipe.epochs) if coupling.one_network else ()
         return Member(number, seed, model, optimizer, Generators.current(device), recipe.ema, kept)
 
     def _recipe(self, number: int) -> Recipe:
         """Return what member `number` is trained by: the recipe, with what the method changes in it."""
-        return replace(self.recipe, **self.method.coupling.changes(self.recipe, number, self.seed))
+        changes = self.method.coupling.changes(self.recipe, number, self.seed)
+        return replace(self.recipe, **changes) if changes else self.recipe
 
     def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms (line 10), epoch by epoch; `members` become fewer where memory is short."""
@@ -266,12 +265,12 @@ class Algorithm:
         return accuracies, [float(select_by(own, labels)) for own in probs]
 
     def _finish(self, member: Member, bank: Bank | None) -> list[Finished]:
-        """Return the members that came of a training, entered into the bank (line 11)."""
+        """Return what came of a training, one member or all of one network, entered into the bank (line 11)."""
         coupling = self.method.coupling
         made = member.finish(
             self.size,
             lambda model: self._enter(model, bank),
-            lambda model, kept: coupling.members(model, kept, self.seed),
+            (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None,
         )
         if changed := coupling.changes(self.recipe, member.number, self.seed):
             for one in made:

@@ -161,7 +161,8 @@ def _build(
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     train, held_out, validation = split_off(examples, validation, seed)
     p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
-    first = replace(recipe, **coupling.changes(recipe, 1, seed))
+    changes = coupling.changes(recipe, 1, seed)
+    first = replace(recipe, **changes) if changes else recipe
     trial = try_model(
         lambda: coupling.build(make_model(), 1, seed), examples, p_star, first, execution, earlier, len(train)
     )
