@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test fuzz lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/greedy-ensembles illustrate --out demo
@@ -12,6 +12,10 @@ demo: $(READY)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Files damaged at random, for hours: whatever is found is printed with the seed that makes it again.
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz.py --seed $$(date +%s) --seconds $(or $(SECONDS),14400)
 
 lint: $(READY)
 	$(BIN)/ruff check .

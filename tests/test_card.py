@@ -30,6 +30,11 @@ def test_notes_are_lines_of_the_callers_own_and_cannot_break_the_table():
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 3 for row in rows)
 
 
+def test_notes_bring_no_html():
+    card = model_card([small()], None, {"<b>": "<script>alert(1)</script> & more"})
+    assert "| &lt;b&gt; | &lt;script&gt;alert(1)&lt;/script&gt; &amp; more |" in card
+
+
 def test_saving_writes_it_and_what_it_says_works(tmp_path):
     ensemble = ge.Ensemble.from_members([small(), small()])
     ensemble.save(tmp_path / "saved", notes={"Test accuracy": 0.9})

@@ -1,7 +1,10 @@
 """`greedy-ensembles calibrate` and `predict`, on a tiny MNIST in the published format."""
 
 import csv
+import io
 import shutil
+import tarfile
+import zipfile
 
 import numpy as np
 import pytest
@@ -100,6 +103,29 @@ def test_a_broken_picture_is_named_and_the_others_are_predicted(invoke, home):
     done = invoke("calibrate", "known", "--on", "pictures", "--fpr", 0.5, "--root", "data")
     assert done.exit_code == 1
     assert not (home / "known" / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("archive", ["zip", "tar"])
+def test_a_broken_picture_in_an_archive_does_not_end_it(invoke, home, archive):
+    content = (home / "pictures" / "one.png").read_bytes()
+    path = home / f"a[b].{archive}"  # square brackets are no markup
+    if archive == "zip":
+        with zipfile.ZipFile(path, "w") as opened:
+            for name in ("1.png", "2.png"):
+                opened.writestr(name, content)
+        path.write_bytes(path.read_bytes().replace(content, content[:-9] + b"x" + content[-8:], 1))  # a wrong CRC
+    else:
+        with tarfile.open(path, "w") as opened:
+            for name in ("1.png", "2.png"):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                opened.addfile(entry, io.BytesIO(content if name == "2.png" else bytes(len(content))))
+    done = invoke("predict", "known", path.name, "--root", "data")
+    assert done.exit_code == 1
+    assert path.name in done.stderr
+    assert "1.png" in done.stderr
+    assert "error: 1 of 2 could not be read" in done.stderr
+    assert [row["input"] for row in rows(done.stdout)] == [f"{path.name}/2.png"]
 
 
 def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(invoke, home):

@@ -252,6 +252,23 @@ def test_what_cannot_be_exported_is_refused_and_leaves_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path):
+    """Files may have 1,000 bytes; PyTorch's own writer of files would end this process."""
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "e.pt2"
+    path.write_text("old")
+    ensemble = ge.Ensemble.from_members([table()])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"could not write .*e\.pt2"):
+            ensemble.export_torch(path, torch.zeros(1, 4))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["e.pt2"]
+
+
 def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     ensemble = ge.Ensemble.from_members([table()])

@@ -132,6 +132,15 @@ def test_the_table_has_names_and_flags():
     assert row(("cat", "dog", "bird"))["class"] == "0"  # names of other classes are worse than none
 
 
+def test_a_spreadsheet_runs_nothing_out_of_the_names_of_files_and_classes():
+    ensemble = ge.Ensemble.from_members([Fixed(0.9, 0.1)])
+    names = ("=cmd|' /C calc'!A0.png", "+1.png", "-1.png", "@SUM(A1).png", "plain.png")
+    verdicts = judge_inputs(ensemble, np.zeros((5, 2), np.float32))
+    rows = list(csv.DictReader(to_csv(names, verdicts, ("=1+1", "b")).splitlines()))
+    assert [row["input"] for row in rows] == [*(f"'{name}" for name in names[:4]), "plain.png"]
+    assert {row["class"] for row in rows} == {"'=1+1"}
+
+
 def test_inputs_of_another_shape_are_refused_in_one_line():
     ensemble = ge.Ensemble.from_members([nn.Linear(2, 3)])
     with pytest.raises(ValueError, match=r"cannot take inputs of shape \(4,\) and type float32") as caught:

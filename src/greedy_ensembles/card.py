@@ -1,5 +1,6 @@
 """The README.md of a saved ensemble: what a person who finds the folder needs to know. No program reads it."""
 
+import html
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -51,7 +52,7 @@ def _table(rows: Mapping[str, object]) -> str:
 
 
 def _cell(value: object) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")
+    return html.escape(" ".join(str(value).split()), quote=False).replace("|", "\\|")  # a text may bring a script
 
 
 def _qualified_name(member: nn.Module) -> str:

@@ -16,6 +16,7 @@ Where the calibration has a temperature, the probabilities are at that temperatu
 
 import copy
 import importlib.util
+import io
 import logging
 import tempfile
 import warnings
@@ -32,6 +33,7 @@ from greedy_ensembles.engines.prediction import probabilities
 from greedy_ensembles.flags import SCORES, Calibration
 from greedy_ensembles.forms import describe_inputs
 from greedy_ensembles.inputs import Inputs, Normalize, each, entries
+from greedy_ensembles.storage import write_bytes
 
 #: An ONNX file cannot be larger than two gigabytes; the weights of larger ensembles go into a second file beside it.
 ONNX_LIMIT = 2**31 - 2**20
@@ -90,8 +92,11 @@ def export_onnx(graph: Graph, path: str | Path, example: Inputs) -> None:
 
 def export_torch(graph: Graph, path: str | Path, example: Inputs) -> None:
     """Write the graph as a program of torch.export, made from at least one example of the inputs."""
-    with _whole_files(path) as unfinished, _without_remarks():
-        torch.export.save(_program(graph, example), unfinished)
+    with _whole_files(path) as unfinished:
+        content = io.BytesIO()  # PyTorch's own writer of files ends the process where the disk is full
+        with _without_remarks():
+            torch.export.save(_program(graph, example), content)
+        write_bytes(unfinished, [content.getbuffer()])
 
 
 def _program(graph: Graph, example: Inputs) -> ExportedProgram:

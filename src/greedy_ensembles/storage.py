@@ -221,12 +221,25 @@ def read_tensors(
         raise damaged(path, "it is missing", remedy) from None
     except PermissionError:
         raise FolderError(f"{path} cannot be read: permission denied; nothing was changed") from None
-    except (SafetensorError, OSError):
+    except OSError as error:  # of the disk: what is there may be sound, and nobody is told to delete it
+        raise damaged(path, f"it cannot be read: {error.strerror or error}") from None
+    except SafetensorError:
         raise damaged(path, "it is truncated or not safetensors", remedy) from None
     found = metadata.pop(_CHECKSUM, _BLANK)
     if found != _digest_of_tensors(path, found) or found != (checksum or found):
         raise damaged(path, "its content does not match its checksum", remedy)
     return tensors, metadata
+
+
+def count_tensors(path: Path) -> int:
+    """Return how many tensors a file holds, from its header alone."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return len(file.keys())
+    except FileNotFoundError:
+        raise damaged(path, "it is missing") from None
+    except (SafetensorError, OSError):
+        raise damaged(path, "it is truncated or not safetensors") from None
 
 
 def _digest_of_tensors(path: Path, checksum: str) -> str:

@@ -84,6 +84,13 @@ def test_a_pivot_has_a_column_for_each_method(table):
     ]
 
 
+def test_csv_holds_no_formulas_but_numbers_below_zero():
+    columns = [Column("set"), Column("strength"), Column("auc", digits=3)]
+    row = {"set": Entry("=1+1"), "strength": Entry(-1.5), "auc": Entry(Estimate(-0.25, None, 1))}
+    (found,) = csv.DictReader(to_csv([Table("t", columns, [row])]).splitlines())
+    assert (found["set"], found["strength"], found["mean"]) == ("'=1+1", "-1.5", "-0.25")
+
+
 def test_csv_has_a_line_for_each_figure_with_all_facts_and_nothing_rounded(table):
     text = to_csv([table])
     assert text.splitlines()[0] == (

@@ -31,8 +31,8 @@ def test_odd_json_is_refused(run, file, text):
         load(run)
 
 
-def model(*arguments, **keywords):
-    return {"model": {"partial": "greedy_ensembles.models.mlp.MLP", "args": list(arguments), "keywords": keywords}}
+def model(*arguments, kind="mlp.MLP", **keywords):
+    return {"model": {"partial": f"greedy_ensembles.models.{kind}", "args": list(arguments), "keywords": keywords}}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,13 @@ def model(*arguments, **keywords):
         model(2, hidden=[-1]),
         model(None, None, None, None, None),
         model(2, hidden=[30]),
+        model(2, hidden=[1] * 10**6),  # each of them a layer
+        model(10**12, kind="preresnet.PreResNet"),
+        model(9 * 10**11 + 2, kind="preresnet.PreResNet"),
+        model(8, blocks_per_stage=10**12, kind="preresnet.PreResNet"),
+        model(8, classes=10**12, kind="preresnet.PreResNet"),
+        model(10**12, 10**12, kind="vgg.VGG16BN"),
+        model(10**12, 10**12, kind="wide_resnet.WideResNet28x10"),
     ],
     ids=lambda changes: str(changes)[:60],
 )

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from greedy_ensembles.checks import naming
 from greedy_ensembles.method import METHODS, Deep
 from greedy_ensembles.runs.reading import in_todays_words
 
@@ -32,6 +33,9 @@ class RunFacts:
     def __post_init__(self) -> None:
         if not {"size", "configuration", "model", "data"} <= self.information.keys():
             raise ValueError(f"{self.source} does not say which run it comes from; pack predictions with its run.json")
+        with naming(self.source, "does not say of its run what a run.json says"):  # it may be someone else's
+            for name in ("size", "seed", "method", "architecture", "image_shape", "training_note", "but_the_seed"):
+                getattr(self, name)
 
     @property
     def configuration(self) -> Mapping[str, Any]:

@@ -158,6 +158,8 @@ def _held_out(saved: "SavedEnsemble", root: Path | None) -> "LabelledSet":
 
 def to_csv(names: tuple[str, ...], verdicts: "Verdicts", classes: tuple[str, ...] | None = None) -> str:
     """Return a table with a line for each input; without a calibration there is no column of flags."""
+    from greedy_ensembles.report.table import csv_cell
+
     known = classes if classes is not None and len(classes) == verdicts.outputs else range(verdicts.outputs)
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
@@ -165,7 +167,8 @@ def to_csv(names: tuple[str, ...], verdicts: "Verdicts", classes: tuple[str, ...
     table.writerow(heading if verdicts.flagged is None else [*heading, "flagged"])
     for index, name in enumerate(names):
         figures = (verdicts.probability, *verdicts.uncertainty)
-        row = [name, known[int(verdicts.classes[index])], *(f"{values[index]:.6g}" for values in figures)]
+        about = (name, known[int(verdicts.classes[index])])
+        row = [*map(csv_cell, about), *(f"{values[index]:.6g}" for values in figures)]
         flag = [] if verdicts.flagged is None else ["yes" if verdicts.flagged[index] else "no"]
         table.writerow([*row, *flag])
     return file.getvalue()

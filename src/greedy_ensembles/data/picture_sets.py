@@ -95,7 +95,7 @@ def read_lsun(path: Path, size: int | None, resize: Resize = "crop") -> Read:
         ):
             count = transaction.stat()["entries"]
             numbered = (
-                (index, decode(content, key.decode("latin1"), size, 3, resize=resize))
+                (index, decode(content, str(path / key.decode("latin1")), size, 3, resize=resize))
                 for index, (key, content) in enumerate(transaction.cursor())
             )
             return assemble(numbered, count, path), None, None, ""
@@ -133,7 +133,7 @@ def stack(
     """Return the wanted pictures, in that order, as one array; `invert` swaps black and white before resizing."""
     position = {name: index for index, name in enumerate(wanted)}
     pictures = (
-        (position[name], decode(content, name, size, channels, invert, resize=resize))
+        (position[name], decode(content, str(path / name), size, channels, invert, resize=resize))
         for name, content in contents(path, wanted)
     )
     return assemble(pictures, len(wanted), path)

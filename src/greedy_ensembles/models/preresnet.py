@@ -107,7 +107,7 @@ def _blocks_per_stage(depth: int, block: Block | None) -> int:
 
     kind = block or _default_block(depth)
     if not fits(depth):
-        near = min(filter(fits, range(8, depth + 10)), key=lambda other: abs(other - depth))
+        near = min(filter(fits, range(max(8, depth - 10), depth + 10)), key=lambda other: abs(other - depth))
         raise ValueError(
             f"depth of a PreResNet in {kind} blocks must be {_LAYERS[kind]}n+2, got {depth}; the nearest is {near} "
             "(PreResNet's blocks_per_stage takes any number)"

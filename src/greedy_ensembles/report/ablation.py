@@ -31,7 +31,7 @@ from greedy_ensembles.report.figure import (
     write_figure,
 )
 from greedy_ensembles.report.results import IN_DOMAIN, to_json_text
-from greedy_ensembles.report.table import Column, Entry, Table
+from greedy_ensembles.report.table import Column, Entry, Table, csv_cell
 from greedy_ensembles.storage import write_bytes
 
 #: Figures by strength, None being the baseline.
@@ -220,6 +220,6 @@ def _to_csv(selection: Selection, measured_on: InDomain) -> str:
             # Of the other criteria nothing was asked.
             judged = metric == selection.by and trial.strength is not None and not selection.failure
             harmless = trial.strength in selection.harmless if judged else ""
-            about = [measured_on.name, measured_on.images, strength, metric, figure.seeds]
-            writer.writerow([*about, figure.mean, figure.standard_error, harmless, measured_on.note])
+            about = [csv_cell(measured_on.name), measured_on.images, strength, metric, figure.seeds]
+            writer.writerow([*about, figure.mean, figure.standard_error, harmless, csv_cell(measured_on.note)])
     return output.getvalue()

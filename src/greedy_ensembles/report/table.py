@@ -212,6 +212,15 @@ def _flat(entry: Entry) -> dict[str, Any]:
     return {**ours, PUBLISHED: mean, f"{PUBLISHED}_standard_error": error, "difference": entry.difference}
 
 
+def csv_cell(value: Any) -> Any:
+    """Return a fact as a spreadsheet may have it: a text that it would take for a formula gets a quote before it.
+
+    >>> csv_cell("=1+1"), csv_cell("plain"), csv_cell(-1.5)
+    ("'=1+1", 'plain', -1.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
 def to_csv(tables: Sequence[Table]) -> str:
     """Return one line for each figure of each row; a row without figures has a line without them.
 
@@ -226,7 +235,7 @@ def to_csv(tables: Sequence[Table]) -> str:
     writer.writeheader()
     for table in tables:
         for row in table.rows:
-            known = {key: row[key].value for key in facts if key in row}
+            known = {key: csv_cell(row[key].value) for key in facts if key in row}
             figures = [column.key for column in table.columns if column.digits is not None and column.key in row]
             if not figures:
                 writer.writerow(known)

@@ -4,6 +4,7 @@ A folder of version 0.1 reads as one of today: a field that it lacks has the val
 """
 
 import hashlib
+import inspect
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -63,6 +64,7 @@ _RECIPE_OF_0_1: dict[str, Any] = {
     "members_at_once": None,
 }
 _MOST_THREADS = 4096
+_LAYERS = {"depth", "blocks_per_stage", "hidden"}  # arguments of `ge.models` that say how many layers there are
 _METHODS_OF_0_1 = {
     "greedy": {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy", "sees": "earlier"},
     "deep": {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles", "sees": "none"},
@@ -232,14 +234,15 @@ class Run:
         if not self.members:
             raise ValueError(f"{self.folder} has no finished member yet")
         description = self.information.get("model")
-        make_model = self.make_model or _known_model(description)
+        known = _known_model(description)
+        make_model = self.make_model or known
         if make_model is None:
             raise ValueError(
                 f"{self.folder} was trained with a model of your own ({description}); "
                 "pass its factory, as in ge.load_run(folder, make_model), or --model package:function to a command"
             )
-        if self.make_model is None:
-            _check_size(make_model, self.folder)
+        if self.make_model is None and known is not None:
+            _check_size(known, self.folder)
         members = [
             load_member(weights_file(self.folder, number), facts["files"]["weights"], make_model, self.device)
             for number, facts in enumerate(self.members, start=1)
@@ -299,7 +302,7 @@ def _load_saved(folder: Path, make_model: ModelFactory | None, device: torch.dev
     return Run(folder, information, members, [[] for _ in members], make_model, device)
 
 
-def _known_model(description: Any) -> ModelFactory | None:
+def _known_model(description: Any) -> "partial[nn.Module] | None":
     """Return the factory of one of our own models from its description in run.json, a name and plain values."""
     if not isinstance(description, dict) or "partial" not in description:
         return None
@@ -312,12 +315,25 @@ def _known_model(description: Any) -> ModelFactory | None:
     return None
 
 
-def _check_size(make_model: ModelFactory, folder: Path) -> None:
-    """Build a model that run.json describes without its numbers first: the file may ask for more than memory holds."""
+def _check_size(make_model: "partial[nn.Module]", folder: Path) -> None:
+    """Refuse a model that run.json describes if it is larger than its weights: it may ask for more than memory holds.
+
+    Layers are counted before any is built, for there may be billions, and the model is then built without its numbers.
+    """
+    first = weights_file(folder, 1)
+    run = folder / ("run.json" if (folder / "run.json").exists() else "ensemble.json")
+    tensors = storage.count_tensors(first)
+    try:
+        given = inspect.signature(make_model.func).bind(*make_model.args, **make_model.keywords).arguments
+    except TypeError as error:
+        raise damaged(run, f"its 'model' cannot be built: {error}") from None
+    for name in _LAYERS & given.keys():
+        count = len(given[name]) if isinstance(given[name], list) else given[name]
+        if isinstance(count, int) and count > tensors:
+            raise damaged(run, f"its 'model' has {name} = {count:,}, and {first} has {tensors:,} tensors")
     try:
         with torch.device("meta"):
             needed = sum(value.nbytes for value in make_model().state_dict().values())
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise damaged(folder / "run.json", f"its 'model' cannot be built: {error}") from None
-    file = weights_file(folder, 1)
-    require(file.exists() and needed <= file.stat().st_size, folder / "run.json", f"its 'model' does not fit {file}")
+        raise damaged(run, f"its 'model' cannot be built: {error}") from None
+    require(needed <= first.stat().st_size, run, f"its 'model' does not fit {first}")
