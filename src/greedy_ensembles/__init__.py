@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.flags import Calibration
     from greedy_ensembles.method import Coupling, diversity_term, frozen_batchnorm, split_batchnorm, weighting
     from greedy_ensembles.metrics.uncertainty import Uncertainty
+    from greedy_ensembles.report.compare import compare
     from greedy_ensembles.runs import Run, load_run
     from greedy_ensembles.storage import FolderError
     from greedy_ensembles.sweeps.sweep import Sweep, sweep
@@ -45,6 +46,7 @@ __all__ = [
     "Uncertainty",
     "__version__",
     "benchmark",
+    "compare",
     "data",
     "diversity_term",
     "fit",
@@ -74,6 +76,7 @@ _HOMES = {
     "Sweep": "sweeps.sweep",
     "TensorBoard": "training",
     "Uncertainty": "metrics.uncertainty",
+    "compare": "report.compare",
     "diversity_term": "method",
     "fit": "training",
     "frozen_batchnorm": "method",

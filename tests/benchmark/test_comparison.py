@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from greedy_ensembles.benchmark import Comparison, Estimate, Method, RunFacts, compare
+from greedy_ensembles.benchmark import Comparison, Estimate, Method, RunFacts
 from greedy_ensembles.benchmark.comparison import Cell, Setting
 
 DEEP = Setting("PreResNet8", "mnist", 5, "deep")
@@ -178,7 +178,7 @@ def test_a_note_on_one_of_the_trainings_names_it(evaluation, information):
         (RunFacts("a", information(seed=0, note="partial", data="1" * 64)), evaluation()),
         (RunFacts("b", information(strength=0.1)), evaluation()),
     ]
-    assert compare(runs).notes[0] == "Deep Ensembles: trained on mnist: partial"
+    assert Comparison.of_runs(runs).notes[0] == "Deep Ensembles: trained on mnist: partial"
 
 
 def test_runs_that_were_not_predicted_in_full_precision_are_named(evaluation, information):
@@ -189,26 +189,26 @@ def test_runs_that_were_not_predicted_in_full_precision_are_named(evaluation, in
         (RunFacts("b", information(strength=0.1)), evaluation()),
         (RunFacts("c", rounded), evaluation()),
     ]
-    (note,) = (note for note in compare(runs).notes if told in note)
+    (note,) = (note for note in Comparison.of_runs(runs).notes if told in note)
     assert note.startswith("greedy")
-    assert not any(told in note for note in compare(runs[:2]).notes)
+    assert not any(told in note for note in Comparison.of_runs(runs[:2]).notes)
 
 
 def test_departures_from_the_published_training_are_noted_where_its_figures_are_shown(evaluation, information):
     short = {"recipe": {"epochs": 1}}
-    shown = compare([(RunFacts("a", information(**short)), evaluation())], Tables())
+    shown = Comparison.of_runs([(RunFacts("a", information(**short)), evaluation())], Tables())
     assert shown.notes == ("epochs 1 instead of 20",)
-    without = compare([(RunFacts("a", information(size=4, **short)), evaluation())], Tables())
+    without = Comparison.of_runs([(RunFacts("a", information(size=4, **short)), evaluation())], Tables())
     assert without.notes == ()
-    assert compare([(RunFacts("a", information(**short)), evaluation())]).notes == ()
+    assert Comparison.of_runs([(RunFacts("a", information(**short)), evaluation())]).notes == ()
 
 
 def test_one_member_is_noted(evaluation, information):
     alone = dataclasses.replace(evaluation(), members=1)
-    (note,) = compare([(RunFacts("a", information(size=1)), alone)]).notes
+    (note,) = Comparison.of_runs([(RunFacts("a", information(size=1)), alone)]).notes
     assert note.startswith("mutual information of one member is 0")
     other = dataclasses.replace(alone, score="max_probability")
-    assert compare([(RunFacts("a", information(size=1)), other)]).notes == ()
+    assert Comparison.of_runs([(RunFacts("a", information(size=1)), other)]).notes == ()
 
 
 def test_members_that_have_learnt_nothing_are_not_hidden_by_the_others(evaluation, information):
@@ -218,7 +218,7 @@ def test_members_that_have_learnt_nothing_are_not_hidden_by_the_others(evaluatio
 
     lowest = {0: 0.1, 100: 0.5}
     greedy = [(RunFacts("a", information(strength=0.1, seed=seed)), of(0.9, low)) for seed, low in lowest.items()]
-    (note,) = compare([*greedy, (RunFacts("b", information()), evaluation())]).notes[-1:]
+    (note,) = Comparison.of_runs([*greedy, (RunFacts("b", information()), evaluation())]).notes[-1:]
     assert note == "greedy, lambda_M = 0.1: members alone are right on 10.00% to 90.00%"
 
 
@@ -228,7 +228,7 @@ def test_runs_become_methods(evaluation, information):
         (RunFacts("deep-5", information(seed=5, note="partial")), evaluation(accuracy=0.7)),
         (RunFacts("deep-0", information(seed=0, note="partial")), evaluation(accuracy=0.9)),
     ]
-    comparison = compare(runs, Tables())
+    comparison = Comparison.of_runs(runs, Tables())
     deep, greedy = comparison.methods
     assert (deep.label, deep.seeds, deep.sources) == ("Deep Ensembles", (0, 5), ("deep-0", "deep-5"))
     assert [evaluated.in_domain.accuracy for evaluated in deep.evaluations] == [0.9, 0.7]

@@ -1,6 +1,6 @@
 """The OOD benchmark, the comparison of methods over seeds and with the paper, and the choice of lambda_M."""
 
-from greedy_ensembles.benchmark.comparison import Comparison, Method, Published, compare
+from greedy_ensembles.benchmark.comparison import Comparison, Method, Published
 from greedy_ensembles.benchmark.elsewhere import judge_probabilities, judge_scores
 from greedy_ensembles.benchmark.evaluation import (
     Detection,
@@ -35,7 +35,6 @@ __all__ = [
     "RunFacts",
     "Selection",
     "Trial",
-    "compare",
     "estimate",
     "evaluate",
     "judge",

@@ -5,6 +5,8 @@ so its standard error is that of what it says: the mean over sets of a seed. Pub
 """
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -15,10 +17,14 @@ from greedy_ensembles.benchmark.evaluation import (
     OOD_METRICS,
     Estimate,
     Evaluation,
+    OutOfDistribution,
     estimate,
 )
 from greedy_ensembles.benchmark.presets import kind_of
 from greedy_ensembles.benchmark.runs import RunFacts, group, other_differences
+
+#: Scores whose AUC stands in every table of evaluations that know them, whichever score was chosen.
+BESIDE = ("mutual_information", "predictive_entropy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +116,7 @@ class Comparison:
     notes: tuple[str, ...] = ()  #: what a reader must know beside the notes on the sets
     left_out: tuple[str, ...] = ()  #: those of the missing sets that some method was evaluated on
     published: Published | None = None  #: figures to stand beside ours
+    own_scores: bool = False  #: whether every method may have a score of its own
 
     @classmethod
     def on_common_sets(
@@ -134,10 +141,38 @@ class Comparison:
         kept = (dataclasses.replace(method, evaluations=tuple(map(filtered, method.evaluations))) for method in methods)
         return cls(tuple(kept), tuple(notes), left_out, published)
 
+    @classmethod
+    def of_runs(cls, runs: Sequence[tuple[RunFacts, Evaluation]], published: Published | None = None) -> "Comparison":
+        """Put evaluations of runs side by side: repetitions become one method, other configurations other methods.
+
+        Args:
+            runs: what is known of each run, and its evaluation.
+            published: figures to put beside ours, where they are of the same setting.
+        """
+        evaluations = {id(facts): evaluation for facts, evaluation in runs}
+        groups = group([facts for facts, _ in runs])
+        methods = [
+            Method(
+                label,
+                tuple(evaluations[id(facts)] for facts in repetitions),
+                tuple(facts.seed for facts in repetitions),
+                None if published is None else published.setting_of(repetitions[0]),
+                tuple(facts.source for facts in repetitions),
+                repetitions[0].architecture,
+            )
+            for label, repetitions in groups.items()
+        ]
+        comparison = cls(tuple(methods), published=published)
+        return dataclasses.replace(comparison, notes=(*_notes(comparison, groups), *other_differences(groups)))
+
     def __post_init__(self) -> None:
         if not self.methods:
             raise ValueError("methods must hold at least one method, got none")
-        facts = [(method.label, _sets(evaluation)) for method in self.methods for evaluation in method.evaluations]
+        facts = [
+            (method.label, _sets(evaluation, self.own_scores))
+            for method in self.methods
+            for evaluation in method.evaluations
+        ]
         for label, sets in facts:
             if sets != facts[0][1]:
                 raise ValueError(
@@ -196,6 +231,7 @@ class Comparison:
                 estimate([getattr(result, metric) for result in results]), self._cell(method.setting, metric)
             )
             for metric in IN_DOMAIN_METRICS
+            if not any(math.isnan(getattr(result, metric)) for result in results)  # of scores alone there are none
         }
         first = results[0]
         return Row(first.name, "in-domain", first.images, None, first.note, method.label, figures)
@@ -210,6 +246,7 @@ class Comparison:
             )
             for metric in OOD_METRICS
         }
+        figures |= _by_other_scores([[result] for result in results])
         count = self._count(first.name) if any(figure.paper for figure in figures.values()) else None
         return Row(first.name, first.kind, first.images, count, first.note, method.label, figures)
 
@@ -221,6 +258,7 @@ class Comparison:
             setting = self._comparable(method)
             cell = None if self.published is None else self.published.mean_cell(setting, metric, names)
             figures[metric] = Figure(estimate([mean for mean in means if mean is not None]), cell)
+        figures |= _by_other_scores([evaluation.of_kind(kind) for evaluation in method.evaluations])
         return Row(self._mean_name(kind), "mean", None, None, "", method.label, figures)
 
     def _mean_name(self, kind: str) -> str:
@@ -240,6 +278,19 @@ class Comparison:
         return None if self.published is None else self.published.image_count(name)
 
 
+def _by_other_scores(results: Sequence[Sequence[OutOfDistribution]]) -> dict[str, Figure]:
+    """Return the mean AUC of scores that stand beside the chosen one, where all sets of all seeds know them.
+
+    No score is the best for all sets, and the paper's alone would hide it.
+    """
+    found = {}
+    for score in BESIDE:
+        if all(score in result.by_score for own in results for result in own):
+            means = [statistics.fmean(result.by_score[score].auc for result in own) for own in results]
+            found[f"auc_{score}"] = Figure(estimate(means), None)
+    return found
+
+
 def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:
     """Say whether all saw the same images of a set, as far as counts and, where they are known, hashes tell."""
     results = [result for evaluation in evaluations for result in evaluation.ood if result.name == name]
@@ -247,37 +298,13 @@ def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:
     return len(results) == len(evaluations) and len({result.images for result in results}) == 1 and len(hashes) < 2
 
 
-def _sets(evaluation: Evaluation) -> tuple[object, ...]:
+def _sets(evaluation: Evaluation, own_scores: bool) -> tuple[object, ...]:
     sets = ((result.name, result.images) for result in evaluation.sets)
-    return (evaluation.score, *sets, *evaluation.missing)
+    return (*([] if own_scores else [evaluation.score]), *sets, *evaluation.missing)
 
 
 def _spelled(sets: tuple[object, ...]) -> str:
     return ", ".join(f"{item[0]} ({item[1]:,})" if isinstance(item, tuple) else str(item) for item in sets)
-
-
-def compare(runs: Sequence[tuple[RunFacts, Evaluation]], published: Published | None = None) -> Comparison:
-    """Put evaluations of runs side by side: repetitions become one method, other configurations other methods.
-
-    Args:
-        runs: what is known of each run, and its evaluation.
-        published: figures to put beside ours, where they are of the same setting.
-    """
-    evaluations = {id(facts): evaluation for facts, evaluation in runs}
-    groups = group([facts for facts, _ in runs])
-    methods = [
-        Method(
-            label,
-            tuple(evaluations[id(facts)] for facts in repetitions),
-            tuple(facts.seed for facts in repetitions),
-            None if published is None else published.setting_of(repetitions[0]),
-            tuple(facts.source for facts in repetitions),
-            repetitions[0].architecture,
-        )
-        for label, repetitions in groups.items()
-    ]
-    comparison = Comparison(tuple(methods), published=published)
-    return dataclasses.replace(comparison, notes=(*_notes(comparison, groups), *other_differences(groups)))
 
 
 def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:

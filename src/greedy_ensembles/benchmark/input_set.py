@@ -38,6 +38,8 @@ class InputSet:
             name: what tables call it.
             labelled: whether labels are needed.
         """
+        if isinstance(data, InputSet):
+            return data
         if isinstance(data, LabelledSet):
             if labelled and data.labels is None:
                 raise ValueError(f"{data.name} has no labels; accuracy and calibration in the domain need them")

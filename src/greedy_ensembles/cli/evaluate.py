@@ -74,7 +74,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Evaluate runs in their domain and on OOD sets; runs that differ in their seed alone are averaged."""
-    from greedy_ensembles.benchmark import SCORES, compare
+    from greedy_ensembles.benchmark import SCORES, Comparison
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs, pack_run
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.cli.own_data import read_on
@@ -100,7 +100,7 @@ def evaluate(
             device=as_device(device),
             root=root,
         )
-        comparison = compare([(run.facts, evaluate_run(run, score)) for run in stored], published)
+        comparison = Comparison.of_runs([(run.facts, evaluate_run(run, score)) for run in stored], published)
         packed = [] if save_predictions is None else pack_run(stored[0], save_predictions)
     written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
     if out is not None:

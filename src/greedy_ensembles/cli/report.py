@@ -86,7 +86,7 @@ def _evaluate(
     root: Path | None,
 ) -> "Findings":
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
-    from greedy_ensembles.benchmark import PRESETS, compare
+    from greedy_ensembles.benchmark import PRESETS, Comparison
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs
     from greedy_ensembles.data import SETS, ImageSet
     from greedy_ensembles.paper import published
@@ -110,7 +110,7 @@ def _evaluate(
         )
     except FileNotFoundError as error:
         return Findings(notes=[*notes, f"Not evaluated: {error}."])
-    comparison = compare([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], published)
+    comparison = Comparison.of_runs([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], published)
     images = ood_images(stored)
     for bench in (run.bench for run in stored if run.bench is not None):
         if isinstance(bench.in_domain, ImageSet):

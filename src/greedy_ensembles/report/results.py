@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from greedy_ensembles.benchmark.comparison import Comparison
+from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
 from greedy_ensembles.benchmark.evaluation import Evaluation
 from greedy_ensembles.report import table as formats
@@ -30,6 +30,8 @@ OOD = (
     Column("ap", "AP", 1, 3, "higher"),
     Column("fpr95", "FPR95", 1, 3, "lower"),
 )
+#: Of evaluations that know these scores, beside the one that was chosen.
+BESIDE_OOD = tuple(Column(f"auc_{score}", f"AUC by {score.replace('_', ' ')}", 1, 3, "higher") for score in BESIDE)
 _ORDER = ("synthetic", "natural", "missing", "mean")  # of sets, by kind, in Markdown
 _ROW_FACTS = ("set", "kind", "images", "paper_images", "note", "method")  # of rows, in JSON
 _DIFFERS = "differs: ours less the paper's, whose means are over the same sets"
@@ -62,9 +64,16 @@ def _table(
         Column("method"),
         Column("seeds"),
         *figures,
+        *(column for column in _beside(comparison) if by_set),
         *(Column(key, shown=False) for key in ("paper_images", "note", "score", "networks", "notes")),
     ]
     return Table(title, columns, [_row(row, comparison) for row in rows], notes(comparison), "method")
+
+
+def _beside(comparison: Comparison) -> list[Column]:
+    """Return the columns of scores that were not chosen, where there are figures for them."""
+    known = {key for row in comparison.ood_rows for key in row.figures}
+    return [one for one in BESIDE_OOD if one.key in known and one.key != f"auc_{comparison.first.score}"]
 
 
 def _row(row: ComparedRow, comparison: Comparison) -> dict[str, Entry]:
@@ -166,7 +175,7 @@ def to_markdown(comparison: Comparison) -> str:
     counted = f"{first.in_domain.name}, {first.in_domain.images:,} images"
     rows = sorted(outside.rows, key=lambda row: _ORDER.index(str(row["kind"].value)))  # stable
     by_set = dataclasses.replace(outside, rows=[{**row, "set": Entry(_counted(row))} for row in rows])
-    turned = [formats.pivot(by_set, column.key, ("set", "kind"), "method") for column in OOD]
+    turned = [formats.pivot(by_set, column.key, ("set", "kind"), "method") for column in (*OOD, *_beside(comparison))]
     parts = [
         f"In the domain, {_marked(counted, first.in_domain.note, comparison)}:",
         formats.to_markdown(inside),

@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup, escape
@@ -168,6 +169,24 @@ class Table:
             printed[group], differs[group] = PUBLISHED, "differs"
             yield Line("published", False, tuple(printed))
             yield Line("difference", False, tuple(differs))
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown, published figures in brackets, without its title and notes."""
+        return to_markdown(self)
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame: facts, unrounded means and, of several seeds, standard errors."""
+        records: list[dict[str, Any]] = []
+        for row in self.rows:
+            records.append({key: entry.value for key, entry in row.items() if not isinstance(entry.value, Estimate)})
+            for key, entry in row.items():
+                if isinstance(entry.value, Estimate):
+                    records[-1] |= {key: entry.value.mean, f"{key}_standard_error": entry.value.standard_error}
+        return import_module("pandas").DataFrame(records).dropna(axis="columns", how="all")
+
+    def _repr_html_(self) -> str:
+        notes = Markup("").join(Markup("<li>{}</li>").format(note) for note in self.notes)
+        return to_html(self) + (Markup("<ul>{}</ul>").format(notes) if notes else "")
 
 
 def pivot(table: Table, metric: str, index: Sequence[str], across: str) -> Table:

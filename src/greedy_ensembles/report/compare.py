@@ -1,0 +1,211 @@
+"""`ge.compare`: ensembles and anyone's detectors on the same data, in one table."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from greedy_ensembles.benchmark.comparison import Comparison, Method, Row
+from greedy_ensembles.benchmark.evaluation import Evaluation, as_reference, estimate, evaluate
+from greedy_ensembles.benchmark.input_set import InputSet, as_sets
+from greedy_ensembles.benchmark.presets import load_preset
+from greedy_ensembles.benchmark.scores import check_score
+from greedy_ensembles.checks import check_choice
+from greedy_ensembles.data import ImageSet
+from greedy_ensembles.engines.prediction import FeatureFunction
+from greedy_ensembles.ensemble import Ensemble
+from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD
+from greedy_ensembles.report.table import Column, Entry, Table
+
+_LOWEST = Column("lowest_member", "lowest member (%)", 100, 2, "higher")
+_DEFAULT = "mutual_information"
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodsTable(Table):
+    """A row for each set and method, by the score chosen for the method; `scores` has all scores of one."""
+
+    methods: tuple[Method, ...] = ()
+
+    def scores(self, method: str) -> Table:
+        """Return all scores of a method: a row for each OOD set and score."""
+        by_name = {each.label: each for each in self.methods}
+        check_choice("method", method, by_name)
+        evaluations = by_name[method].evaluations
+        rows = []
+        for number, result in enumerate(evaluations[0].ood):
+            for score in evaluations[0].known_scores:
+                found = [evaluation.ood[number].by_score[score] for evaluation in evaluations]
+                figures = {one.key: Entry(estimate([getattr(each, one.key) for each in found])) for one in OOD}
+                rows.append(
+                    {"set": Entry(result.name), "images": Entry(result.images), "score": Entry(score), **figures}
+                )
+        columns = [Column("set"), Column("images", "examples"), Column("score"), *OOD]
+        return Table(f"{method}: all scores", columns, rows, label="score")
+
+
+def compare(
+    methods: Mapping[str, Any],
+    in_domain: Any,
+    ood: Mapping[str, Any] | str,
+    *,
+    score: str | Mapping[str, str] | None = None,
+    features: str | FeatureFunction | None = None,
+    reference: Any = None,
+    batch_size: int | None = None,
+    root: str | Path | None = None,
+) -> MethodsTable:
+    """Evaluate methods on the same labelled in-domain data and the same OOD sets, and return one table.
+
+    Args:
+        methods: by name an ensemble, what `ge.benchmark.judge_scores` or `judge_probabilities` returned for the same
+            sets, or a list of either: repetitions, whose means and standard errors are shown.
+        in_domain: test data with labels, an image set or what else `ge.fit` takes.
+        ood: inputs by name; or the name of a preset of image sets, read from the data folder `root`.
+        score: by which OOD examples are told, for all that have it, or by method; None: mutual information for
+            ensembles, its own for what was judged before.
+        features: for the scores knn and mahalanobis: a layer's name, or a function of a member and a batch.
+        reference: with `features`, the labelled examples that features are compared with.
+        batch_size: how many inputs a member sees at once.
+        root: the data folder.
+
+    Returns:
+        The table: ``.to_markdown()``, ``.to_frame()`` (with pandas), and a notebook shows it. ``.scores(name)`` is a
+        second one, with all scores of a method.
+
+    Raises:
+        ValueError, TypeError: an argument will not do; nothing was predicted.
+
+    >>> import greedy_ensembles as ge, numpy as np, torch
+    >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    >>> deep = ge.fit(lambda: ge.models.MLP(2, (8,)), (x, (x[:, 0] > 0).long()), size=2, method="deep",
+    ...               recipe=ge.Recipe(epochs=2), progress=False, device="cpu")
+    >>> norm = ge.benchmark.judge_scores("norm", x.norm(dim=1), {"far": (9 * x).norm(dim=1)})
+    >>> table = ge.compare({"deep": deep, "norm": norm}, (x, (x[:, 0] > 0).long()), {"far": 9 * x})
+    >>> [(row["method"].value, row["score"].value) for row in table.rows if row["set"].value == "far"]
+    [('deep', 'mutual_information'), ('norm', 'norm')]
+    """
+    missing: tuple[str, ...] = ()
+    if isinstance(ood, str):
+        if not isinstance(in_domain, ImageSet):
+            raise TypeError(f"ood={ood!r} names a preset, which needs in_domain to be an ImageSet; give sets by name")
+        ood, missing = load_preset(ood, in_domain, root)
+    inside, outside = as_sets(in_domain, ood)
+    known = InputSet.of("reference", reference, "reference", labelled=True) if reference is not None else None
+    given = _checked(methods, inside, outside)
+    chosen = _chosen(given, score, features is not None)
+    for ensemble in (one for own in given.values() for one in own if isinstance(one, Ensemble)):
+        as_reference(ensemble, features, known)
+    sets = {each.name: each for each in outside}
+
+    def judged(name: str, one: Ensemble | Evaluation) -> Evaluation:
+        if isinstance(one, Ensemble):
+            one = evaluate(
+                one, inside, sets, score=chosen[name], features=features, reference=known, batch_size=batch_size
+            )
+        return dataclasses.replace(_placed(one, inside, outside).by(chosen[name]), missing=missing)
+
+    found = tuple(Method(name, tuple(judged(name, one) for one in own)) for name, own in given.items())
+    return _table(Comparison(found, own_scores=True), inside.unit)
+
+
+def _checked(
+    methods: Mapping[str, Any], inside: InputSet, outside: Sequence[InputSet]
+) -> dict[str, list[Ensemble | Evaluation]]:
+    """Return the repetitions of every method, or refuse what was not made of the same sets."""
+    if not isinstance(methods, Mapping) or not methods:
+        raise TypeError(f"methods must be a dict of ensembles and evaluations by name, got {methods!r}")
+    given: dict[str, list[Ensemble | Evaluation]] = {}
+    for name, value in methods.items():
+        given[name] = list(value) if isinstance(value, list | tuple) else [value]
+        if not given[name]:
+            raise ValueError(f"methods[{name!r}] is an empty list")
+        for one in given[name]:
+            if isinstance(one, Evaluation):
+                _check_sets(name, one, inside, outside)
+            elif not isinstance(one, Ensemble):
+                raise TypeError(
+                    f"methods[{name!r}] must be an Ensemble, or what ge.benchmark.judge_probabilities or judge_scores "
+                    f"returned; got {type(one).__name__}"
+                )
+    return given
+
+
+def _check_sets(name: str, evaluation: Evaluation, inside: InputSet, outside: Sequence[InputSet]) -> None:
+    own, asked = {result.name: result.images for result in evaluation.ood}, {each.name: each.count for each in outside}
+    if own.keys() != asked.keys():
+        raise ValueError(
+            f"methods[{name!r}] has scores of {', '.join(own) or 'no set'}, and ood has {', '.join(asked) or 'none'}; "
+            "give all methods the same names"
+        )
+    for each, count in {inside.name: inside.count, **asked}.items():
+        there = own.get(each, evaluation.in_domain.images)
+        if there != count:
+            raise ValueError(f"methods[{name!r}] has {there:,} scores of {each}, which has {count:,} {inside.unit}")
+
+
+def _chosen(
+    given: Mapping[str, Sequence[Ensemble | Evaluation]], score: str | Mapping[str, str] | None, features: bool
+) -> dict[str, str]:
+    """Return the score of every method, or refuse one that it cannot have."""
+    asked = score if isinstance(score, Mapping) else {}
+    for name in asked:
+        check_choice("a method that score names", name, given)
+    common = score if isinstance(score, str) else _DEFAULT
+    if isinstance(score, str):
+        check_score(score, features=features)
+    chosen: dict[str, str] = {}
+    for name, repetitions in given.items():
+        for one in repetitions:
+            if isinstance(one, Ensemble):
+                wanted = asked.get(name, common)
+                check_score(wanted, f"score[{name!r}]", features)
+            else:
+                own = common if isinstance(score, str) and common in one.known_scores else one.score
+                wanted = asked.get(name, own)
+                check_choice(f"score[{name!r}]", wanted, one.known_scores)
+            if chosen.setdefault(name, wanted) != wanted:
+                raise ValueError(
+                    f"methods[{name!r}] has repetitions by {chosen[name]} and by {wanted}; name one in score"
+                )
+    return chosen
+
+
+def _placed(evaluation: Evaluation, inside: InputSet, outside: Sequence[InputSet]) -> Evaluation:
+    """Return an evaluation under the name of the in-domain data, its sets in the order of the table."""
+    by_name = {result.name: result for result in evaluation.ood}
+    named = dataclasses.replace(evaluation.in_domain, name=inside.name)
+    return dataclasses.replace(evaluation, in_domain=named, ood=tuple(by_name[each.name] for each in outside))
+
+
+def _table(comparison: Comparison, unit: str) -> MethodsTable:
+    lowest = {
+        method.label: [min(each.in_domain.member_accuracies, default=math.nan) for each in method.evaluations]
+        for method in comparison.methods
+    }
+    scores = {method.label: method.evaluations[0].score for method in comparison.methods}
+    columns = [
+        *(Column("set"), Column("images", unit), Column("method"), Column("seeds")),
+        *(IN_DOMAIN[0], IN_DOMAIN[1], _LOWEST, Column("score"), *OOD, *BESIDE_OOD),
+    ]
+    rows = []
+    for row in comparison.rows:
+        entries = _entries(row, scores)
+        if row.kind == "in-domain" and not any(map(math.isnan, lowest[row.method])):
+            entries["lowest_member"] = Entry(estimate(lowest[row.method]))
+        rows.append(entries)
+    title = f"In the domain and by OOD set, {', '.join(scores)}"
+    return MethodsTable(title, columns, rows, comparison.notes, "method", comparison.methods)
+
+
+def _entries(row: Row, scores: Mapping[str, str]) -> dict[str, Entry]:
+    ours = [figure.ours for figure in row.figures.values()]
+    return {
+        "set": Entry(row.set),
+        "images": Entry(row.images, text="missing" if row.kind == "missing" else None),
+        "method": Entry(row.method),
+        "seeds": Entry(ours[0].seeds if ours else None),
+        "score": Entry("" if row.kind == "in-domain" else scores.get(row.method, "")),
+        **{metric: Entry(figure.ours) for metric, figure in row.figures.items()},
+    }

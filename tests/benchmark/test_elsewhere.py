@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+
+import greedy_ensembles as ge
+from greedy_ensembles.benchmark import judge_probabilities, judge_scores
+
+RNG = np.random.default_rng(0)
+INSIDE, LABELS = RNG.dirichlet([0.3] * 3, (4, 50)), RNG.integers(0, 3, 50)
+OUTSIDE = {"noise": RNG.dirichlet([2.0] * 3, (4, 20)), "far": RNG.dirichlet([1.0] * 3, (4, 30))}
+
+
+def test_probabilities_of_anything_have_all_figures_that_probabilities_allow():
+    before = INSIDE.copy()
+    found = judge_probabilities("mine", INSIDE, LABELS, OUTSIDE)
+    assert found.in_domain.accuracy == accuracy_score(LABELS, INSIDE.mean(0).argmax(1))
+    assert found.in_domain.nll == pytest.approx(log_loss(LABELS, INSIDE.mean(0), labels=[0, 1, 2]), rel=1e-6)
+    assert min(found.in_domain.member_accuracies) == min(accuracy_score(LABELS, each.argmax(1)) for each in INSIDE)
+    assert set(found.known_scores) == {name for name, needs in ge.benchmark.SCORES.items() if not needs}
+    for result in found.ood:
+        scores = [ge.metrics.predictive_entropy(part) for part in (INSIDE, OUTSIDE[result.name])]
+        truth = np.repeat([0, 1], [50, result.images])
+        assert result.auc == pytest.approx(roc_auc_score(truth, np.concatenate(scores)))
+    assert (before == INSIDE).all()  # what is given is not ours
+    tensors = {name: torch.from_numpy(probs) for name, probs in OUTSIDE.items()}
+    assert judge_probabilities("mine", torch.from_numpy(INSIDE), torch.from_numpy(LABELS), tensors) == found
+
+
+def test_one_model_needs_no_axis_of_members():
+    found = judge_probabilities("one", INSIDE[0], LABELS, {"far": OUTSIDE["far"][0]}, score="max_probability")
+    assert found.members == 1
+    scores = np.concatenate([-INSIDE[0].max(1), -OUTSIDE["far"][0].max(1)])
+    assert found.ood[0].auc == pytest.approx(roc_auc_score(np.repeat([0, 1], [50, 30]), scores))
+
+
+def test_scores_of_anything_have_figures_of_detection_alone():
+    found = judge_scores("norm", [0.1, 0.4, 0.2], {"far": torch.tensor([0.3, 0.5])})
+    assert (found.score, found.known_scores) == ("norm", ("norm",))
+    assert found.ood[0].auc == pytest.approx(5 / 6)
+    assert np.isnan([found.in_domain.accuracy, found.in_domain.nll]).all()
+    assert found.in_domain.member_accuracies == ()
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "named"),
+    [
+        (lambda: judge_probabilities("m", 2 * INSIDE, LABELS, {}), ValueError, "m: probs must be probabilities"),
+        (lambda: judge_probabilities("m", INSIDE, LABELS, {"far": INSIDE - 1}), ValueError, "probs of far must be"),
+        (lambda: judge_probabilities("m", INSIDE[0, 0], LABELS, {}), ValueError, "members, n, classes"),
+        (lambda: judge_probabilities("m", INSIDE, LABELS[:9], {}), ValueError, "labels"),
+        (lambda: judge_probabilities("m", INSIDE, LABELS + 1, {}), ValueError, "labels must be from 0 to 2"),
+        (
+            lambda: judge_probabilities("m", INSIDE, LABELS, {"x": INSIDE[:2]}),
+            ValueError,
+            "probs of x are of 2 members",
+        ),
+        (lambda: judge_probabilities("m", INSIDE, LABELS, {}, score="energy"), ValueError, "energy.* needs logits"),
+        (lambda: judge_probabilities("m", INSIDE, LABELS, {}, score="maxprobability"), ValueError, "max_probability"),
+        (lambda: judge_probabilities("m", INSIDE, LABELS, INSIDE), TypeError, "ood must be a dict"),
+        (lambda: judge_scores("m", [0.1, np.nan], {}), ValueError, "m: in_scores must be finite"),
+        (lambda: judge_scores("m", [0.1], {"far": [[0.1]]}), ValueError, "m: scores of far must be"),
+        (lambda: judge_scores("m", [0.1], {"far": []}), ValueError, "m: scores of far must be"),
+    ],
+)
+def test_bad_input(act, error, named):
+    with pytest.raises(error, match=named):
+        act()
