@@ -170,7 +170,7 @@ class Ensemble:
         """Return a recording of all members on a batch: the one there is, or a new one if that is possible and pays."""
         if not (self._can_be_captured and isinstance(x, Tensor | np.ndarray)) or len(x) < batch_size:
             return None
-        if not can_capture(self._members):
+        if not can_capture(self._members) or not getattr(say, "recordable", True):
             return None
         batch = next(self._admit(batches_of(x, batch_size)))
         assert isinstance(batch, Tensor)

@@ -307,7 +307,7 @@ def test_scores_of_features_are_means_over_members(how):
 
 def test_features_of_convolutions_are_averaged_over_pixels(image_set):
     torch.manual_seed(0)
-    layers = torch.nn.Conv2d(1, 6, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(24, 3)
+    layers = torch.nn.Conv2d(1, 6, 3), torch.nn.ReLU(inplace=True), torch.nn.Flatten(), torch.nn.Linear(24, 3)
     member, images = torch.nn.Sequential(*layers), image_set(labelled=True)
     found = ge.benchmark.predict(ge.Ensemble([member]), images, features="0", batch_size=16)
     with torch.no_grad():

@@ -95,6 +95,7 @@ class LogitsWithFeatures:
     """
 
     classes: int = 0  #: how many of the columns are logits, as of the last batch
+    recordable = False  #: a recording's layers are fused, and their outputs other ones
 
     def __init__(self, of: str | FeatureFunction) -> None:
         self.of = of
@@ -109,7 +110,9 @@ class LogitsWithFeatures:
         """Return logits and features of a batch."""
         if isinstance(self.of, str):
             seen: list[Tensor] = []
-            hook = member.get_submodule(self.of).register_forward_hook(lambda _layer, _given, out: seen.append(out))
+            layer = member.get_submodule(self.of)
+            # A copy: the next layer may work in place.
+            hook = layer.register_forward_hook(lambda _layer, _given, out: seen.append(out.clone()))
             try:
                 said = logits(member, batch, normalize, layout)
             finally:
