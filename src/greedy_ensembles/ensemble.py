@@ -224,8 +224,7 @@ class Ensemble:
 
         Of new in-domain inputs at most the share `fpr` of `calibrate` is flagged, on average over calibrations.
         """
-        calibration = self._calibrated()
-        return torch.cat(self._of_batches(probabilities, x, batch_size, calibration.flags))
+        return torch.cat(self._of_batches(probabilities, x, batch_size, self._calibrated().flags))
 
     def predict_set(self, x: Any, alpha: float = 0.1, batch_size: int = 1024) -> Tensor:
         """Return which classes each of n inputs may have, bool (n, classes): conformal sets.
@@ -253,10 +252,7 @@ class Ensemble:
 
     def _calibrated(self) -> flags.Calibration:
         if self.calibration is None:
-            raise ValueError(
-                "the ensemble is not calibrated: call calibrate(x) first, with in-domain inputs that it was not "
-                "trained on (and with their labels, calibrate(x, y), for sets and calibrated probabilities)"
-            )
+            raise ValueError("the ensemble is not calibrated: call calibrate(x, y) with inputs that it knows first")
         return self.calibration
 
     def export_onnx(self, path: str | Path, example: Any = None) -> None:
@@ -271,17 +267,14 @@ class Ensemble:
         and ``total``. A calibrated ensemble has ``flag`` too, and with labels its ``probabilities`` are those of
         `predict_calibrated`. This needs the extra ``greedy-ensembles[onnx]``.
         """
-        export.export_onnx(self._graph(), path, self._example(example))
+        export.export_onnx(export.Graph(self, self.normalize, self.calibration), path, self._example(example))
 
     def export_torch(self, path: str | Path, example: Any = None) -> None:
         """Write the same graph as `export_onnx` as a program (.pt2) for PyTorch alone.
 
         ``torch.export.load(path).module()`` returns a callable from a batch to a dict of the outputs.
         """
-        export.export_torch(self._graph(), path, self._example(example))
-
-    def _graph(self) -> export.Graph:
-        return export.Graph(self, self.normalize, self.calibration)
+        export.export_torch(export.Graph(self, self.normalize, self.calibration), path, self._example(example))
 
     def _example(self, given: Any) -> Inputs:
         if given is not None:

@@ -24,7 +24,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm
-from greedy_ensembles.method import Coupling
+from greedy_ensembles.method import Coupling, as_coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.models import MLP
@@ -48,7 +48,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             about the data at five standard deviations.
         recipe: how a member is trained, without `normalize`; None: one that suits tables. Its fields are parameters
             too: ``set_params(recipe__lr=0.01)``, or ``recipe__epochs`` in a grid search.
-        schedule: as in `ge.fit`: "sequential", or "concurrent", which is faster on small tables; None: "concurrent".
+        schedule: as in `ge.fit`: "sequential", or "concurrent", which is faster on small tables; None: "concurrent",
+            or "sequential" where the method needs that.
         class_weight: what the loss of each class is multiplied by, a dict from labels; "balanced": such that all
             classes weigh the same; None: 1.
         validation: the share of each class that is held out to select each member's best epoch, as in `ge.fit`. By
@@ -167,7 +168,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             strength=self.strength,
             weighting=_standardised(self.weighting, scaler),
             recipe=self._recipe(),
-            schedule=self.schedule or "concurrent",
+            schedule=self._schedule() if self.schedule is None else self.schedule,
             seed=seed,
             validation=validation,
             device=self.device,
@@ -209,6 +210,15 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if recipe.normalize is not None:
             raise ValueError("recipe must leave normalize out: the estimator standardises every column itself")
         return recipe
+
+    def _schedule(self) -> str:
+        coupling = copy.copy(as_coupling(self.method))
+        try:
+            coupling.size = self.size
+            coupling.check(self._recipe(), "concurrent")
+        except (ValueError, TypeError, ArithmeticError):  # what else there is to refuse, `ge.fit` will name
+            return "sequential"
+        return "concurrent"
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
