@@ -9,7 +9,6 @@ from tests.engines.groups import assert_same_members
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.runs import folder
 
 
 def everything_random():
@@ -92,20 +91,20 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(blobs, tmp_path, where):
     assert not (tmp_path / "checkpoint.safetensors").exists()
 
 
-def test_a_kill_while_the_members_of_a_group_are_written_loses_none(blobs, tmp_path, monkeypatch):
+def test_a_failure_while_the_members_of_a_group_are_written_loses_none(blobs, tmp_path):
     options = {"size": 3, "strength": 2.0, "recipe": RECIPE, "schedule": "concurrent", **QUIET}
     whole = ge.fit(everything_random, blobs, **options)
-    add = folder.RunFolder.add
+    obstacle = tmp_path / "members" / "02"
 
-    def dying(self, member):
-        if member.number == 2:
-            raise Stop
-        add(self, member)
+    def obstruct(event):
+        if (event.member, event.epoch) == (3, RECIPE.epochs):  # all are trained, and none is written
+            obstacle.parent.mkdir()
+            obstacle.write_text("no folder can be made here")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(folder.RunFolder, "add", dying)
-        with pytest.raises(Stop):
-            ge.fit(everything_random, blobs, run_dir=tmp_path, **options)
+    with pytest.raises(OSError, match="02"):
+        ge.fit(everything_random, blobs, run_dir=tmp_path, callbacks=[obstruct], **options)
+    assert (tmp_path / "members" / "01" / "member.json").exists()
+    obstacle.unlink()
     epochs = []
     resumed = ge.fit(everything_random, blobs, run_dir=tmp_path, callbacks=[epochs.append], **options)
     assert epochs == []  # nothing is trained again
@@ -118,21 +117,6 @@ def test_a_finished_run_is_extended_against_its_bank(blobs, tmp_path):
     four = ge.fit(with_batchnorm, blobs, size=4, run_dir=tmp_path, **options)
     assert_same_members(two, four[:2])
     assert len(four) == 4
-
-
-def test_states_that_take_long_to_write_are_saved_now_and_then(blobs, tmp_path, monkeypatch):
-    """A kill then costs some epochs, which are trained again to the same weights."""
-    monkeypatch.setattr(folder, "_BRIEF", -1.0)  # everything takes long
-    monkeypatch.setattr(folder, "_PATIENCE", 1e9)
-    recipe = ge.Recipe(epochs=5, batch_size=16, augment=noise)
-    options = {"size": 2, "strength": 2.0, "recipe": recipe, "schedule": "concurrent", **QUIET}
-    whole = ge.fit(everything_random, blobs, **options)
-    with pytest.raises(Stop):
-        ge.fit(everything_random, blobs, run_dir=tmp_path, callbacks=[stop_at(2, 4)], **options)
-    heard = []
-    resumed = ge.fit(everything_random, blobs, run_dir=tmp_path, callbacks=[lambda e: heard.append(e.epoch)], **options)
-    assert heard == [2, 2, 3, 3, 4, 4, 5, 5]  # the first epoch was saved
-    assert_same_members(whole, resumed)
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5])

@@ -16,12 +16,10 @@ from greedy_ensembles.paper.study import Case, Protocol
 @pytest.fixture
 def library(monkeypatch):
     """A library whose corruptions are noise of its severity's strength, from numpy's global generator."""
-    calls = []
 
     def corrupt(image, severity, corruption_name, **seed):
         assert image.shape == (32, 32, 3)
         assert bool(seed) == (corruption_name in ("glass_blur", "impulse_noise"))
-        calls.append((corruption_name, severity))
         noise = np.random.randint(0, 10 * severity, image.shape)  # noqa: NPY002
         return np.clip(image.astype(float) + noise, 0, 255)
 
@@ -29,13 +27,12 @@ def library(monkeypatch):
     made.corrupt = corrupt
     monkeypatch.setattr(module, "_version", lambda: "1.2.3")
     monkeypatch.setitem(sys.modules, "imagecorruptions", made)
-    return calls
 
 
 CLEAN = stand_in("cifar10", "test", 4)
 
 
-def test_every_kind_at_every_severity_once(library, tmp_path):
+def test_every_kind_at_every_severity_once(library, tmp_path, monkeypatch):
     np.random.seed(7)  # noqa: NPY002
     expected = np.random.random(), np.random.random()  # noqa: NPY002
     np.random.seed(7)  # noqa: NPY002
@@ -43,14 +40,11 @@ def test_every_kind_at_every_severity_once(library, tmp_path):
     found = dict(generated(CLEAN, tmp_path))
     assert np.random.random() == expected[1]  # noqa: NPY002 -- left as it was
     assert len(found) == 19 * 5
-    assert list(found)[:2] == ["imagecorruptions brightness/1", "imagecorruptions brightness/2"]
     assert all(map(is_generated, found))
     assert not is_generated("brightness/1")
-    assert library == [
-        (kind, severity) for kind in SETS["cifar10c"].counts for severity in range(1, 6) for _ in range(4)
-    ]
+    assert list(found) == [f"imagecorruptions {kind}/{n}" for kind in SETS["cifar10c"].counts for n in range(1, 6)]
+    monkeypatch.setitem(sys.modules, "imagecorruptions", None)  # so none can be made again
     again = dict(generated(CLEAN, tmp_path))
-    assert len(library) == 19 * 5 * 4  # read, not made again
     for name, images in found.items():
         severity = int(name[-1])
         change = images.images.astype(int) - CLEAN.images

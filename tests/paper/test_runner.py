@@ -1,6 +1,5 @@
+import contextlib
 import dataclasses
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -8,8 +7,7 @@ import torch
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import judge, unpack_predictions
-from greedy_ensembles.paper import runner as module
-from greedy_ensembles.paper.images import stand_in
+from greedy_ensembles.paper.images import Sets, stand_in
 from greedy_ensembles.paper.records import is_complete, plain
 from greedy_ensembles.paper.runner import arithmetic, fastest, make_model
 from greedy_ensembles.paper.study import Case, Job, Protocol, jobs
@@ -111,16 +109,17 @@ def test_what_is_done_is_not_done_again(tiny, runner):
     assert [line for line in told if not line.startswith(" ")] == [f"{second.name} (1 of 1)"]
 
 
-def test_a_kill_between_training_and_record_costs_no_training(tiny, runner, monkeypatch):
-    job = jobs(tiny, QUICK)[0]
+class Killed(Sets):
+    """The images of a process that does not live to judge."""
 
-    def killed(*arguments, **options):
+    def bench(self, dataset):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "judge", killed)
-        with pytest.raises(KeyboardInterrupt):
-            runner.do(job, tiny)
+
+def test_a_kill_between_training_and_record_costs_no_training(tiny, runner):
+    job = jobs(tiny, QUICK)[0]
+    with pytest.raises(KeyboardInterrupt):
+        dataclasses.replace(runner, sets=Killed(QUICK, runner.sets.root)).do(job, tiny)
     assert runner.records.read(job) is None
     files = {path: path.stat().st_mtime_ns for path in runner.folder(job).rglob("weights.safetensors")}
     assert len(files) == 2
@@ -133,42 +132,44 @@ def begun(told):
 
 
 def test_a_run_in_other_hands_is_passed_over_and_come_back_to(tiny, runner):
-    runner = dataclasses.replace(runner, patience=0.05)
     first, second = jobs(tiny, QUICK)[:2]
-    told = []
-    with runner.claimed(first) as mine:
-        assert mine
-        worker = threading.Thread(target=runner.work, args=(tiny, [first, second], told.append))
-        worker.start()
-        while not any("other processes" in line for line in told):
-            assert worker.is_alive()
-            time.sleep(0.02)
-        assert begun(told) == [second.name]
-    worker.join()
+    told, before = [], []
+    with contextlib.ExitStack() as others:
+        assert others.enter_context(runner.claimed(first))
+
+        def until_they_are_done():
+            before.extend(begun(told))
+            others.close()
+
+        dataclasses.replace(runner, wait=until_they_are_done).work(tiny, [first, second], told.append)
+    assert before == [second.name]
     assert begun(told) == [second.name, first.name]
 
 
 def test_what_another_process_finished_meanwhile_is_left_alone(tiny, runner, record_of):
-    runner = dataclasses.replace(runner, patience=0.05)
     job, told = jobs(tiny, QUICK)[0], []
     with runner.claimed(job):
-        worker = threading.Thread(target=runner.work, args=(tiny, [job], told.append))
-        worker.start()
-        while not told:
-            time.sleep(0.02)
-        runner.records.write(record_of(job))
-        worker.join()
+        meanwhile = dataclasses.replace(runner, wait=lambda: runner.records.write(record_of(job)))
+        meanwhile.work(tiny, [job], told.append)
     assert begun(told) == []
 
 
-def test_training_that_diverges_is_recorded_and_not_tried_again(tiny, runner, monkeypatch):
+class Wild(Job):
+    """A run whose learning rate no network survives."""
+
+    @property
+    def recipe(self):
+        return self.case.recipe(lr=1e30, batch_size=10)
+
+
+def test_training_that_diverges_is_recorded_and_not_tried_again(tiny, runner):
     job, told = jobs(tiny, QUICK)[1], []
-    monkeypatch.setattr(Job, "recipe", property(lambda job: job.case.recipe(lr=1e30, batch_size=10)))
-    runner.work(tiny, [job], told.append)
-    record = runner.records.read(job)
+    wild = Wild(job.case, job.seed, job.protocol)
+    runner.work(tiny, [wild], told.append)
+    record = runner.records.read(wild)
     assert record.status == "diverged"
     assert "training left the range of numbers" in record.message
-    runner.work(tiny, [job], told.append)
+    runner.work(tiny, [wild], told.append)
     assert len(told) == 2
 
 

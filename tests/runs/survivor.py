@@ -1,6 +1,7 @@
 """A training process to be killed: imports once, then forks a child for every request line on standard input.
 
-A request is JSON: run_dir, size, epochs; crash = {at, when} kills the child at its n-th file, before, after or in the
+A request is JSON: run_dir, size, epochs; hold = true lets the child wait for ever after its first epoch, once it has
+said so; crash = {at, when} kills the child at its n-th file, before, after or in the
 middle of writing it; file_limit bounds the size of files as a full disk would. The answers are the child's process
 number and, when it has ended, its exit status.
 """
@@ -31,14 +32,18 @@ def augment(batch):
     return batch + 0.01 * torch.randn_like(batch) + 0.01 * float(np.random.randn()) + 0.01 * random.gauss(0, 1)  # noqa: NPY002
 
 
-def train(run_dir, size, epochs):
+def hold_on(event):
+    print("holding", flush=True)
+    signal.pause()
+
+
+def train(run_dir, size, epochs, hold=False):
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(40) % 2
     x = torch.randn(40, 2, generator=generator) + y[:, None]
     recipe = ge.Recipe(epochs=epochs, batch_size=16, augment=augment)
-    return ge.fit(
-        make_model, (x, y), size=size, strength=2.0, recipe=recipe, run_dir=run_dir, device="cpu", progress=False
-    )
+    options = {"run_dir": run_dir, "device": "cpu", "progress": False, "callbacks": [hold_on] if hold else []}
+    return ge.fit(make_model, (x, y), size=size, strength=2.0, recipe=recipe, **options)
 
 
 def die():

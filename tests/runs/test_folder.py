@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
+from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.storage import FolderError
 
 
@@ -324,3 +325,24 @@ def test_an_optimizer_with_nested_state_resumes_exactly(fit):
     resumed = fit(recipe=recipe)
     whole = fit(recipe=recipe, run_dir=None)
     assert all(same(a, b) for a, b in zip(resumed, whole, strict=True))
+
+
+def test_states_that_take_long_to_write_are_saved_now_and_then(fit, make_model, tmp_path):
+    """Ten times as long as it took, by which a kill costs some epochs; the last state of a member always."""
+    with pytest.raises(Stop):
+        fit(callbacks=[stop_at(1, 1)])
+    now = [0.0]
+    folder = RunFolder(tmp_path / "run", make_model, torch.device("cpu"), clock=lambda: now[0])
+
+    def saved(epoch, seconds, last=False):
+        def state():
+            now[0] += seconds
+            return {"members": [{"number": 1, "epoch": epoch}]}
+
+        folder.save_checkpoint(state, last)
+        now[0] += 3.0  # of an epoch
+        return folder.checkpoint()["members"][0]["epoch"]
+
+    assert [saved(epoch, seconds=0.5) for epoch in range(1, 4)] == [1, 2, 3]  # every one
+    assert [saved(epoch, seconds=2.0) for epoch in range(1, 10)] == [1] * 7 + [8, 8]
+    assert saved(10, seconds=2.0, last=True) == 10

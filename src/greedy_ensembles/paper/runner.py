@@ -48,7 +48,7 @@ class Runner:
     progress: bool = True
     pack: bool = True  #: whether predictions are kept
     page: Path | None = None  #: a page's folder, whose records count as well
-    patience: float = 5.0  #: seconds between two looks at runs that are all in other hands
+    wait: Callable[[], object] = lambda: time.sleep(5.0)  #: between two looks at runs that are all in other hands
 
     @property
     def records(self) -> Records:
@@ -79,7 +79,7 @@ class Runner:
                 if not told:
                     tell(f"waiting for other processes; runs that they hold: {len(busy)}")
                     told = True
-                time.sleep(self.patience)
+                self.wait()
             waiting = [job for job in busy if not self._is_done(job, study)]
 
     def share_out(

@@ -55,10 +55,16 @@ class RunFolder:
     """A store on disk, open for training; make one with `open_run_folder`."""
 
     def __init__(
-        self, path: Path, make_model: ModelFactory, device: torch.device, earlier: Iterable[nn.Module] = ()
+        self,
+        path: Path,
+        make_model: ModelFactory,
+        device: torch.device,
+        earlier: Iterable[nn.Module] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path, self._make_model, self._device, self._earlier = path, make_model, device, list(earlier)
         self._checkpoint = path / "checkpoint.safetensors"
+        self._clock = clock
         self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
         # What later members share with the first is stored once; nothing is, once the first is gone.
         self._first: Callable[[], nn.Module | None] = lambda: None
@@ -124,13 +130,13 @@ class RunFolder:
 
     def save_checkpoint(self, state: Callable[[], dict[str, Any]], last: bool) -> None:
         """Replace the state of the members under way, unless that would take more time than a kill could cost."""
-        start = time.monotonic()
+        start = self._clock()
         if self._pace > _BRIEF and start - self._written < _PATIENCE * self._pace and not last:
             return
         tensors: dict[str, Tensor] = {}
         skeleton = flatten(state(), tensors)
         storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton), **self._bound})
-        self._written = time.monotonic()
+        self._written = self._clock()
         self._pace = self._written - start
 
     def drop_checkpoint(self) -> None:
