@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
 
 #: The most that a file may ask for; docs/format.md says what each means.
 LIMITS = {
@@ -108,5 +110,56 @@ def check_number(name: str, value: object, *, above: float = -math.inf, least: f
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not (math.isfinite(value) and float(value) > above and float(value) >= least):
-        bound = f"above {above:g}" if above > -math.inf else f"at least {least:g}"
-        raise ValueError(f"{name} must be finite and {bound}, got {value}")
+        bound = (
+            f" and above {above:g}" if above > -math.inf else f" and at least {least:g}" if least > -math.inf else ""
+        )
+        raise ValueError(f"{name} must be finite{bound}, got {value}")
+
+
+def check_kind(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
+    """Raise TypeError unless value is of a kind; `what` says it in words, with an article."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {what}, got {_told(value)}")
+
+
+def as_all(name: str, values: Any, kind: type, what: str) -> list[Any]:
+    """Return a list of values, all of a kind, or raise TypeError."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a list of {what}, got {_told(values)}")
+    items = list(values)
+    for item in items:
+        check_kind(f"each of {name}", item, kind, what)
+    return items
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise TypeError unless value is True or False."""
+    if type(value).__name__ not in ("bool", "bool_"):  # numpy has its own, of either name
+        raise TypeError(f"{name} must be True or False, got {_told(value)}")
+
+
+def check_unmasked(name: str, value: object) -> None:
+    """Raise ValueError for an array with a mask, which would be lost without a word."""
+    if hasattr(value, "mask") and hasattr(value, "filled"):  # which numpy's masked arrays alone have
+        raise ValueError(f"{name} must not be a masked array, whose mask would be lost; leave masked rows out first")
+
+
+def as_path(name: str, value: Any) -> Path:
+    """Return a path, its home folder spelled out, or raise TypeError."""
+    if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
+        raise TypeError(f"{name} must be a path, as text or a pathlib.Path; got {_told(value)}")
+    return Path(value).expanduser()
+
+
+def check_factory(name: str, value: object) -> None:
+    """Raise TypeError unless value can be called to build a model, and is none itself."""
+    if not callable(value) or (hasattr(value, "state_dict") and not isinstance(value, type)):
+        raise TypeError(
+            f"{name} must be a callable without arguments that builds a new nn.Module at every call, got {_told(value)}"
+        )
+
+
+def _told(value: object) -> str:
+    """Return what a message says of a value that will not do: itself where it is short, else its type."""
+    text = repr(value)
+    return text if len(text) <= 40 and "\n" not in text else f"a {type(value).__name__}"

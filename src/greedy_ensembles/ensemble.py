@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from greedy_ensembles import export, flags, storage
 from greedy_ensembles.card import model_card
+from greedy_ensembles.checks import as_all, as_path, check_count, check_factory, check_kind
 from greedy_ensembles.data import LabelledSet
+from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.engines.prediction import (
     WORTH_CAPTURING,
     CapturedPrediction,
@@ -65,14 +67,15 @@ class Ensemble:
     ) -> None:
         if isinstance(members, nn.Module):
             raise TypeError("members must be a list of models, not one model")
-        self._members = [member.eval() for member in members]
+        check_kind("notes", notes or {}, Mapping, "a dict from titles to values")
+        self._members: list[nn.Module] = [member.eval() for member in as_all("members", members, nn.Module, "models")]
         self.normalize: Normalize | None = as_normalize(normalize)
         self.notes = dict(notes or {})  #: what the training says of itself on the card that `save` writes
         self.inputs = inputs
         self._captured: CapturedPrediction | None = None
         self._can_be_captured = True
         if not self._members:
-            raise ValueError("an ensemble needs at least one member")
+            raise ValueError("members are none: an ensemble needs at least one member")
 
     @classmethod
     def from_members(
@@ -110,6 +113,7 @@ class Ensemble:
 
     def to(self, device: torch.device | str) -> "Ensemble":
         """Move all members to a device, and return the ensemble."""
+        device = as_device(str(device))
         for member in self:
             member.to(device)
         return self
@@ -140,6 +144,7 @@ class Ensemble:
 
     def _of_batches(self, say: Statement, x: Any, batch_size: int, made: Callable[[Tensor], Result]) -> list[Result]:
         """Return what is made of what members say of each batch, (members, rows, classes), one after another."""
+        check_count("batch_size", batch_size, least=1)
         several = type(self.inputs) is tuple
         x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x, several)
         place = entries(x)[0][1]
@@ -278,7 +283,8 @@ class Ensemble:
 
     def _example(self, given: Any) -> Inputs:
         if given is not None:
-            return as_entries(given) if self.inputs is None else as_trained(as_entries(given), self.inputs)
+            given = as_entries(given, "example")
+            return given if self.inputs is None else as_trained(given, self.inputs)
         if self.inputs is None:
             raise ValueError("example must be a batch of inputs: what this ensemble was trained on is not known")
         return each(InputForm.example, self.inputs)  # type: ignore[no-any-return]
@@ -290,9 +296,8 @@ class Ensemble:
         ensemble that was trained here, on what and how; `notes` are lines of your own in it, by title, such as
         ``{"Test accuracy": 0.934}``.
         """
-        if notes is not None and not isinstance(notes, Mapping):
-            raise TypeError(f"notes must be a dict from titles to values, got {type(notes).__name__}")
-        folder = Path(folder).expanduser().absolute()
+        check_kind("notes", notes or {}, Mapping, "a dict from titles to values")
+        folder = as_path("folder", folder).absolute()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FolderError(f"{folder} exists and is not an empty folder; nothing was written. Name another one")
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -333,7 +338,8 @@ class Ensemble:
         `make_model` is called once for each member, in their order; members of several kinds can be loaded by one that
         returns them in turn.
         """
-        folder = Path(folder).expanduser()
+        folder, device = as_path("folder", folder), as_device(device)
+        check_factory("make_model", make_model)
         if not (folder / "ensemble.json").exists():
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from greedy_ensembles.checks import as_path
 from greedy_ensembles.engines.prediction import probabilities
 from greedy_ensembles.flags import SCORES, Calibration
 from greedy_ensembles.forms import describe_inputs
@@ -136,7 +137,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 @contextmanager
 def _whole_files(path: str | Path) -> Iterator[Path]:
     """Yield a place to write to; what was written there takes the place of `path` once the block ends well."""
-    path = Path(path).expanduser().absolute()
+    path = as_path("path", path).absolute()
     if path.is_dir():
         raise ValueError(f"path must be that of a file, but {path} is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from greedy_ensembles.checks import check_unmasked
+
 #: What a model takes at once: every tensor has a row for each of n inputs.
 Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
 #: Means and standard deviations, one for all dimensions or one for each channel (dimension 1 of a batch).
@@ -94,11 +96,15 @@ def are_several(x: Any, least: int = 2) -> bool:
     return any(isinstance(one, Tensor | np.ndarray) and one.ndim >= least for one in x)
 
 
-def as_entries(x: Any) -> Inputs:
-    """Return inputs as tensors; of a dict, all but labels."""
+def as_entries(x: Any, name: str = "x") -> Inputs:
+    """Return inputs as tensors; of a dict, all but labels. Messages call them `name`."""
     if isinstance(x, Mapping):
-        return {str(name): as_tensor(value) for name, value in x.items() if name not in LABELS}
-    return tuple(as_tensor(value) for value in x) if isinstance(x, tuple) else as_tensor(x)
+        x = {str(key): as_tensor(value, name) for key, value in x.items() if key not in LABELS}
+    elif isinstance(x, tuple):
+        x = tuple(as_tensor(value, name) for value in x)
+    if isinstance(x, dict | tuple) and not x:
+        raise ValueError(f"{name} must hold at least one entry, got an empty {type(x).__name__}")
+    return x if isinstance(x, dict | tuple) else as_tensor(x, name)
 
 
 def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Inputs]:
@@ -141,6 +147,7 @@ def as_inputs(x: Any, several: bool = False) -> Any:
             "x must be a tensor, an array, a list of rows, a data frame, a dict or tuple of tensors, an ImageSet, a "
             f"Dataset or a DataLoader, got {type(x).__name__}"
         )
+    check_unmasked("x", x)
     x = x if isinstance(x, Tensor | np.ndarray) else as_tensor(x)
     if x.ndim < 2:
         raise ValueError(f"x must have shape (n, ...), got shape {tuple(x.shape)}; x[None] makes a batch of one")
@@ -216,13 +223,14 @@ def as_stored(samples: Tensor, dtype: torch.dtype) -> Tensor:
     return samples / 255
 
 
-def as_tensor(value: Any) -> Tensor:
-    """Return an array of numbers as a tensor, sharing its memory where torch can."""
-    if isinstance(value, Tensor):
-        return value
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"x must hold numbers, got an array of {array.dtype}")
+def as_tensor(value: Any, name: str = "x") -> Tensor:
+    """Return an array of numbers as a tensor, sharing its memory where torch can; messages call it `name`."""
+    check_unmasked(name, value)
+    array = None if isinstance(value, Tensor) else np.asarray(value)
+    if value.is_complex() if array is None else array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold numbers, got an array of {value.dtype if array is None else array.dtype}")
+    if array is None:
+        return value  # type: ignore[no-any-return]
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     shareable = all(stride >= 0 for stride in array.strides)
     with warnings.catch_warnings():

@@ -12,6 +12,7 @@ import math
 import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from greedy_ensembles.benchmark.input_set import InputSet, as_sets
 from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import kind_of, load_preset
 from greedy_ensembles.benchmark.scores import NEIGHBOUR, SCORES, Scores, check_score, scores_of
-from greedy_ensembles.checks import check_choice, check_count, check_number
+from greedy_ensembles.checks import as_all, as_path, check_choice, check_count, check_kind, check_number
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.engines.prediction import FeatureFunction, check_features
 from greedy_ensembles.ensemble import Ensemble
@@ -201,15 +202,16 @@ def evaluate(
     (0.75, 1.0, 4, 0.0)
     """
     missing: tuple[str, ...] = ()
+    check_kind("ensemble", ensemble, Ensemble, "a ge.Ensemble")
+    check_score(score, features=features is not None)
     ood = {} if ood is None else ood
     if isinstance(ood, str):
         if not isinstance(in_domain, ImageSet):
             raise TypeError(f"ood={ood!r} names a preset, which needs in_domain to be an ImageSet; give sets by name")
         ood, missing = load_preset(ood, in_domain, root)
     inside, outside = as_sets(in_domain, ood)
-    check_score(score, features=features is not None)
     known = as_reference(ensemble, features, reference)
-    folder = None if cache is None else Path(cache).expanduser()
+    folder = None if cache is None else as_path("cache", cache)
 
     def predicted(given: InputSet) -> Predictions:
         return predict(ensemble, given, batch_size=batch_size, cache=folder, features=features)
@@ -248,12 +250,12 @@ def judge(
         missing: names of sets that should be there and are not.
         reference: predictions with features on labelled examples, which features of the others are compared with.
     """
+    check_kind("in_domain", in_domain, Predictions, "Predictions")
+    check_kind("ood", ood, Iterable, "a list of Predictions")
+    missing = as_all("missing", missing, str, "names of sets")
     check_score(score, features=reference is not None)
     inside = _in_domain(in_domain, score, reference)
-    outside = tuple(
-        out_of_distribution(inside, each.name, len(each), score, scores_of(each, reference), each.note, each.content)
-        for each in ood
-    )
+    outside = tuple(_out_of_distribution(inside, each, score, reference) for each in ood)
     evaluation = Evaluation(score, in_domain.members, inside, outside, tuple(missing))
     if evaluation.says_nothing:
         warnings.warn(ONE_MEMBER, stacklevel=2)
@@ -290,6 +292,13 @@ def _chosen(every: Mapping[str, Scores], kind: str, name: str) -> Scores:
     return every[kind]
 
 
+def _out_of_distribution(
+    inside: InDomain, own: Predictions, kind: str, reference: Predictions | None
+) -> OutOfDistribution:
+    every = scores_of(own, reference)
+    return out_of_distribution(inside, own.name, len(own), kind, every, own.note, own.content)
+
+
 def out_of_distribution(
     inside: InDomain, name: str, count: int, kind: str, every: Mapping[str, Scores], note: str = "", content: str = ""
 ) -> OutOfDistribution:
@@ -309,6 +318,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     >>> estimate([1.0, 3.0]), estimate([0.5])
     (Estimate(mean=2.0, standard_error=1.0, seeds=2), Estimate(mean=0.5, standard_error=None, seeds=1))
     """
+    values = as_all("values", values, Real, "numbers")
     if not values:
         raise ValueError("values must hold at least one seed's, got none")
     if len(values) == 1 or not all(map(math.isfinite, values)):

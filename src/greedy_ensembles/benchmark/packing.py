@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from greedy_ensembles.benchmark.predictions import Predictions
+from greedy_ensembles.checks import as_all, as_path, check_count, check_kind
 from greedy_ensembles.storage import FolderError, damaged, write_bytes
 
 #: Bytes of a file of packed predictions.
@@ -59,9 +60,14 @@ def pack_predictions(
         information: anything that JSON can hold; of a run, what its run.json says.
         limit: the most bytes of one file.
     """
-    file = Path(file).expanduser()
+    file, ood = as_path("file", file), as_all("ood", ood, Predictions, "predictions")
+    check_kind("in_domain", in_domain, Predictions, "Predictions")
+    missing = as_all("missing", missing, str, "names of sets")
+    check_count("limit", limit, least=1)
+    if information is not None:
+        check_kind("information", information, Mapping, "a dict of what JSON can hold")
     if file.suffix != ".npz":
-        raise ValueError(f"predictions are packed into .npz files, got {file.name}")
+        raise ValueError(f"file must end in .npz: predictions are packed into .npz files, got {file.name}")
     sets, parts, labels = [], [], np.empty(0, np.int64)
     for number, predictions in enumerate([in_domain, *ood]):
         sums, columns = predictions.logsumexp, predictions.log_probs
@@ -81,7 +87,11 @@ def pack_predictions(
         "information": dict(information or {}),
         "sha256": hashlib.sha256(values.tobytes() + labels.tobytes()).hexdigest(),
     }
-    overhead = len(json.dumps(header)) + labels.nbytes + _FRAME
+    try:
+        text = json.dumps(header)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"information must be what JSON can hold: {error}") from None
+    overhead = len(text) + labels.nbytes + _FRAME
     room = (limit - overhead) // values.itemsize
     if room < 1:
         raise ValueError(f"limit must be above the {overhead:,} bytes of labels and names, got {limit:,}")
@@ -110,7 +120,7 @@ def _part(file: Path, number: int) -> Path:
 
 def unpack_predictions(file: str | Path) -> PackedPredictions:
     """Read what `pack_predictions` wrote, from the first file on, or refuse it; nothing in it is executed."""
-    file = Path(file).expanduser()
+    file = as_path("file", file)
     header, labels, piece = _read_part(file)
     _check_header(file, header)
     if header["part"] != 1:

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from greedy_ensembles import storage
 from greedy_ensembles.benchmark.input_set import InputSet
-from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.checks import as_path, check_choice, check_count, check_flag, check_kind
 from greedy_ensembles.data import LabelledSet
-from greedy_ensembles.data.labelled import Labels
+from greedy_ensembles.data.labelled import Labels, as_labels
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.prediction import FeatureFunction, LogitsWithFeatures, Statement, can_capture, logits
 from greedy_ensembles.ensemble import Ensemble
@@ -53,11 +53,15 @@ class Predictions:
     features: npt.NDArray[np.float32] | None = None  #: of each member, (members, n, d), if they were asked for
 
     def __post_init__(self) -> None:
+        check_kind(f"log_probs of {self.name}", self.log_probs, np.ndarray, "an array")
         if self.log_probs.ndim != 3 or self.log_probs.dtype != np.float32 or 0 in self.log_probs.shape:
             raise ValueError(
                 f"log_probs of {self.name} must be float32 of shape (members, n, classes), none of them 0, "
                 f"got {self.log_probs.dtype} of shape {self.log_probs.shape}"
             )
+        if self.labels is not None:
+            own = as_labels(self.labels, len(self), None, self.name, "images")
+            object.__setattr__(self, "labels", own)
 
     def __len__(self) -> int:
         return int(self.log_probs.shape[1])
@@ -102,6 +106,9 @@ def predict(
         fresh: whether to make predictions anew, and to replace those in the cache folder.
         features: a layer's name, or a function of a member and a batch as it takes it, whose outputs are kept, too.
     """
+    check_kind("ensemble", ensemble, Ensemble, "a ge.Ensemble")
+    check_flag("fresh", fresh)
+    cache = None if cache is None else as_path("cache", cache)
     given = images if isinstance(images, InputSet) else InputSet.of("images", images)
     batch_size = fitting_batch_size(ensemble) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_kind
 from greedy_ensembles.data import SETS, ImageSet, LabelledSet, TableSet, data_root, load, make_noise, read, read_table
 from greedy_ensembles.data.image_set import Resize
 from greedy_ensembles.data.noise import KINDS as NOISE
@@ -37,7 +37,8 @@ def load_preset(
     name: str, in_domain: ImageSet, root: str | Path | None = None
 ) -> tuple[dict[str, ImageSet], tuple[str, ...]]:
     """Return the OOD sets of a preset in the shape of the in-domain images, and the names of those that are missing."""
-    check_choice("ood", name, PRESETS)
+    check_choice("ood, the name of a preset,", name, PRESETS)
+    check_kind("in_domain", in_domain, ImageSet, "an ImageSet")
     there = [entry for entry in PRESETS[name] if is_there(entry, root)]
     missing = tuple(entry for entry in PRESETS[name] if entry not in there)
     return {entry: load_ood(entry, in_domain, root) for entry in there}, missing

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from greedy_ensembles import metrics
 from greedy_ensembles.benchmark.predictions import Predictions
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_kind
 
 Scores = npt.NDArray[np.float64]
 
@@ -42,6 +42,7 @@ def scores_of(predictions: Predictions, reference: Predictions | None = None) ->
     >>> {name: values.round(3).tolist() for name, values in scores_of(two).items() if name == "max_probability"}
     {'max_probability': [-1.0, -0.7]}
     """
+    check_kind("predictions, and each of ood,", predictions, Predictions, "Predictions")
     parts = [{name: score(probs) for name, score in _OF_PROBABILITIES.items()} for probs in predictions.probabilities()]
     found = {name: np.concatenate([part[name] for part in parts]) for name in _OF_PROBABILITIES}
     if predictions.logsumexp is not None:

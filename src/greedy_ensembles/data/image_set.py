@@ -143,5 +143,5 @@ def to_array(picture: Image.Image, channels: int) -> Bytes:
 
 def check_channels(channels: object) -> None:
     """Raise ValueError unless channels is 1 (grey) or 3 (colour)."""
-    if channels not in (1, 3):
+    if isinstance(channels, bool) or channels not in (1, 3):
         raise ValueError(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from greedy_ensembles.checks import check_count
+from greedy_ensembles.checks import check_count, check_unmasked
 
 Labels = npt.NDArray[np.int64]
 _LISTED = 8  # classes that are named with their counts
@@ -85,11 +85,14 @@ class LabelledSet:
 
 def as_labels(given: Any, count: int, classes: tuple[str, ...] | None, name: str, unit: str) -> Labels:
     """Return labels of `count` inputs as int64, or refuse them."""
+    check_unmasked(f"labels of {name}", given)
     labels: npt.NDArray[Any] = np.asarray(given)
     if labels.dtype.kind not in "iu":
         raise TypeError(f"labels of {name} must be whole numbers, got {labels.dtype}")
     if labels.shape != (count,):
         raise ValueError(f"{name} has {count} {unit} and labels of shape {labels.shape}")
+    if count and labels.min() < 0:
+        raise ValueError(f"labels of {name} must not be negative, got {labels.min()}")
     if classes is not None and count and not (labels.min() >= 0 and labels.max() < len(classes)):
         raise ValueError(f"labels of {name} must be in 0..{len(classes) - 1}, got {labels.min()}..{labels.max()}")
     return labels.astype(np.int64, copy=False)

@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 
-from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.checks import as_path, check_choice, check_count, check_kind
 from greedy_ensembles.data import formats, noise, own_pictures, picture_sets
 from greedy_ensembles.data.image_set import ImageSet, Resize, check_channels
 from greedy_ensembles.data.sets import SETS, Entry, Form
@@ -20,7 +20,7 @@ def data_root(root: StrPath | None = None) -> Path:
     """Return the data folder: `root`, else what GREEDY_ENSEMBLES_DATA names, else a cache folder of the user."""
     named = root or os.environ.get("GREEDY_ENSEMBLES_DATA")
     if named:
-        return Path(named).expanduser()
+        return as_path("root", named)
     if sys.platform == "win32":
         cache = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     elif sys.platform == "darwin":
@@ -92,7 +92,7 @@ def read(
         unreadable: a list that gets why pictures could not be read, which are then left out; None: the first of them
             is an error.
     """
-    path = Path(path).expanduser()
+    path = as_path("path", path)
     _check_shape(size, channels, resize)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
@@ -132,7 +132,7 @@ def read_parts(
         resize: "crop" or "whole", as `load` has it.
         unreadable: as `read` has it.
     """
-    path = Path(path).expanduser()
+    path = as_path("path", path)
     _check_shape(size, channels, resize)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
@@ -164,6 +164,7 @@ def available(root: Path) -> list[tuple[Entry, str, Form]]:
 
 def check_split(entry: Entry, split: str) -> None:
     """Raise ValueError unless the set has that split."""
+    check_kind("split", split, str, "the name of a split")
     corruption, slash, severity = split.partition("/")
     if entry.name != "cifar10c" or not slash:
         if split not in entry.counts and len(entry.counts) == 1:

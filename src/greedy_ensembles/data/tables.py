@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from greedy_ensembles.checks import check_choice, naming
+from greedy_ensembles.checks import as_path, check_choice, naming
 from greedy_ensembles.data.labelled import LabelledSet, Labels, as_labels
 
 Rows = npt.NDArray[np.float64]
@@ -71,7 +71,7 @@ def read_table(
         columns: those to be used, in this order; None: all but the target and what is left out.
         classes: the classes, in the order of labels; None: those that are found.
     """
-    path = Path(path).expanduser()
+    path = as_path("path", path)
     headings, lines = _lines(path)
     for name in [*([target] if target else []), *leave_out, *(columns or ())]:
         check_choice(f"a column of {path}", name, headings)

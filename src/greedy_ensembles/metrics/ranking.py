@@ -13,12 +13,14 @@ how many scores lie on which side of each OOD score: two sorts and a search.
 """
 
 import math
+from numbers import Real
 from typing import Generic, NamedTuple, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from greedy_ensembles.checks import check_kind
 from greedy_ensembles.metrics.values import Array, Scalar, Values, check_floating, to_scalar, to_tensor
 
 
@@ -91,6 +93,7 @@ def fpr_at_tpr(id_scores: Values, ood_scores: Values, tpr: float = 0.95) -> Scal
     >>> fpr_at_tpr(np.array([0.0, 1.0, 2.0]), np.array([1.5, 2.5]), tpr=0.5)  # 2.5 will do, and none reaches it
     np.float64(0.0)
     """
+    check_kind("tpr", tpr, Real, "a number")
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr must be above 0 and at most 1, got {tpr}")
     inside, outside = to_scores(id_scores, ood_scores)

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from greedy_ensembles.checks import check_unmasked
+
 #: How far from 1 a row of probabilities may sum: enough for bfloat16, and far too little for logits or scores.
 SUM_TOLERANCE = 0.01
 
@@ -22,6 +24,7 @@ def to_tensor(name: str, values: object) -> Tensor:
     """Return the values as a tensor, sharing memory where torch can."""
     if isinstance(values, Tensor):
         return values
+    check_unmasked(name, values)
     if not isinstance(values, np.ndarray):
         # A list of Python floats would become float32, which makes ties of scores that differ.
         raise TypeError(f"{name} must be a tensor or an array, got {type(values).__name__}")

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import nn
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.models.mlp import MLP
 from greedy_ensembles.models.preresnet import PreResNet
 from greedy_ensembles.models.vgg import VGG16BN
@@ -31,9 +31,11 @@ def named(name: str, classes: int, channels: int) -> Callable[[], nn.Module]:
     >>> sum(p.numel() for p in named("PreResNet20", classes=10, channels=3)().parameters())
     272282
     """
-    depth = re.fullmatch(r"PreResNet(\d+)", name)
+    for argument, value in (("classes", classes), ("channels", channels)):
+        check_count(argument, value, least=1)
+    depth = re.fullmatch(r"PreResNet(\d+)", str(name))
     if depth:
         return partial(PreResNet, int(depth[1]), classes=classes, channels=channels)
-    check_choice("model", name, _PAPER)
+    check_choice("name of a model", name, _PAPER)
     kind = {"VGG16BN": VGG16BN, "WideResNet28x10": WideResNet28x10}[name]
     return partial(kind, classes=classes, channels=channels)

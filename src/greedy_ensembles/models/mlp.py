@@ -1,17 +1,19 @@
 """A fully connected network for tables, and the paper's two-moons network: MLP(2, hidden=(128, 128), classes=2)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from torch import nn
 
-from greedy_ensembles.checks import check_count
+from greedy_ensembles.checks import check_count, check_kind
 
 
 class MLP(nn.Sequential):
     """Linear layers of the given hidden widths with ReLU between them, from (n, inputs) to logits (n, classes)."""
 
     def __init__(self, inputs: int, hidden: Sequence[int] = (128, 128), classes: int = 2) -> None:
+        check_kind("hidden", hidden, Iterable, "the widths of layers, such as (128, 128)")
+        hidden = tuple(hidden)
         for name, value in (("inputs", inputs), ("classes", classes), *(("hidden", width) for width in hidden)):
             check_count(name, value, least=1)
         widths = (inputs, *hidden)

@@ -9,6 +9,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from greedy_ensembles.checks import check_flag
 from greedy_ensembles.models.residual import ResidualNetwork, conv1x1, conv3x3
 
 
@@ -45,6 +46,7 @@ class WideResNet28x10(ResidualNetwork):
     """
 
     def __init__(self, classes: int = 10, channels: int = 3, published: bool = False) -> None:
+        check_flag("published", published)
         block = partial(WideBlock, published=published)
         super().__init__(block, (160, 320, 640), (28 - 4) // 6, 1, classes, channels, plain=published)
         if published:

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 
 from greedy_ensembles import models, storage
+from greedy_ensembles.checks import as_path, check_factory
+from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.engines.member import History
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
@@ -275,7 +277,9 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
 
     `make_model` may be left out where the run was trained with ``functools.partial`` of one of `ge.models`.
     """
-    folder = Path(folder).expanduser()
+    folder, device = as_path("folder", folder), as_device(device)
+    if make_model is not None:
+        check_factory("make_model", make_model)
     if (folder / "ensemble.json").exists() and not (folder / "run.json").exists():
         return _load_saved(folder, make_model, device)
     if not (folder / "run.json").exists():

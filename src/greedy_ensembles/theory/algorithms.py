@@ -8,10 +8,12 @@ that `exhaustive` has whole sets evaluated.
 import math
 from collections.abc import Callable, Iterator
 from itertools import combinations, islice
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from greedy_ensembles.checks import check_kind
 from greedy_ensembles.theory.arrays import Array
 from greedy_ensembles.theory.set_function import Indices, Selection, SetFunction
 
@@ -24,6 +26,7 @@ _MOST_SETS = 20_000_000
 
 def greedy(function: SetFunction) -> list[int]:
     """Return M indices, each of them the best addition to those before it."""
+    _check_function(function)
     return _forward(function, lambda selection, remaining: _best(remaining, selection.gains(remaining)))
 
 
@@ -34,6 +37,7 @@ def lazy_greedy(function: SetFunction) -> list[int]:
     are looked at in the order of their bounds until no bound reaches the best gain found. While F(Z) is minus infinity
     there are no bounds, and all candidates are looked at.
     """
+    _check_function(function)
     bounds = np.full(len(function), math.inf)
     return _forward(function, lambda selection, remaining: _lazy_best(selection, remaining, bounds))
 
@@ -46,6 +50,7 @@ def random_greedy(function: SetFunction, rng: np.random.Generator, *, dummies: b
     The answer may then be shorter than M: report F of it, never a divergence, because such a mixture is no
     distribution.
     """
+    _check_function(function)
     _check_generator(rng)
 
     def choose(selection: Selection, remaining: Indices) -> int | None:
@@ -65,7 +70,9 @@ def stochastic_greedy(function: SetFunction, rng: np.random.Generator, *, epsilo
 
     About n log(1 / epsilon) gains are asked for in all, whatever M.
     """
+    _check_function(function)
     _check_generator(rng)
+    check_kind("epsilon", epsilon, Real, "a number between 0 and 1")
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon must lie between 0 and 1, got {epsilon}")
     sample = math.ceil(len(function) / function.size * math.log(1 / epsilon))
@@ -79,6 +86,7 @@ def stochastic_greedy(function: SetFunction, rng: np.random.Generator, *, epsilo
 
 def exhaustive(function: SetFunction) -> list[int]:
     """Return the best of all sets of M indices, the first in lexicographic order among equals."""
+    _check_function(function)
     count = math.comb(len(function), function.size)
     if count > _MOST_SETS:
         raise ValueError(
@@ -144,6 +152,11 @@ def _lazy_best(selection: Selection, remaining: Indices, bounds: Array) -> int:
 def _rounding(values: ArrayLike) -> Array:
     """Return more than the rounding of these values of F can be. Those of unlucky sets may be huge, and rounded so."""
     return _ROUNDING * np.maximum(1.0, np.abs(values))
+
+
+def _check_function(function: object) -> None:
+    if not (hasattr(function, "start") and hasattr(function, "size")):
+        raise TypeError(f"function must be a SetFunction, such as a DivergenceObjective; got {function!r}")
 
 
 def _check_generator(rng: object) -> None:

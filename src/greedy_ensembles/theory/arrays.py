@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from greedy_ensembles import machine
+from greedy_ensembles.checks import check_unmasked
 
 Array = NDArray[np.float64]
 
@@ -22,9 +23,13 @@ _BLOCK = 1 << 17  # numbers a block: its handful of temporaries stays in the cac
 
 def floats(name: str, values: ArrayLike, dimensions: int) -> Array:
     """Return values as a floating array of so many dimensions without NaN or infinity (single precision stays)."""
+    check_unmasked(name, values)
     array = np.asarray(values)
     if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(f"{name} must hold numbers, got an array of {array.dtype}") from None
     if array.ndim != dimensions or array.size == 0:
         raise ValueError(f"{name} must have {dimensions} dimension(s) and not be empty, got shape {array.shape}")
     extremes = np.array([array.min(), array.max()])  # both are NaN if any element is; no temporary of array's size

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.theory.arrays import Array, non_negative, same_length
 
 Function = Callable[[Array], Array]  #: a plain f, of an array of ratios
@@ -114,9 +114,8 @@ def alpha(a: float) -> Generator:
     >>> round(float(alpha(2.0)(3.0)), 12)  # (3 - 1)^2 / 2
     2.0
     """
+    check_number("a", a)
     a = float(a)
-    if not math.isfinite(a):
-        raise ValueError(f"a must be finite, got {a}")
 
     def perspective(p: Array, q: Array) -> Array:
         # Two ways to write the same, one without cancellation near a = 0 and the other near a = 1.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from greedy_ensembles.theory.arrays import Array, floats
+from greedy_ensembles.theory.arrays import Array, floats, same_length
 from greedy_ensembles.theory.set_function import SetFunction
 
 Loss = Callable[[Array, Array], Array]  #: of predictions and targets, elementwise
@@ -28,9 +28,9 @@ class MeanMemberRisk(SetFunction):
     """
 
     def __init__(self, outputs: ArrayLike, targets: ArrayLike, loss: Loss, size: int) -> None:
-        outputs = floats("outputs", outputs, 2)
-        self.risks = loss(outputs, floats("targets", targets, 1)).mean(axis=1)
+        outputs, targets = _with_targets(outputs, targets)
         super().__init__(len(outputs), size)
+        self.risks = loss(outputs, targets).mean(axis=1)
 
     def __call__(self, indices: Sequence[int]) -> float:
         """Return minus the mean risk of the members."""
@@ -39,8 +39,14 @@ class MeanMemberRisk(SetFunction):
 
 def ensemble_risk(outputs: ArrayLike, targets: ArrayLike, loss: Loss) -> float:
     """Return R(Z) = (1/N) sum_i loss(mean_m z_m(x_i), y_i) for the (M, examples) predictions of an ensemble."""
-    mean = floats("outputs", outputs, 2).mean(axis=0)
-    return float(loss(mean, floats("targets", targets, 1)).mean())
+    outputs, targets = _with_targets(outputs, targets)
+    return float(loss(outputs.mean(axis=0), targets).mean())
+
+
+def _with_targets(outputs: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
+    predictions, wanted = floats("outputs", outputs, 2), floats("targets", targets, 1)
+    same_length("targets", wanted, "outputs", predictions)
+    return predictions, wanted
 
 
 class PairwiseDiversity(SetFunction):

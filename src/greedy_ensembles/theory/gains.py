@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from greedy_ensembles.checks import check_kind
 from greedy_ensembles.theory.arrays import Array, in_blocks
 from greedy_ensembles.theory.divergence import GENERATORS
 from greedy_ensembles.theory.objective import DivergenceObjective
@@ -35,6 +36,7 @@ def exact_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
     Where F(Z) is minus infinity all that can be compared is F(Z + x), and that is returned.
     """
+    _check_objective(objective)
     selection = objective.start()
     for i in objective.checked(indices):
         selection.accept(int(i))
@@ -47,6 +49,7 @@ def exact_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
 def expected_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array:
     """Return -integral of K_x f(p / q_{Z + x}) for all candidates x; minus infinity for those already in Z."""
+    _check_objective(objective)
     mixture = objective.mixture(indices)
     density, weights, generator = objective.density, objective.weights, objective.generator
 
@@ -69,6 +72,7 @@ def point_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
     Reverse KL only. Infinite where p, or the mixture of a set that is not empty, vanishes at the mode of K_x.
     """
+    _check_objective(objective)
     if objective.generator is not GENERATORS["reverse_kl"]:
         raise ValueError(f"objective must use reverse_kl to have a point estimate, got {objective.generator.name}")
     outside = _outside(objective, indices)
@@ -80,6 +84,10 @@ def point_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
         # A candidate outside the support of p is no candidate, however far from the mixture.
         gains[outside] = np.where(log_density > -math.inf, log_density - log_mixture, -math.inf)
     return gains
+
+
+def _check_objective(objective: object) -> None:
+    check_kind("objective", objective, DivergenceObjective, "a DivergenceObjective")
 
 
 def _outside(objective: DivergenceObjective, indices: Sequence[int]) -> Indices:

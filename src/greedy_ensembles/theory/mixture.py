@@ -12,10 +12,12 @@ distribution there: a kernel that the grid cuts off, or resolves badly, would ot
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from greedy_ensembles.checks import check_kind
 from greedy_ensembles.theory.arrays import Array, floats, in_blocks, increasing_grid, trapezoid_weights
 
 
@@ -55,6 +57,7 @@ def generalised_exponential(strength: float, power: float) -> Kernel:
 
 
 def _check_positive(name: str, value: float) -> None:
+    check_kind(f"{name} of a kernel", value, Real, "a number")
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} of a kernel must be positive and finite, got {value}")
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from greedy_ensembles.checks import check_count, check_kind, check_number
 from greedy_ensembles.theory.algorithms import evaluate_all
 from greedy_ensembles.theory.arrays import Array, density_on_grid, in_blocks, non_negative, same_length
 from greedy_ensembles.theory.divergence import DivergenceFrom, Function, Generator, as_generator
@@ -69,8 +70,7 @@ class DivergenceObjective(SetFunction):
         same_length("kernels", self.kernels, "density", self.density)
         super().__init__(len(self.kernels), size)
         self.generator = as_generator(generator, "generator")
-        if not math.isfinite(offset):
-            raise ValueError(f"offset must be finite, got {offset}")
+        check_number("offset", offset)
         self.offset = float(offset)
         self._divergence = DivergenceFrom(self.density, self.weights, self.generator)
 
@@ -84,7 +84,7 @@ class DivergenceObjective(SetFunction):
 
     def divergence(self, indices: Sequence[int]) -> float:
         """Return D_f(p || q_Z) for a set of exactly M elements; a smaller mixture is no distribution."""
-        if len(indices) != self.size:
+        if len(self.checked(indices)) != self.size:
             raise ValueError(
                 f"indices must be {self.size} elements to have a divergence, got {len(indices)}: "
                 "report F(indices), which is defined for every set"
@@ -166,6 +166,8 @@ class GrowingMixture:
 
 def maximum_divergence(objective: DivergenceObjective, most_sets: int = 200_000) -> float:
     """Return C = max of D_f(p || q_Z) over |Z| = M: exactly where there are no more sets than that, else a bound."""
+    check_kind("objective", objective, DivergenceObjective, "a DivergenceObjective")
+    check_count("most_sets", most_sets, least=0)
     if math.comb(len(objective), objective.size) > most_sets:
         return divergence_bound(objective)
     return objective.offset - min(float(values.min()) for _, values in evaluate_all(objective))
@@ -179,6 +181,7 @@ def divergence_bound(objective: DivergenceObjective) -> float:
     >>> round(divergence_bound(F), 4), round(maximum_divergence(F), 4)
     (0.2158, 0.2158)
     """
+    check_kind("objective", objective, DivergenceObjective, "a DivergenceObjective")
     own = DivergenceFrom(objective.density, objective.weights, objective.generator)
     divergences = in_blocks(own, objective.kernels, len(objective.density))
     return min(_mean_of_largest(divergences, objective.size), _bound_by_limits(objective))

@@ -7,13 +7,13 @@ while F(Z + x) still tells the candidates apart.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from greedy_ensembles.checks import check_count
+from greedy_ensembles.checks import check_count, check_kind
 from greedy_ensembles.theory.arrays import Array
 
 Indices = NDArray[np.intp]
@@ -73,6 +73,7 @@ class SetFunction(ABC):
 
     def checked(self, indices: Sequence[int]) -> Indices:
         """Return indices as an array, or raise unless they are distinct elements of the ground set."""
+        check_kind("indices", indices, Iterable, "a list of whole numbers")
         array = np.asarray(list(indices))
         if array.size == 0:
             return np.zeros(0, dtype=np.intp)

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import nn
 
+from greedy_ensembles.checks import as_path
+
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -94,7 +96,7 @@ class TensorBoard:
             raise ImportError(
                 "ge.TensorBoard needs tensorboard: install it with pip install 'greedy-ensembles[tensorboard]'"
             )
-        self.folder = Path(folder).expanduser()
+        self.folder = as_path("folder", folder)
         self._writers: dict[int, SummaryWriter] = {}
 
     def __call__(self, event: Epoch) -> None:

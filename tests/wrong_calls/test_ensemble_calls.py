@@ -1,0 +1,106 @@
+"""Wrong calls of ensembles, of what reads and writes them, of image sets and of the benchmark."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from tests.wrong_calls.table import INF, NAN, assert_refused, wrong
+from torch import nn
+
+import greedy_ensembles as ge
+from greedy_ensembles import benchmark, data
+
+COUNTS = [0, -1, 1.5, "3", None, True]
+NO_COUNTS = [0, -1, 1.5, "3"]
+MODEL = partial(ge.models.MLP, 2, hidden=(3,))
+X = torch.zeros(4, 2)
+TABLE = X.numpy()
+MASKED = np.ma.masked_array(TABLE, mask=TABLE == 0)
+ENSEMBLE = ge.Ensemble([MODEL(), MODEL()])
+BAD_X = [None, 3.0, "iris", X[0], X * NAN, X + INF, X.cfloat(), MASKED, TABLE.astype(str), TABLE.astype(object), {}]
+PATHS = [3, None, b"folder", 1.5, ["folder"]]
+
+CASES = [
+    *wrong(
+        ge.Ensemble, {"members": [MODEL()]}, members=[None, 3, MODEL(), MODEL, [], [3], "ab", [MODEL]],
+        normalize=[3, (0.5,), (0.5, 0.0), (NAN, 1.0), "imagenet"], notes=[3, "text", [1]],
+    ),
+    *wrong(ge.Ensemble.from_members, {}, {"modules": "members"}, modules=[None, 3, MODEL(), [], [3]]),
+    *wrong(ENSEMBLE.to, {}, device=["tpu", 3, "cuda:x", None]),
+    *(
+        case
+        for call in (ENSEMBLE.predict_proba, ENSEMBLE.predict_log_proba, ENSEMBLE.uncertainty)
+        for case in wrong(call, {"x": X}, x=BAD_X, batch_size=COUNTS)
+    ),
+    *wrong(ENSEMBLE.save, {}, folder=PATHS),
+    *wrong(ENSEMBLE.save, {"folder": "/dev/null/x"}, notes=[3, "text", [1]]),
+    *wrong(ENSEMBLE.export_torch, {"path": "x.pt2", "example": X}, path=PATHS, example=[3, "x", X[0]]),
+    *wrong(
+        ge.Ensemble.load, {"folder": ".", "make_model": MODEL}, folder=PATHS, make_model=[None, 3, MODEL()],
+        device=["tpu", 3, "cuda:x"],
+    ),
+    *wrong(ge.load_run, {"folder": "."}, folder=PATHS, make_model=[3, "mlp", MODEL()], device=["tpu", 3]),
+    *wrong(ge.TensorBoard, {}, folder=PATHS),
+    *wrong(ge.Uncertainty.of, {}, probs=[None, X, [[0.5]], torch.full((2, 3, 2), 2.0)]),
+]  # fmt: skip
+
+IMAGES = np.zeros((4, 1, 4, 4), np.uint8)
+LABELS = np.arange(4) % 2
+SET = data.ImageSet(IMAGES, LABELS, "tiny")
+NETWORK = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+OF_IMAGES = ge.Ensemble([NETWORK])
+P = np.log(np.full((2, 4, 2), 0.5, np.float32))
+PREDICTIONS = benchmark.Predictions("tiny", P, LABELS)
+CASES += [
+    *wrong(
+        data.ImageSet, {"images": IMAGES, "labels": LABELS, "name": "tiny"},
+        images=[None, IMAGES[0], IMAGES.astype(float), IMAGES.tolist(), IMAGES[:, 0]],
+        labels=[LABELS[:3], LABELS.astype(float), LABELS - 1, "0101"],
+    ),
+    *wrong(
+        data.load, {"name": "mnist"}, name=["minst", None, 3], split=["tset", None, 3], root=[3, b"x"],
+        size=NO_COUNTS, channels=[0, 2, "3", 1.5], resize=["stretch", None],
+    ),
+    *wrong(data.data_root, {}, root=[3, 1.5, ["x"]]),
+    *wrong(
+        data.make_noise, {"kind": "gaussian"}, kind=["gauss", None, 3], count=COUNTS, size=COUNTS, channels=COUNTS,
+        seed=[-1, 1.5, "0", None],
+    ),
+    *wrong(data.read, {"path": "images.npy"}, path=PATHS, size=[0, -1, "3"], channels=[0, 2, "3"], resize=["x", None]),
+    *wrong(data.read_parts, {"path": "images.npy"}, path=PATHS),
+    *wrong(
+        benchmark.Predictions, {"name": "tiny", "log_probs": P},
+        log_probs=[None, P[0], P.astype(float), P[:0], P.tolist()], labels=[LABELS[:3], LABELS.astype(float), "0101"],
+    ),
+    *wrong(
+        benchmark.predict, {"ensemble": OF_IMAGES, "images": SET}, ensemble=[None, NETWORK, "run"],
+        images=[None, 3, "mnist"], batch_size=[0, -1, 1.5, "3"], precision=["fp16", None], cache=[3, b"x"],
+        fresh=["yes", None, 3],
+    ),
+    *wrong(
+        benchmark.evaluate, {"ensemble": OF_IMAGES, "in_domain": SET}, ensemble=[None, NETWORK],
+        in_domain=[None, IMAGES], ood=[3, {"x": 3}, "imagenet", [SET]], score=["mi", None, 3], batch_size=[0, 1.5],
+        cache=[3, b"x"],
+    ),
+    *wrong(
+        benchmark.judge, {"in_domain": PREDICTIONS, "ood": []}, in_domain=[None, P], ood=[3, [P], None],
+        score=["mi", None], missing=[3, None],
+    ),
+    *wrong(benchmark.scores_of, {}, predictions=[None, P, 3]),
+    *wrong(benchmark.estimate, {}, values=[[], None, 3, ["a"], "12"]),
+    *wrong(
+        benchmark.pack_predictions, {"file": "/dev/null/x.npz", "in_domain": PREDICTIONS, "ood": []},
+        file=[*PATHS, "run.zip"], in_domain=[None, P], ood=[3, None, [P]], missing=[3, None, [3]],
+        information=[3, "text", {"x": object()}], limit=[0, -1, 100, 1.5, "16", None],
+    ),
+    *wrong(benchmark.unpack_predictions, {}, file=PATHS),
+    *wrong(benchmark.load_preset, {"name": "mnist", "in_domain": SET}, name=["imagenet", None, 3], in_domain=[None, 3]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "arguments", "name"), CASES)
+def test_the_argument_is_named(call, arguments, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(call, arguments, name)
+    assert list(tmp_path.iterdir()) == []
