@@ -2,6 +2,7 @@ import csv
 import math
 import pickle
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 import greedy_ensembles as ge
 from greedy_ensembles.cli.given import judge_inputs
 from greedy_ensembles.cli.predict import to_csv
-from greedy_ensembles.flags import Calibration, ImageForm, best_temperature, read_calibration, threshold_at
+from greedy_ensembles.flags import Calibration, ImageForm, best_temperature, fingerprint, read_calibration, threshold_at
 
 SCORES = st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=60)
 
@@ -305,6 +306,18 @@ def test_a_calibration_stays_with_the_ensemble(tmp_path):
     outputs = torch.export.load(tmp_path / "graph.pt2").module()(x)
     assert torch.equal(outputs["flag"], ensemble.flag(x))
     torch.testing.assert_close(outputs["probabilities"], ensemble.predict_calibrated(x), rtol=0, atol=1e-6)
+
+
+def test_a_run_folder_keeps_it_until_there_are_more_members(blobs, quick, make_model, tmp_path):
+    train = partial(ge.fit, make_model, blobs, method="deep", run_dir=tmp_path / "run", **quick)
+    ensemble = train(size=2)
+    assert ensemble.calibration is None
+    found = ensemble.calibrate(blobs[0], blobs[1])
+    weights = fingerprint([member["files"]["weights"] for member in ge.load_run(tmp_path / "run", make_model).members])
+    found.write(tmp_path / "run", weights)
+    assert ge.load_run(tmp_path / "run", make_model).ensemble.calibration == found
+    assert train(size=2).calibration == found
+    assert train(size=3).calibration is None
 
 
 WRITTEN = """{

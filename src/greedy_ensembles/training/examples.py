@@ -307,7 +307,7 @@ def as_labels(y: Any) -> Tensor:
     """Return labels as int64 on the CPU, or refuse them."""
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "iufb":
-        remedy = "if they are one-hot, give y.argmax(1)"
+        remedy = "if they are one-hot, give y.argmax(1); independent labels need an ensemble each, of y[:, k]"
         raise ValueError(f"labels must have shape (n,), one class index an example; got {array.shape}: {remedy}")
     if array.ndim != 1:
         remedy = ", as y.reshape(-1) has them" if array.ndim == 2 else ""

@@ -21,6 +21,7 @@ from greedy_ensembles.engines.execution import (
 )
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
@@ -271,7 +272,11 @@ def _collect(
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
     notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
-    return Ensemble(members, algorithm.data.normalize, inputs=as_named(examples.form), notes=notes)
+    ensemble = Ensemble(members, algorithm.data.normalize, inputs=as_named(examples.form), notes=notes)
+    if folder is not None:
+        weights = fingerprint([one["files"]["weights"] for one in facts])
+        ensemble.calibration = read_calibration(folder.path, weights)
+    return ensemble
 
 
 def _remedy(algorithm: Algorithm) -> str:
