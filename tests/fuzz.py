@@ -160,12 +160,13 @@ def readers(home: Path):
     def use(path: Path):
         return open_saved(path, make_model if (path / "ensemble.json").exists() else None).ensemble.predict_proba(x)
 
+    savers = (np.savez, np.savez_compressed)
     arrays = [images, images[..., None], images.astype(np.float64), images.astype(">i4"), np.asfortranarray(images)]
     return {
         "picture": File("a.png", list(pictures.values()), lambda path: picture_sets.read_folder(path.parent, 8)),
         "folder of pictures": File("a.png", list(pictures.values()), lambda path: ge.data.read(path.parent)),
         "npy": File("a.npy", [written(np.save, array) for array in arrays], ge.data.read),
-        "npz": File("a.npz", [written(np.savez, x=images), written(np.savez_compressed, x=images)], ge.data.read),
+        "npz": File("a.npz", [written(save, x=images, y=np.arange(3)) for save in savers], ge.data.read),
         "idx": File("a.idx", [idx], formats.read_idx),
         "idx.gz": File("a.gz", [gzip.compress(idx)], formats.read_idx),
         "mat": File(

@@ -1,5 +1,6 @@
 """Downloads, against a server on this machine that misbehaves on demand."""
 
+import gzip
 import hashlib
 import http.server
 import io
@@ -32,8 +33,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(503)
             return
         content = RIGHT if isinstance(answer, str) else answer
+        if answer == "zipped" and "gzip" in self.headers.get("Accept-Encoding", ""):
+            content = gzip.compress(content)  # as servers do whom nobody told otherwise
+        self.protocol_version = "HTTP/1.1" if answer == "chunked" else "HTTP/1.0"
         self.send_response(200)
-        if answer not in ("endless", "dripping"):
+        if answer == "chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+        elif answer not in ("endless", "dripping"):
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if answer in ("truncated", "stalled"):
@@ -41,6 +47,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.flush()
             if answer == "stalled":
                 self.server.over.wait()
+            return
+        if answer == "chunked":
+            for part in (content[:1000], content[1000:], b""):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
             return
         if answer in ("endless", "dripping"):
             while not self.server.over.wait(0.01 if answer == "dripping" else 0):
@@ -104,6 +114,13 @@ def test_a_good_file_comes_once(server, fetch, here):
     assert alone(here)
     assert "is there already" in fetch("/a")[0]
     assert server.asked == ["/a"]
+
+
+@pytest.mark.parametrize("way", ["chunked", "zipped"])
+def test_the_way_it_is_sent_changes_no_byte(server, fetch, here, way):
+    server.answers["/a"] = way
+    fetch("/a", attempts=1)
+    assert here.read_bytes() == RIGHT
 
 
 def test_a_missing_file_is_asked_for_once_and_then_at_the_mirror(server, fetch, here):

@@ -185,7 +185,8 @@ def _received(url: str, progress: Any, most: int | None, timeout: float) -> Iter
     import requests  # slow to import, and needed for nothing but this
     from urllib3.exceptions import HTTPError
 
-    with requests.get(url, stream=True, timeout=timeout) as response:
+    as_it_is = {"Accept-Encoding": "identity"}  # the bytes that were hashed, not compressed anew for the way
+    with requests.get(url, stream=True, timeout=timeout, headers=as_it_is) as response:
         response.raise_for_status()
         total = int(response.headers.get("Content-Length") or 0)
         if progress is not None:

@@ -135,7 +135,10 @@ def read_arrays(path: Path) -> tuple[Bytes, Any]:
         labels = next((names[name] for name in _LABELS if name in names), None)
         if images is None:
             raise ValueError(f"it holds {', '.join(content.names) or 'nothing'}; images are called x or images")
-        return channels_first(content[images], images), content[labels] if labels else None
+        targets = content[labels] if labels else None
+        if targets is not None and targets.dtype.kind not in "iu":
+            raise ValueError(f"{labels} must be whole numbers, got {targets.dtype}")
+        return channels_first(content[images], images), targets
 
 
 class Npz:

@@ -131,7 +131,12 @@ def test_the_table_has_what_was_asked_and_what_came_of_it(trained):
 
 
 def test_histories_from_other_people_may_hold_anything(trained):
-    odd = {"epoch": 1, "loss": "<script>"}, {"epoch": True, "loss": 1.0}, {"epoch": 2, "loss": math.nan}
+    odd = (
+        {"epoch": 1, "loss": "<script>"},
+        {"epoch": True, "loss": 1.0},
+        {"epoch": 2, "loss": math.nan},
+        {"epoch": 1, "loss": 10**400},
+    )
     trained.histories[0] = list(odd)
     trained.histories[1] = ["nothing", {"epoch": 1, "loss": 0.5, "diversity": None}]
     trained.histories[2] = []

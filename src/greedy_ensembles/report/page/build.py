@@ -1,7 +1,6 @@
 """From runs and what was found about them to the page: for each data set, what was trained and how it went."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ _CHARTS = (
     ("diversity", "Diversity term", "diversity term"),
     ("validation_accuracy", "Validation accuracy", "accuracy"),
 )
+_LARGEST = 1e100  # sums of such numbers are finite, and axes can show them
 _LEFT_OUT = ("model", "data")  # of the configuration: shapes of all parameters, and a hash
 
 
@@ -200,6 +200,6 @@ def _points(history: Sequence[Mapping[str, Any]], field: str) -> tuple[np.ndarra
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number, None for anything else: histories may come from other people."""
-    proper = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Return a number that can be drawn, None for anything else: histories may come from other people."""
+    proper = isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
     return float(value) if proper else None
