@@ -29,6 +29,7 @@ from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.captured import CapturedEngine
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.models import named
+from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.algorithm import Algorithm
 
@@ -42,6 +43,13 @@ IMAGES, IMAGES_AT_ONCE = 10_000, 1024
 #: Columns of a table: schedule, and samples of p* a step.
 CELLS = (("sequential", 128), ("concurrent", 128), ("sequential", 32), ("concurrent", 32))
 PREDICT = "predict_proba"
+_LEGEND = [
+    ["figures", "ms per member and step, medians of three epochs; in brackets, over that of everything"],
+    ["training", "CIFAR-10 shapes, bf16, samples of p* normalised by the statistics of the step's examples"],
+    ["sequential", "the sixth member, with five in the bank"],
+    ["ready", "seconds before the first epoch, the longest of the row"],
+    ["`*`", "beside the figure of another run"],
+]
 #: A piece is worth keeping where a step without it takes this many times as long, on so many networks.
 WORTH, NETWORKS = 1.10, 2
 
@@ -211,12 +219,9 @@ def page(content: dict[str, Any]) -> str:
     lines = [
         "# What each piece is worth",
         "",
-        f"Milliseconds per member and step (batch {content['batch']}, CIFAR-10 shapes, bf16, samples of p* normalised "
-        "by the statistics of the step's examples; medians of three epochs), and in brackets how many times as long as "
-        "with everything. Sequential: the sixth member, with five in the bank. Ready: seconds before the first epoch, "
-        "the longest of the row. `*`: beside the figure of another run.",
-        "",
-        *(_header(run) for run in content["runs"]),
+        markdown_table(
+            ["", ""], [["batch", f"{content['batch']}"], *_LEGEND, *(_header(run) for run in content["runs"])]
+        ),
     ]
     for model, rows in models.items():
         lines += _table(model, rows, [_column(cell) for cell in CELLS])
@@ -228,9 +233,9 @@ def page(content: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _header(run: dict[str, Any]) -> str:
+def _header(run: dict[str, Any]) -> list[str]:
     commit = f", commit {run['commit'][:12]}" if run["commit"] else ""
-    return f"- `{run['command']}`, {run['date']}, {run['machine']}, torch {run['torch']}{commit}"
+    return [f"`{run['command']}`", f"{run['date']}, {run['machine']}, torch {run['torch']}{commit}"]
 
 
 def _table(title: str, rows: Rows, columns: list[str]) -> list[str]:
@@ -277,7 +282,7 @@ def _verdicts(models: dict[str, Rows]) -> list[str]:
         "",
         "## Worth >= 10 % of a step",
         "",
-        f"The largest ratio of a network's columns. Keep: at least {WORTH:.2f} on {NETWORKS} of the three networks.",
+        f"Keep: a ratio of at least {WORTH:.2f} in a column of {NETWORKS} of the three networks.",
         "",
         f"| piece | {' | '.join(models)} | |",
         f"|---|{'---|' * (len(models) + 1)}",

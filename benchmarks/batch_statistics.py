@@ -27,6 +27,7 @@ from greedy_ensembles import machine
 from greedy_ensembles.method import Statistics
 from greedy_ensembles.models import named
 from greedy_ensembles.report.figure import GREY, NORMAL, SMALL, entitle, method_styles, new_figure, plain, write_figure
+from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training import Epoch
 
 SIZE, STRENGTH, SEEDS = 3, 0.1, (0, 100)
@@ -101,14 +102,22 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
 
 def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -> str:
     """Return what someone has to say, how low members were on their way, and where they ended."""
+    told = [
+        ["command", f"`{facts['command']}`"],
+        ["date, machine", f"{facts['date']}, {facts['machine']}, torch {facts['torch']}"],
+        ["data", "scikit-learn's digits, a fifth held out"],
+        ["training", f"PreResNet8, {facts['epochs']} epochs, learning rate 0.1, M = {SIZE}, p* wrapped"],
+        ["seeds", ", ".join(map(str, SEEDS))],
+        ["figures", "accuracy (%) on held-out digits in eval mode, of members that have others to differ from"],
+        ["lowest", "after the first fifth of the epochs"],
+    ]
     lines = [
         "# What BatchNorm normalises samples of p* by",
         "",
         *([reading.strip(), ""] if reading else []),
-        f"`{facts['command']}`, {facts['date']}, {facts['machine']}, torch {facts['torch']}. scikit-learn's digits "
-        f"({facts['epochs']} epochs, learning rate 0.1, a fifth held out), PreResNet8, M = {SIZE}, lambda_M = "
-        f"{STRENGTH}, p* wrapped, seeds {', '.join(map(str, SEEDS))}. Accuracy (%) on held-out digits in eval mode, of "
-        "the members that have others to differ from; the lowest after the first fifth of the epochs, and the last.",
+        markdown_table(["", ""], told),
+        "",
+        f"## lambda_M = {STRENGTH}",
         "",
         "| normalised by | seed | lowest of members 2, 3, ... | last |",
         "|---|---|---|---|",
@@ -131,7 +140,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -
         "",
         "![](statistics.png)",
         "",
-        "The same accuracy after the last epoch at a higher lambda_M, all members and seeds:",
+        "## After the last epoch at a higher lambda_M, all members and seeds",
         "",
         f"| lambda_M | {' | '.join(KINDS.values())} |",
         "|---|---|---|",

@@ -25,6 +25,7 @@ from torch.nn.functional import cross_entropy
 import greedy_ensembles as ge
 from greedy_ensembles import machine
 from greedy_ensembles.engines.plain import PlainEngine
+from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.recipe import learning_rate_factor
 
@@ -145,6 +146,17 @@ def measure() -> dict[str, Any]:
     return {**found, "stacked": {str(count): rows for count, rows in stacked.ratios().items()}}
 
 
+def _facts(content: dict[str, Any]) -> list[list[str]]:
+    return [
+        ["command", f"`{content['command']}`"],
+        ["date, commit", f"{content['date']}, {content['commit']}"],
+        ["machine", f"{content['machine']}, torch {content['torch']}"],
+        ["ratios", "of times that took turns in one run; in the first table, of the fastest of 15"],
+        ["networks of the first table", "PreResNet8 on 28x28 images, one thread; predictions: PreResNet20 on 32x32"],
+        ["the second table", "`benchmarks/stacked.py`: 2-128-128-2, 300 points; targets are judged by first deciles"],
+    ]
+
+
 def page(content: dict[str, Any], reading: str = "") -> str:
     """Return the ratios as Markdown, beside what they must reach, and what someone has to say of them first."""
     linear = content["coupling, over that against the fewest"]
@@ -152,8 +164,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         "# What it costs on a CPU",
         "",
         *([reading.strip(), ""] if reading else []),
-        f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}, commit "
-        f"{content['commit']}. Ratios of times that took turns in one run; of the first table, the fastest of 15.",
+        markdown_table(["", ""], _facts(content)),
         "",
         "| | ratio | |",
         "|---|---|---|",
@@ -171,11 +182,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         f"{_verdict(content['plain loop over predict_proba'] >= 1, '>= 1')} |",
         f"| the same of the two-moons network, 64 points a batch | {content['the same, of a small network']:.2f} | |",
         "",
-        "PreResNet8 on 28x28 images and one thread, but for predictions (PreResNet20: 32x32).",
-        "",
-        f"Training {SIZE} members of the two-moons network (2-128-128-2, 300 points) over training one "
-        "(`benchmarks/stacked.py`), as medians of epochs and as first deciles, which other programs disturb less and "
-        "by which targets are judged:",
+        f"## Training {SIZE} members of the two-moons network over training one",
         "",
         "| threads | | over | median | first decile | |",
         "|---|---|---|---|---|---|",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from greedy_ensembles import storage
+from greedy_ensembles.report.table import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -86,13 +87,18 @@ def page(found: dict[str, list[dict[str, Any]]], reading: str = "") -> str:
         for records in found.values()
         for record in records
     )
+    facts = [
+        ["command", "`python benchmarks/repeats.py --out results/repeats`"],
+        ["from", "the records of all pages, and [tries that no page shows](records)"],
+        ["runs", "made more than once with the same seed and settings"],
+        ["machine", "; ".join(machines)],
+        ["OOD sets", "those whose images were the same in all tries"],
+    ]
     lines = [
         "# The same run again",
         "",
         *([reading.strip(), ""] if reading else []),
-        "Runs that were made more than once, with the same seed and settings, by `python benchmarks/repeats.py --out "
-        "results/repeats` from the records of all pages and of [the tries that no page shows](records): "
-        f"{'; '.join(machines)}. Of OOD sets, those whose images were the same in all tries.",
+        markdown_table(["", ""], facts),
         "",
         *(line for name, records in found.items() for line in table(name, records)),
     ]
