@@ -151,6 +151,13 @@ def as_path(name: str, value: Any) -> Path:
     return Path(value).expanduser()
 
 
+def check_draw(n: object, generator: object) -> None:
+    """Raise unless n samples can be drawn with a torch.Generator."""
+    check_count("n", n, least=0)
+    if not hasattr(generator, "initial_seed"):  # told by that, since torch is slow to import
+        raise TypeError(f"generator must be a torch.Generator, got {_told(generator)}")
+
+
 def check_factory(name: str, value: object) -> None:
     """Raise TypeError unless value can be called to build a model, and is none itself."""
     if not callable(value) or (hasattr(value, "state_dict") and not isinstance(value, type)):

@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_unmasked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm
 from greedy_ensembles.method import Coupling, as_coupling
@@ -138,6 +138,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             sample_weight: what the loss of each row is multiplied by, (n,), scaled to a mean of 1. Rows of weight 0
                 count as not there.
         """
+        for name, given in (("X", X), ("y", y)):
+            check_unmasked(name, given)
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         rows, y, weights = self._weighted(X, y, sample_weight)
@@ -223,7 +225,10 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError as error:
+            raise ValueError(f"random_state must be a seed, a RandomState or None: {error}") from None
 
     def _member_probabilities(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

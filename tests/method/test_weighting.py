@@ -423,11 +423,11 @@ class Numbers:
         (lambda: Gaussian(0.0, 1.0, scale=float("inf")), "scale of a Gaussian weighting must be finite"),
         (lambda: Gaussian(torch.zeros(3), torch.ones(2)), "mean and std of a Gaussian weighting do not fit"),
         (lambda: Uniform(0.0, float("inf"), (2,)), "high of a Uniform weighting must be finite"),
-        (lambda: FromData(torch.full((3, 2), float("nan"))), "FromData needs finite examples"),
+        (lambda: FromData(torch.full((3, 2), float("nan"))), "x of FromData must be finite examples"),
         (lambda: Gaussian(0.0, 1.0, levels=1), "levels must be at least 2"),
         (lambda: Uniform(1.0, 0.0, (2,)), "low must be below high"),
         (lambda: Uniform(torch.zeros(3), 1.0, (2,)), "low of shape .* does not fit shape"),
-        (lambda: FromData(torch.zeros(3)), "FromData needs examples"),
+        (lambda: FromData(torch.zeros(3)), "x of FromData must be examples"),
         (lambda: moments([]), "at least one example"),
         (
             lambda: PhaseScrambled(torch.zeros(5, 8, 8)),

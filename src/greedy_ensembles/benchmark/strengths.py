@@ -15,7 +15,7 @@ from greedy_ensembles.benchmark.evaluation import InDomain, judge
 from greedy_ensembles.benchmark.predictions import Predictions
 from greedy_ensembles.benchmark.runs import BASELINE
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial, choose
-from greedy_ensembles.checks import check_choice, check_count, check_number
+from greedy_ensembles.checks import as_path, check_choice, check_count, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.runs.notes import WeakMemberWarning
 from greedy_ensembles.training.algorithm import NonFiniteLossError
@@ -136,7 +136,9 @@ def _train(
     """Train one ensemble, in a folder of its own where there is one for all."""
     strength, seed = asked["strength"], asked["seed"]
     kind = _DEEP if strength is None else f"lambda-{strength}"
-    folder = None if run_dir is None else Path(run_dir).expanduser() / f"{kind}-seed-{seed}"
+    folder = None if run_dir is None else as_path("run_dir", run_dir) / f"{kind}-seed-{seed}"
+    if strength is None:  # whose members meet nowhere
+        asked.pop("weighting", None)
     callbacks = list(asked.pop("callbacks", ()))
     title = f"{BASELINE if strength is None else f'lambda_M = {strength:g}'}, seed {seed}"
     with ExitStack() as stack:

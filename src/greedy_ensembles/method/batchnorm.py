@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_count, check_kind
 from greedy_ensembles.inputs import Inputs, concatenate, each, length, logits_of
 
 #: What samples of p* are normalised by: the running statistics, or those of the examples they share a pass with.
@@ -40,6 +40,7 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
     hold it, while here it counts: the diversity term moves it ahead of the running mean, and a member can then be right
     in training and wrong in eval mode, all the more with Adam.
     """
+    check_kind("model", model, nn.Module, "an nn.Module")
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
     for layer in layers:
         layer.training = False
@@ -59,6 +60,8 @@ def split_batchnorm(model: nn.Module, count: int, statistics: Statistics = "runn
     single larger one. With "batch", they are normalised by the statistics of the first rows, gradients included. It
     holds where rows of the batch stay rows in front of every BatchNorm layer.
     """
+    check_kind("model", model, nn.Module, "an nn.Module")
+    check_count("count", count, least=1)
     check_choice("statistics", statistics, get_args(Statistics))
     frozen = statistics == "running"
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]

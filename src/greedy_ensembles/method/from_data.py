@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from greedy_ensembles.checks import check_draw
 from greedy_ensembles.inputs import Inputs, are_several, as_entries, as_tensor, each, entries, length, take
 
 ArrayLike = Any  # a tensor, an array or a nested sequence; of inputs also a dict or tuple of them
@@ -24,7 +25,7 @@ class FromData:
     x: ArrayLike
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "x", _examples(self.x, "FromData"))
+        object.__setattr__(self, "x", examples_of(self.x, "x of FromData"))
 
     def sample(self, n: int, generator: torch.Generator) -> Inputs:
         """Draw n examples, with replacement only where n exceeds their number."""
@@ -46,10 +47,11 @@ class Shuffled:
     x: ArrayLike
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "x", _examples(self.x, "Shuffled"))
+        object.__setattr__(self, "x", examples_of(self.x, "x of Shuffled"))
 
     def sample(self, n: int, generator: torch.Generator) -> Inputs:
         """Draw n samples of the data's own type."""
+        check_draw(n, generator)
         seed = int(torch.randint(2**62, (), generator=generator))
         return each(lambda one: self._of_entry(one, n, torch.Generator().manual_seed(seed)), self.x)  # type: ignore[no-any-return]
 
@@ -61,22 +63,23 @@ class Shuffled:
         return samples.view(n, *x.shape[1:])
 
 
-def _examples(x: ArrayLike, name: str) -> Inputs:
+def examples_of(x: ArrayLike, name: str) -> Inputs:
     """Return examples as tensors on the CPU, or refuse what are none."""
-    found: Inputs = as_entries(x) if are_several(x) else as_tensor(x)
+    found: Inputs = as_entries(x, name) if are_several(x) else as_tensor(x, name)
     found = each(lambda one: one.detach().cpu(), found)
     for place, one in entries(found):
         if one.ndim < (2 if isinstance(found, Tensor) else 1) or one.numel() == 0 or len(one) != length(found):
-            raise ValueError(f"{name} needs examples of shape (n, ...), got {place} of shape {tuple(one.shape)}")
+            raise ValueError(f"{name} must be examples of shape (n, ...), got {place} of shape {tuple(one.shape)}")
         if not all(bool(torch.isfinite(part).all()) for part in one.split(1024)):
-            raise ValueError(f"{name} needs finite examples; {place} holds NaN or infinity")
+            raise ValueError(f"{name} must be finite examples; {place} holds NaN or infinity")
     if not entries(found):
-        raise ValueError(f"{name} needs examples, got a dict or tuple of none")
+        raise ValueError(f"{name} must be examples, got a dict or tuple of none")
     return found
 
 
 def _draw(n: int, count: int, generator: torch.Generator) -> Tensor:
     """Return n indices below `count`, distinct ones as long as there are enough."""
+    check_draw(n, generator)
     if n <= count:
         return torch.randperm(count, generator=generator)[:n]
     return torch.randint(count, (n,), generator=generator)
@@ -100,7 +103,7 @@ class PhaseScrambled:
     high: float = field(init=False)
 
     def __post_init__(self) -> None:
-        x = as_tensor(self.x).detach().cpu()
+        x = as_tensor(self.x, "x of PhaseScrambled").detach().cpu()
         if x.ndim != 4 or x.numel() == 0:
             raise ValueError(
                 "x of PhaseScrambled must be images of shape (n, channels, height, width), at least one of them; got "

@@ -11,6 +11,7 @@ largest, log(k - 1), where member k repeats all earlier ones, and falls as membe
 import torch
 from torch import Tensor
 
+from greedy_ensembles.checks import check_count, check_kind, check_number
 from greedy_ensembles.method.coupling import Coupling
 
 
@@ -28,15 +29,17 @@ def diversity_term(outputs: Tensor, earlier: Tensor, strength: float, size: int)
     >>> diversity_term(one, other, strength=3.0, size=2).item()  # -(3/2) * ((1-0)^2 + (0-1)^2)
     -3.0
     """
+    for name, value in (("outputs", outputs), ("earlier", earlier)):
+        check_kind(name, value, Tensor, "a tensor of probabilities")
+        if not value.is_floating_point():
+            raise TypeError(f"{name} must be a tensor of probabilities, got {value.dtype}")
     if outputs.ndim != 2 or earlier.ndim != 3 or earlier.shape[1:] != outputs.shape:
         raise ValueError(
             "diversity_term needs outputs of shape (n, classes) and earlier of shape (k - 1, n, classes) "
             f"with the same n and classes; got {tuple(outputs.shape)} and {tuple(earlier.shape)}"
         )
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}")
-    if not strength >= 0:
-        raise ValueError(f"strength must be at least 0, got {strength}")
+    check_count("size", size, least=1)
+    check_number("strength", strength, least=0.0)
     if len(earlier) == 0:
         return outputs.sum() * 0  # with a graph, so that a loop need not treat its first member apart
     if outputs.dtype in (torch.float16, torch.bfloat16):

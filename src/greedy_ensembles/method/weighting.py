@@ -19,11 +19,12 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from greedy_ensembles.checks import check_choice, check_count, check_number
-from greedy_ensembles.inputs import Inputs, each
+from greedy_ensembles.checks import check_choice, check_count, check_draw, check_kind, check_number
+from greedy_ensembles.inputs import Inputs, as_tensor, each
 from greedy_ensembles.method.from_data import FromData as FromData
 from greedy_ensembles.method.from_data import PhaseScrambled as PhaseScrambled
 from greedy_ensembles.method.from_data import Shuffled as Shuffled
+from greedy_ensembles.method.from_data import examples_of
 
 Overflow = Literal["none", "clip", "wrap"]
 ArrayLike = Any  # a tensor, an array, a nested sequence or a number: what torch.as_tensor takes
@@ -65,11 +66,8 @@ class Gaussian:
         check_choice("overflow", self.overflow, get_args(Overflow))
         for name in ("mean", "std", "low", "high"):
             value = getattr(self, name)
-            if value is not None:
-                tensor = torch.as_tensor(value, dtype=torch.float32).cpu()  # samples are drawn there
-                if not torch.isfinite(tensor).all():
-                    raise ValueError(f"{name} of a Gaussian weighting must be finite")
-                object.__setattr__(self, name, tensor)
+            if value is not None or name in ("mean", "std"):
+                object.__setattr__(self, name, _finite(f"{name} of a Gaussian weighting", value))
         if (self.std < 0).any():
             raise ValueError("std of a Gaussian weighting must not be negative")
         check_number("scale of a Gaussian weighting", self.scale, above=0.0)
@@ -83,8 +81,7 @@ class Gaussian:
                 raise ValueError(f"overflow={self.overflow!r} needs low and high, the range of the data")
             if not (self.low < self.high).all():
                 raise ValueError("low must be below high")
-        if self.levels < 2:
-            raise ValueError(f"levels must be at least 2, got {self.levels}")
+        check_count("levels", self.levels, least=2)
 
     @classmethod
     def from_data(
@@ -100,7 +97,7 @@ class Gaussian:
 
         Without `overflow`, uint8 data is wrapped on [0, 255] and anything else is left as drawn.
         """
-        x = torch.as_tensor(x)
+        x = examples_of(x, "x of Gaussian.from_data")
         mean, std = moments(x.split(1024))
         if overflow is None:
             overflow = "wrap" if x.dtype == torch.uint8 else "none"
@@ -110,6 +107,7 @@ class Gaussian:
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw (n, ...) float32 samples."""
+        check_draw(n, generator)
         shape = torch.broadcast_shapes(self.mean.shape, self.std.shape)
         values = torch.randn(n, *shape, generator=generator).mul_(self.scale * self.std).add_(self.mean)
         if self.overflow == "clip":
@@ -118,6 +116,14 @@ class Gaussian:
             for part in values.split(1024):  # wrapping takes copies, in double precision as a rule: some at a time
                 part.copy_(wrap(part, self.low, self.high, self.levels))
         return values
+
+
+def _finite(name: str, value: Any) -> Tensor:
+    """Return numbers in single precision on the CPU, where samples are drawn, or refuse them."""
+    tensor = as_tensor(value, name).to("cpu", torch.float32)
+    if not torch.isfinite(tensor).all():
+        raise ValueError(f"{name} must be finite")
+    return tensor
 
 
 def wrap(values: Tensor, low: ArrayLike, high: ArrayLike, levels: int) -> Tensor:
@@ -151,21 +157,23 @@ class Uniform:
     shape: Sequence[int]
 
     def __post_init__(self) -> None:
+        check_kind("shape", self.shape, (list, tuple), "the shape of a sample, such as (3, 32, 32)")
+        for side in self.shape:
+            check_count("shape", side, least=1)
         object.__setattr__(self, "shape", tuple(self.shape))
         for name in ("low", "high"):
-            tensor = torch.as_tensor(getattr(self, name), dtype=torch.float32).cpu()
+            tensor = _finite(f"{name} of a Uniform weighting", getattr(self, name))
             try:
                 torch.broadcast_to(tensor, self.shape)
             except RuntimeError:
                 raise ValueError(f"{name} of shape {tuple(tensor.shape)} does not fit shape {self.shape}") from None
-            if not torch.isfinite(tensor).all():
-                raise ValueError(f"{name} of a Uniform weighting must be finite")
             object.__setattr__(self, name, tensor)
         if not (self.low < self.high).all():
             raise ValueError("low must be below high")
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw (n, *shape) float32 samples."""
+        check_draw(n, generator)
         return torch.rand(n, *self.shape, generator=generator).mul_(self.high - self.low).add_(self.low)
 
 
@@ -241,6 +249,7 @@ class Mixture:
 
     def sample(self, n: int, generator: torch.Generator) -> Inputs:
         """Draw n samples, in an order of their own."""
+        check_draw(n, generator)
         samples: Inputs = each(lambda one: one.new_empty(n, *one.shape[1:]), self._form())
         places = torch.randperm(n, generator=generator).split(apportion(n, self.shares or ()))
         for part, rows in zip(self.parts, places, strict=True):

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
+from greedy_ensembles.checks import check_unmasked
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.forms import Form, InputForm, are_alike, describe_inputs
 from greedy_ensembles.inputs import (
@@ -305,6 +306,7 @@ def _beyond(example: int, x: Tensor) -> ValueError:
 
 def as_labels(y: Any) -> Tensor:
     """Return labels as int64 on the CPU, or refuse them."""
+    check_unmasked("labels", y)
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "iufb":
         remedy = "if they are one-hot, give y.argmax(1); independent labels need an ensemble each, of y[:, k]"
@@ -316,6 +318,8 @@ def as_labels(y: Any) -> Tensor:
         raise TypeError(f"labels must be whole numbers 0, 1, 2, ...; got {array.dtype}. {_remedy(array)}")
     if array.size and array.min() < 0:
         raise ValueError(f"labels must not be negative, got {array.min()}")
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"labels must be class indices 0, 1, 2, ...; got {array.max()}")
     return torch.from_numpy(array.astype(np.int64))
 
 

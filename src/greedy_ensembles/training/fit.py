@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from numbers import Real
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import as_path, check_choice, check_flag
 from greedy_ensembles.engines.execution import (
     Execution,
     Generators,
@@ -23,7 +23,7 @@ from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
-from greedy_ensembles.method import Coupling
+from greedy_ensembles.method import Coupling, as_coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import (
     describe,
@@ -104,15 +104,20 @@ def fit(
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
     check_choice("schedule", schedule, SCHEDULES)
-    if callable(callbacks):
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
         raise TypeError("callbacks must be a list of callables, not one of them")
     watchers: list[Callback] = list(callbacks)
+    check_flag("progress", progress)
+    place = None if run_dir is None else as_path("run_dir", run_dir)
     coupling, recipe = check_arguments(
         make_model, size, method, strength, distance, recipe, seed, earlier, schedule, watchers
     )
+    if weighting is not None and as_coupling(method).sees == "none":
+        raise ValueError(f"weighting is where members meet, and those of {coupling.label!r} do not; leave it out")
     execution = Execution(as_device(device), recipe.precision, recipe.deterministic)
     with ExitStack() as stack:
         stack.callback(Generators.current(execution.device).restore, execution.device)
+        stack.callback(torch.set_grad_enabled, torch.is_grad_enabled())  # an interrupt may leave it off
         stack.enter_context(execution.settings())
         algorithm = _build(
             make_model=make_model,
@@ -129,8 +134,8 @@ def fit(
             earlier=earlier,
         )
         folder = None
-        if run_dir is not None:
-            folder = stack.enter_context(_folder(algorithm, Path(run_dir).expanduser(), data, validation))
+        if place is not None:
+            folder = stack.enter_context(_folder(algorithm, place, data, validation))
             algorithm.execution = replace(algorithm.execution, threads=folder.threads)
         stack.enter_context(algorithm.execution.on_threads())
         if progress:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from greedy_ensembles.checks import check_choice, check_count, check_number
+from greedy_ensembles.checks import check_choice, check_count, check_flag, check_number
 from greedy_ensembles.engines.execution import Precision
 from greedy_ensembles.inputs import as_normalize
 from greedy_ensembles.method import Statistics
@@ -124,6 +124,9 @@ class Recipe:
             check_choice("select_by", self.select_by, ["accuracy", "nll"])
         for name in ("momentum", "weight_decay"):
             check_number(name, getattr(self, name), least=0.0)
+        if self.momentum >= 1:
+            raise ValueError(f"momentum must be below 1, such as 0.9; got {self.momentum}")
+        check_flag("nesterov", self.nesterov)
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
         if self.schedule in ("sequential", "concurrent"):
@@ -137,8 +140,7 @@ class Recipe:
         check_choice("lr_updates", self.lr_updates, ["step", "epoch"])
         check_choice("precision", self.precision, get_args(Precision), {"fp32": "float32", "bfloat16": "bf16"})
         check_choice("weighting_statistics", self.weighting_statistics, get_args(Statistics))
-        if not isinstance(self.deterministic, bool):
-            raise TypeError(f"deterministic must be True or False, got {self.deterministic!r}")
+        check_flag("deterministic", self.deterministic)
         if not callable(self.optimizer):
             check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         if self.loss is not None and not callable(self.loss):
@@ -273,6 +275,9 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
         optimizer = recipe.optimizer(parameters)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"the recipe's optimizer must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        ours = {id(p) for p in model.parameters()}
+        if not all(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
+            raise ValueError("the recipe's optimizer must move parameters that it is given; it has others")
     elif recipe.optimizer == "adamw":
         optimizer = torch.optim.AdamW(parameters, recipe.lr, weight_decay=recipe.weight_decay, fused=fused)
     else:

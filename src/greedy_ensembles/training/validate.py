@@ -131,7 +131,7 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
         callable(getattr(one, "sample", None)) for _, one in entries(weighting)
     ):
         weighting = Entries(weighting)
-    if not callable(getattr(weighting, "sample", None)):
+    if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
         raise TypeError(f"weighting must have sample(n, generator), as those of ge.weighting; got {weighting!r}")
     samples = weighting.sample(2, generator(0))
     tensors, forms = dict(entries(samples)), dict(entries(examples.form))
