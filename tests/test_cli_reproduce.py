@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from greedy_ensembles.cli import application
 from greedy_ensembles.paper import images as sets
 from greedy_ensembles.paper import pages
 from greedy_ensembles.paper.studies import STUDIES, two_moons
+from greedy_ensembles.paper.study import Protocol, filter_study, jobs
+from greedy_ensembles.paper.study import quick as quick_study
 from greedy_ensembles.sweeps.processes import Processes
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -86,6 +90,25 @@ def test_two_processes_share_the_work_and_do_nothing_twice(tmp_path):
     begun = [line.split()[0] for line in lines if line.startswith("cifar10-")]
     assert len(begun) == len(set(begun)) == 2
     assert not any("still missing" in line for line in lines)
+
+
+def test_two_jobs_of_a_slurm_array_do_parts_of_their_own(tmp_path):
+    """By the line of docs/scale.md, as the shell of each job expands it; two of four parts, of a run each."""
+    page = (RESULTS.parent / "docs" / "scale.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("greedy-ensembles") and "SLURM_ARRAY" in line)
+    line = line.replace("cifar10", "overhead").replace("/shared/reproduction", str(tmp_path / "out"))
+    program = f'greedy-ensembles() {{ {sys.executable} -m greedy_ensembles "$@"; }}'
+    quick = f"--budget quick --model VGG16BN --root {tmp_path / 'none'} --device cpu --quiet"
+    array = [{**os.environ, "SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": "4"} for number in (1, 2)]
+    command = ["bash", "-c", f"{program}\n{line} {quick}"]
+    both = [subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=own) for own in array]
+    outputs = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    wanted = jobs(quick_study(filter_study(STUDIES["overhead"], models=["VGG16BN"]), 2), Protocol(quick=True))
+    for (_, errors), job in zip(outputs, wanted, strict=False):
+        assert [line.split()[0] for line in errors.splitlines() if line.startswith("cifar10-")] == [job.name]
+    assert len(wanted) == 4
+    assert len(list((tmp_path / "out" / "quick" / "runs").iterdir())) == 2
 
 
 def test_real_files_with_the_papers_protocol_cut_short(reproduce, tmp_path, write_mnist):

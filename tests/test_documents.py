@@ -189,6 +189,17 @@ def test_the_page_on_changes_runs_and_says_the_truth():
     assert run.configuration["method"].keys() == {"class", "label", "sees", "strength"}
 
 
+@pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")
+def test_the_page_on_machines_runs_without_a_cluster(tmp_path, monkeypatch, capsys):
+    """On a real one its calls run in tests/sweeps."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks("docs/scale.md"):
+        exec(compile(block.replace('on="ray"', "on=None"), "docs/scale.md", "exec"), names)
+    assert "6 of 6 runs are finished" in capsys.readouterr().out
+    assert len(list(tmp_path.glob("sweep/*/run.json"))) == 6
+
+
 def test_no_document_with_python_is_left_out():
     documents = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
     run_above = re.findall(r'blocks\("(.*?)"\)', Path(__file__).read_text())
@@ -199,6 +210,8 @@ def test_no_document_with_python_is_left_out():
 def test_every_example_runs(example, capsys):
     if example.name.startswith("laplace"):  # which brings torchvision
         pytest.importorskip("laplace", reason="laplace-torch is not installed")
+    if example.name == "ray_tune.py":
+        pytest.importorskip("ray.tune", reason="needs ray[tune]", exc_type=ImportError)
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out
 

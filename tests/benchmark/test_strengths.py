@@ -79,6 +79,7 @@ def test_a_strength_that_diverges_does_harm(easy, make_model, fast):
         ({"strengths": [0.0]}, ValueError, "strengths must be .*above 0"),
         ({"validation": 0}, ValueError, "holds out nothing"),
         ({"by": "brier"}, ValueError, "by must be one of"),
+        ({"on": "processes"}, ValueError, "on='processes' needs run_dir"),
         ({"strength": 1.0}, TypeError, "select has no argument strength"),
     ],
 )

@@ -191,6 +191,19 @@ def test_a_study_is_made_on_a_cluster_and_says_what_failed(cluster, invoke, tmp_
     assert "default_worker" not in str(json.loads(record.read_text())["machine"]["command"])
 
 
+def test_a_strength_is_chosen_on_a_cluster_as_it_is_here(cluster, tmp_path):
+    asked = {**arguments(), "strengths": [1.0, 1e30], "seeds": 2, "distance": "logits", "progress": False}
+    del asked["strength"]
+    here = ge.select(make_model, data(), **asked)
+    there = ge.select(make_model, data(), run_dir=tmp_path, on="ray", **asked)
+    assert there == here
+    assert "range of numbers" in there.harms[1e30]
+    x, _ = data()
+    for strength in (None, 1.0):
+        for ours, theirs in zip(there.ensembles[strength], here.ensembles[strength], strict=True):
+            assert torch.equal(ours.predict_proba(x), theirs.predict_proba(x))
+
+
 def end_worker(tell):
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -2,9 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,10 @@ from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial, cho
 from greedy_ensembles.checks import as_path, check_choice, check_count, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.runs.notes import WeakMemberWarning
+from greedy_ensembles.sweeps.executor import open_executor
+from greedy_ensembles.sweeps.sweep import train_all
 from greedy_ensembles.training.algorithm import NonFiniteLossError
-from greedy_ensembles.training.events import ProgressBars
 from greedy_ensembles.training.examples import Examples, as_examples, split_off
-from greedy_ensembles.training.fit import fit
 
 _DEEP = "deep"
 
@@ -36,6 +34,9 @@ def select(
     by: str = "accuracy",
     validation: Any = 0.1,
     run_dir: str | Path | None = None,
+    on: str | None = None,
+    cpus: int = 1,
+    gpus: float | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Selection:
@@ -54,6 +55,9 @@ def select(
         by: what must not be harmed: "accuracy", "nll" or "ace".
         validation: the share of the examples that is held out, another one for each seed, or data of its own.
         run_dir: a folder in which each training has its own; what is found there is resumed.
+        on: None: here, one training after another; or "processes", "ray" or an address, as in `ge.sweep`.
+        cpus: how many cores a training needs, as in `ge.sweep`.
+        gpus: how many GPUs, or what share of one, as in `ge.sweep`.
         progress: whether to show a progress bar for each training.
         options: other arguments of `ge.fit`, such as `recipe`, `weighting` or `schedule`, the same for all.
 
@@ -84,23 +88,28 @@ def select(
     if not all(len(indices) for _, indices in held_out.values()):
         raise ValueError(f"validation={validation!r} holds out nothing, and lambda_M is chosen on held-out examples")
     labels = [among.labels[indices].numpy() for among, indices in held_out.values()]
+    methods = {None: _DEEP} | dict.fromkeys(tried, options.pop("method", "greedy"))
+    shared = {**options, "size": size, "validation": validation}
+    runs = {
+        _name(strength, seed): {**shared, "method": method, "strength": strength, "seed": seed}
+        for strength, method in methods.items()
+        for seed in repeated
+    }
+    for seed in repeated:  # whose members meet nowhere
+        runs[_name(None, seed)].pop("weighting", None)
+    trained, diverged = _train(make_model, data, runs, run_dir, {"on": on, "cpus": cpus, "gpus": gpus}, progress)
     ensembles: dict[float | None, list[Ensemble]] = {}
-    trials, diverged = [], {}
-    for strength in (None, *tried):
-        method = _DEEP if strength is None else options.get("method", "greedy")
-        asked = {**options, "method": method, "strength": strength, "size": size, "validation": validation}
-        try:
-            trained = [_train(make_model, data, {**asked, "seed": seed}, run_dir, progress) for seed in repeated]
-        except NonFiniteLossError:
-            if strength is None:
-                raise
-            diverged[strength] = "its training left the range of numbers"
+    trials, harms = [], {}
+    for strength in methods:
+        names = [_name(strength, seed) for seed in repeated]
+        if strength is not None and diverged & set(names):
+            harms[strength] = "its training left the range of numbers"
             continue
-        ensembles[strength] = trained
-        judged = zip(trained, held_out.values(), strict=True)
+        ensembles[strength] = [trained[name] for name in names]
+        judged = zip(ensembles[strength], held_out.values(), strict=True)
         trials.append(Trial.of(strength, [_judge(own, *where) for own, where in judged], labels))
     found = choose(trials, by) if len(trials) > 1 else Selection(by, trials[0], (), {})
-    return replace(found, harms={**found.harms, **diverged}, ensembles=ensembles)
+    return replace(found, harms={**found.harms, **harms}, ensembles=ensembles)
 
 
 def _checked_strengths(strengths: Sequence[float]) -> list[float]:
@@ -130,24 +139,33 @@ def _checked_seeds(seeds: int | Sequence[int], size: int) -> list[int]:
     return repeated
 
 
+def _name(strength: float | None, seed: int) -> str:
+    return f"{_DEEP if strength is None else f'lambda-{strength}'}-seed-{seed}"
+
+
 def _train(
-    make_model: ModelFactory, data: Any, asked: dict[str, Any], run_dir: str | Path | None, progress: bool
-) -> Ensemble:
-    """Train one ensemble, in a folder of its own where there is one for all."""
-    strength, seed = asked["strength"], asked["seed"]
-    kind = _DEEP if strength is None else f"lambda-{strength}"
-    folder = None if run_dir is None else as_path("run_dir", run_dir) / f"{kind}-seed-{seed}"
-    if strength is None:  # whose members meet nowhere
-        asked.pop("weighting", None)
-    callbacks = list(asked.pop("callbacks", ()))
-    title = f"{BASELINE if strength is None else f'lambda_M = {strength:g}'}, seed {seed}"
-    with ExitStack() as stack:
-        if progress:
-            callbacks.append(partial(stack.enter_context(ProgressBars()).show, run=title))
-        stack.enter_context(warnings.catch_warnings())
-        if strength is not None:  # what is chosen will have no weak member
-            warnings.simplefilter("ignore", WeakMemberWarning)
-        return fit(make_model, data, **asked, run_dir=folder, progress=False, callbacks=callbacks)
+    make_model: ModelFactory,
+    data: Any,
+    runs: dict[str, dict[str, Any]],
+    run_dir: str | Path | None,
+    where: dict[str, Any],
+    progress: bool,
+) -> tuple[dict[str, Ensemble], set[str]]:
+    """Train all ensembles; return those of a lambda_M that diverged by name alone, and raise any other error."""
+    if where["on"] is not None and run_dir is None:
+        raise ValueError(f"on={where['on']!r} needs run_dir, a folder for runs that all machines see")
+    storage = None if run_dir is None else as_path("run_dir", run_dir).absolute()
+    diverged: set[str] = set()
+
+    def fail(name: str, error: Exception) -> None:
+        if not isinstance(error, NonFiniteLossError) or runs[name]["strength"] is None:
+            raise error
+        diverged.add(name)
+
+    with open_executor(**where, storage=storage) as executor, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "lambda-", WeakMemberWarning)  # what is chosen will have no weak member
+        here = where["on"] is None
+        return train_all(make_model, data, runs, storage, executor, here, fail, progress), diverged
 
 
 def _judge(ensemble: Ensemble, among: Examples, indices: Any) -> InDomain:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from greedy_ensembles.checks import as_path
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.method import Coupling
@@ -102,7 +103,7 @@ def sweep(
     for own in every.values():
         _check(make_model, data, own)
     _check_seeds(every, asked)
-    folder = Path(storage).expanduser().absolute()
+    folder = as_path("storage", storage).absolute()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"storage must be a folder, but {folder} is a file")
     failures: dict[str, Exception] = {}
