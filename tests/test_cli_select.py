@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.examples import split
+from greedy_ensembles.training.split import split
 
 MODEL = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
 RUNS = {

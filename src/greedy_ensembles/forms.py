@@ -20,6 +20,8 @@ _TYPES = {
     )
 }
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+_CHUNK = 1024
+_LARGEST = torch.finfo(torch.float32).max
 _MOST = 1 << 28  # values of one input that a file may name: far more than any has, far less than memory
 
 
@@ -159,6 +161,42 @@ def are_alike(one: Form, other: Form) -> bool:
         and len(a.shape) == len(b.shape)
         and all(s == t or s is None or t is None for s, t in zip(a.shape, b.shape, strict=True))
         for (name, a), (named, b) in pairs
+    )
+
+
+def form_of(x: Tensor, first: int = 0) -> InputForm:
+    """Return the form of inputs, or refuse numbers that cannot be trained on; `first` is the index of the first."""
+    low, high = math.inf, -math.inf
+    for number, chunk in enumerate(x.split(_CHUNK) if x.is_floating_point() and x.numel() else ()):
+        least, most = (value.item() for value in torch.aminmax(chunk))
+        if not (least >= -_LARGEST and most <= _LARGEST):  # which no NaN is
+            proper = (chunk.abs() <= _LARGEST).view(len(chunk), -1).all(dim=1)
+            row = int(proper.logical_not().nonzero()[0])
+            raise _beyond(first + number * _CHUNK + row, chunk[row])
+        low, high = min(low, least), max(high, most)
+    return InputForm(tuple(x.shape[1:]), x.dtype, (low, high) if low <= high else None)
+
+
+def joined(one: InputForm, other: InputForm) -> InputForm:
+    """Return the form of inputs of both: their ranges joined, sides that differ open."""
+    ranges = [form.range for form in (one, other) if form.range is not None]
+    shape = tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True))
+    limits = (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
+    return InputForm(shape, one.dtype, limits)
+
+
+def shapes_of(form: Form) -> Any:
+    """Return the shapes alone."""
+    return each(lambda one: one.shape, form)
+
+
+def _beyond(example: int, x: Tensor) -> ValueError:
+    """Return why an example cannot be trained on."""
+    if not torch.isfinite(x).all():
+        return ValueError(f"x holds NaN or infinity, first in example {example}; training needs finite inputs")
+    return ValueError(
+        f"x is beyond the range of float32, in which models train, first in example {example}, which reaches "
+        f"{x.abs().max():g}; scale it, or take logarithms"
     )
 
 

@@ -107,6 +107,21 @@ def as_entries(x: Any, name: str = "x") -> Inputs:
     return x if isinstance(x, dict | tuple) else as_tensor(x, name)
 
 
+def split_labels(item: Any, told: str) -> tuple[Any, Any]:
+    """Return inputs and labels of an item or a batch: a pair, or a dict with labels in it; `told` begins a refusal."""
+    if isinstance(item, Mapping):
+        name = next((name for name in LABELS if name in item), None)
+        if name is not None and len(item) > 1:
+            return {key: value for key, value in item.items() if key != name}, item[name]
+    elif isinstance(item, list | tuple) and len(item) == 2:
+        return item[0], item[1]
+    kind = f"a {type(item).__name__}"
+    parts = f"{kind} of {len(item)}" if isinstance(item, list | tuple) else kind
+    raise TypeError(
+        f"{told} is {parts}; wrap data in a Dataset that returns these two of each item, or a dict with 'labels' in it"
+    )
+
+
 def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Inputs]:
     """Return inputs some at a time, so that arrays on disk are not read whole.
 

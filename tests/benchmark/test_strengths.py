@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.examples import split
+from greedy_ensembles.training.split import split
 
 # Three epochs leave some members behind, which is no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")

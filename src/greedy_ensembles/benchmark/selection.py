@@ -27,7 +27,8 @@ from greedy_ensembles.data import SETS, ImageSet, load
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.notes import clearly_below
-from greedy_ensembles.training.examples import as_examples, split
+from greedy_ensembles.training.examples import as_examples
+from greedy_ensembles.training.split import split
 
 #: By what harm is measured: 1 where a higher figure is better, -1 where a lower one is.
 CRITERIA = {"accuracy": 1, "nll": -1, "ace": -1}

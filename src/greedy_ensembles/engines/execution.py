@@ -6,11 +6,14 @@ afresh from whole numbers such as (seed, step), so that nothing depends on what 
 augmentation and dropout use the global generators, whose states are part of a checkpoint.
 """
 
+import functools
+import itertools
 import math
 import os
 import random
+import types
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -28,8 +31,11 @@ Precision = Literal["float32", "tf32", "bf16"]
 #: on 28x28 pixels (6e7) 21 and 770 ms. On cores of its own a network of this size takes some milliseconds a step with
 #: one thread, so that others save little; larger ones need them.
 FEW_MULTIPLICATIONS = 1e8
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+_LONG, _MOST = 100, 10_000  # items of a list, and objects, among which generators of a Dataset are looked for
+_PLAIN = (torch.Tensor, np.ndarray, str, bytes, int, float, type, types.ModuleType)
 # The first key of a generator: what it is for.
-WEIGHTING_SET, WEIGHTING_BATCH, SHUFFLE = 1, 2, 3
+WEIGHTING_SET, WEIGHTING_BATCH, SHUFFLE, READ = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -187,3 +193,48 @@ def preserved_generators(device: torch.device) -> Iterator[None]:
 
 def _as_tensor(words: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(words, np.int64))  # 32-bit words without a sign, which fit
+
+
+def own_generators(holder: object) -> list[Any]:
+    """Return the generators of random numbers that a Dataset keeps, itself or in what it keeps, transforms included."""
+    waiting: list[Any] = [holder]
+    known: dict[int, Any] = {}
+    while waiting and len(known) < _MOST:
+        value = waiting.pop()
+        if id(value) in known or isinstance(value, _PLAIN):
+            continue
+        known[id(value)] = value
+        if isinstance(value, _GENERATORS):
+            continue
+        if isinstance(value, list | tuple | dict):
+            items = value.values() if isinstance(value, dict) else value
+            waiting += itertools.islice(items, _LONG)  # longer ones are of paths or items, and all alike
+        elif isinstance(value, types.FunctionType):
+            for cell in value.__closure__ or ():
+                with suppress(ValueError):  # of a cell that is empty
+                    waiting.append(cell.cell_contents)
+        elif isinstance(value, types.MethodType | types.BuiltinMethodType):
+            waiting.append(value.__self__)
+        elif isinstance(value, functools.partial):
+            waiting += [value.func, value.args, value.keywords]
+        else:
+            waiting += getattr(value, "__dict__", {}).values()
+    return [value for value in known.values() if isinstance(value, _GENERATORS)]
+
+
+def seed_own_generators(holder: object, seed: int) -> None:
+    """Seed the generators that a Dataset keeps."""
+    for one in own_generators(holder):
+        if isinstance(one, torch.Generator):
+            one.manual_seed(seed)
+        elif isinstance(one, np.random.Generator):
+            one.bit_generator.state = type(one.bit_generator)(seed).state
+        else:
+            one.seed(seed)
+
+
+def seed_host(seed: int) -> None:
+    """Seed the global generators of the host, and not those of a GPU."""
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (the global generator is what users' transforms draw from)
+    random.seed(seed)

@@ -36,9 +36,9 @@ class Pass(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """An epoch, step by step: indices of every member's examples (members, batch) and of p* samples, and rates."""
+    """An epoch, step by step: every member's examples, samples of p*, and rates."""
 
-    examples: list[Tensor]
+    examples: list[Any]  #: indices (members, batch), or every member's iterator of batches
     samples: list[Tensor]  #: empty where members meet no one
     rates: list[float]  #: what the learning rate is multiplied by
 
@@ -55,7 +55,7 @@ class Step:
     """All that a step needs to know beside members, whichever engine takes it."""
 
     execution: Execution
-    look_up: Callable[[Tensor], tuple[Any, Tensor]]  #: from indices to inputs as models take them, and targets
+    look_up: Callable[[Any], tuple[Any, Tensor]]  #: from indices, or an iterator, to inputs and targets
     to_model: Call  #: from samples as they are stored to inputs as models take them
     loss: Callable[[Tensor, Tensor], Tensor]
     augment: Call | None
@@ -134,6 +134,7 @@ class PlainEngine:
         count = len(self.members)
         samples: Sequence[Tensor | None] = plan.samples or [None] * len(plan.rates)
         totals = torch.zeros(2, count, dtype=torch.float64, device=self._step.execution.device)
+        seen = [0] * count
         for member in self.members:
             member.model.train()
         # Members that meet no one need not take turns.
@@ -141,27 +142,31 @@ class PlainEngine:
             members = self.members[part]
             with members[0].at_work() if len(members) == 1 else nullcontext():
                 for examples, chosen, rate in zip(plan.examples, samples, plan.rates, strict=True):
-                    self._take(members, examples[part], chosen, rate, totals[:, part])
-        return means(totals, plan, self._step)
+                    for k, rows in enumerate(self._take(members, examples[part], chosen, rate, totals[:, part])):
+                        seen[(part.start or 0) + k] += rows
+        return means(totals, plan, self._step, seen)
 
     def _take(
-        self, members: list[Member], examples: Tensor, chosen: Tensor | None, rate: float, totals: Tensor
-    ) -> None:
-        """Take a step of these members, and add losses and terms to their sums."""
+        self, members: list[Member], examples: Any, chosen: Tensor | None, rate: float, totals: Tensor
+    ) -> list[int]:
+        """Take a step of these members, add losses and terms to their sums, and return how many examples each saw."""
         step = self._step
         samples, bank = step.samples(chosen)
-        passes = []
+        passes, rows = [], []
         for member, indices in zip(members, examples, strict=True):
             with nullcontext() if len(members) == 1 else member.at_work():
-                passes.append(step.forward(member.model, *step.look_up(indices), samples))
+                inputs, targets = step.look_up(indices)
+                passes.append(step.forward(member.model, inputs, targets, samples))
+                rows.append(len(targets))
         terms, pulls = step.couple(passes, bank)
         for position, (member, passed, pull) in enumerate(zip(members, passes, pulls, strict=True)):
             set_learning_rate(member.optimizer, rate)
             with nullcontext() if len(members) == 1 else member.at_work():
                 step.update(member, passed, pull)
-            totals[0, position].add_(passed.loss.detach(), alpha=examples.shape[1])
+            totals[0, position].add_(passed.loss.detach(), alpha=rows[position])
         if terms is not None:
             totals[1] += terms
+        return rows
 
     @torch.no_grad()
     def predict(self, inputs: Any) -> Tensor:
@@ -175,13 +180,13 @@ class PlainEngine:
         return torch.stack(rows)
 
 
-def means(totals: Tensor, plan: Plan, step: Step) -> list[Losses]:
-    """Return the means of an epoch's sums (2, members): of losses over examples, and of terms over steps."""
+def means(totals: Tensor, plan: Plan, step: Step, seen: Sequence[int] | None = None) -> list[Losses]:
+    """Return the means of an epoch's sums (2, members): of losses over the examples seen, and of terms over steps."""
     losses, terms = totals.tolist()  # the one time in an epoch that the host waits for the device
-    examples, steps = sum(batch.shape[1] for batch in plan.examples), len(plan.rates)
+    seen, steps = seen or [sum(batch.shape[1] for batch in plan.examples)] * len(losses), len(plan.rates)
     alone = step.bank is None or (len(step.bank) == 0 and step.coupling.sees == "earlier")  # then the first has no term
     return [
-        Losses(loss / examples, None if not plan.samples or (alone and k == 0) else term / steps)
+        Losses(loss / seen[k], None if not plan.samples or (alone and k == 0) else term / steps)
         for k, (loss, term) in enumerate(zip(losses, terms, strict=True))
     ]
 

@@ -64,6 +64,8 @@ _RECIPE_OF_0_1: dict[str, Any] = {
     "precision": "float32",
     "deterministic": False,
     "members_at_once": None,
+    "num_workers": 0,
+    "steps_per_epoch": None,
 }
 _MOST_THREADS = 4096
 _LAYERS = {"depth", "blocks_per_stage", "hidden"}  # arguments of `ge.models` that say how many layers there are

@@ -20,7 +20,6 @@ from torch.nn.functional import cross_entropy
 from greedy_ensembles.engines import make_engine
 from greedy_ensembles.engines.captured import CannotCapture
 from greedy_ensembles.engines.execution import (
-    SHUFFLE,
     WEIGHTING_BATCH,
     WEIGHTING_SET,
     Execution,
@@ -36,9 +35,10 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.events import Epoch
-from greedy_ensembles.training.examples import Data
+from greedy_ensembles.training.examples import advice_on_scale
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer
-from greedy_ensembles.training.validate import advice_on_scale, check_model
+from greedy_ensembles.training.split import Data
+from greedy_ensembles.training.validate import check_model
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 _ROWS = 1024  # inputs at once outside of training steps
@@ -117,7 +117,7 @@ class Algorithm:
         weighting = self.method.weighting
         if weighting is None:
             return None
-        count = self.recipe.weighting_samples or len(self.data.train)
+        count = self.recipe.weighting_samples or self.data.examples.default_samples(len(self.data.train))
         try:
             samples = weighting.sample(count, generator(WEIGHTING_SET, self.seed))
             for _, one in entries(samples):
@@ -201,16 +201,9 @@ class Algorithm:
             notify(events)
 
     def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe) -> Plan:
-        """Return the examples, samples of p* and learning rates of an epoch.
-
-        Every member shuffles by its own seed. Samples are drawn by (seed, step), the same for all members. A last batch
-        of one example is left out, since BatchNorm cannot train on it; it is another one in every epoch.
-        """
-        train, epoch, size = self.data.train, members[0].epoch, recipe.batch_size
-        orders = [torch.randperm(len(train), generator=generator(SHUFFLE, m.seed, epoch)) for m in members]
-        examples = list(train[torch.stack(orders).to(train.device)].split(size, dim=1))
-        if len(examples) > 1 and examples[-1].shape[1] == 1 < size:
-            examples.pop()
+        """Return the examples, samples of p* (by (seed, step), the same for all members) and rates of an epoch."""
+        epoch, size = members[0].epoch, recipe.batch_size
+        examples = self.data.examples.epoch(self.data.train, [member.seed for member in members], epoch, size)
         steps = range(epoch * len(examples), (epoch + 1) * len(examples))
         samples: list[Tensor] = []
         if bank is not None and len(bank) + len(members) > 1:  # the first of all meets no one
@@ -253,8 +246,8 @@ class Algorithm:
             nothing: list[float | None] = [None] * len(engine.members)
             return nothing, nothing
         rows = []
-        for indices in held_out.split(_ROWS):
-            inputs, own = self.data.look_up(indices, held_out=True)
+        for batch in self.data.held_out.ordered(held_out, _ROWS):
+            inputs, own = self.data.look_up(batch, held_out=True)
             rows.append((engine.predict(inputs).softmax(dim=2), own))
         probs, labels = torch.cat([probs for probs, _ in rows], dim=1), torch.cat([own for _, own in rows])
         accuracies = (probs.argmax(dim=2) == labels).sum(dim=1).div(len(labels)).tolist()

@@ -3,17 +3,11 @@
 A Dataset is asked for its items anew in every epoch, so that random transforms in it stay random.
 """
 
-import contextlib
-import functools
 import hashlib
-import itertools
 import math
-import random
-import types
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,11 +17,10 @@ from torch.utils.data import Dataset, TensorDataset
 
 from greedy_ensembles.checks import check_unmasked
 from greedy_ensembles.data import LabelledSet
-from greedy_ensembles.forms import Form, InputForm, are_alike, describe_inputs
+from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_own_generators
+from greedy_ensembles.forms import Form, InputForm, are_alike, form_of, joined, shapes_of
 from greedy_ensembles.inputs import (
-    LABELS,
     Inputs,
-    Normalize,
     are_several,
     as_entries,
     as_tensor,
@@ -35,15 +28,15 @@ from greedy_ensembles.inputs import (
     entries,
     length,
     move,
+    split_labels,
     take,
-    to_model,
 )
+from greedy_ensembles.method.weighting import moments
 from greedy_ensembles.storage import digest_of_tensor
 
-_CHUNK = 1024
-_LONG, _MOST = 100, 10_000  # items of a list, and objects, among which generators of a Dataset are looked for
-_PLAIN = (Tensor, np.ndarray, str, bytes, int, float, type, types.ModuleType)
-_LARGEST = torch.finfo(torch.float32).max
+_SPREAD = 100.0  # between columns of a table from which on networks do not learn well from them as they are
+_CHUNK, _VALUES = 1024, 1 << 23  # inputs, and numbers in them, that are looked at together
+_SAMPLES = 1 << 26  # numbers in a p* set of data that memory does not hold, unless it is told
 
 
 class Examples(ABC):
@@ -52,6 +45,9 @@ class Examples(ABC):
     labels: Tensor
     form: Form  #: of the inputs
     off_device: str | None = None  #: why batches cannot be looked up on a device, as one tensor
+    in_memory: bool = False
+    one_shape: bool = True  #: whether all batches have the same
+    indexed: bool = True  #: whether examples can be looked up, and so be held out
     weights: Tensor | None = None  #: what each example's loss is multiplied by, float32; None: 1
 
     @abstractmethod
@@ -66,6 +62,11 @@ class Examples(ABC):
     def digest(self) -> str:
         """Return a hash of all inputs and labels."""
 
+    @property
+    def count(self) -> int:
+        """How many examples there are."""
+        return len(self.labels)
+
     def few(self) -> tuple[Inputs, Tensor]:
         """Return the first three examples, to try a model on."""
         indices = torch.arange(min(3, len(self.labels)), device=self.labels.device)
@@ -73,8 +74,33 @@ class Examples(ABC):
 
     def chunks(self) -> Iterator[Inputs]:
         """Return all inputs in order, some at a time."""
-        for indices in torch.arange(len(self.labels), device=self.labels.device).split(_CHUNK):
+        rows = min(_CHUNK, max(1, _VALUES // self._values()))
+        for indices in torch.arange(len(self.labels), device=self.labels.device).split(rows):
             yield self.inputs(indices)
+
+    def _values(self) -> int:
+        """Return how many numbers an input has."""
+        return sum(math.prod(side or 1 for side in form.shape) for _, form in entries(self.form)) or 1
+
+    def default_samples(self, count: int) -> int:
+        """Return how many samples of p* there are for so many examples to learn from: as many, if memory is theirs."""
+        return count if self.in_memory else min(count, max(1, _SAMPLES // self._values()))
+
+    def epoch(self, train: Tensor, seeds: Sequence[int], number: int, size: int) -> list[Any]:
+        """Return an epoch step by step: what `Data.look_up` takes for every member, indices (members, batch) here.
+
+        Every member shuffles by its own seed. A last batch of one example is left out, since BatchNorm cannot train on
+        it; it is another one in every epoch.
+        """
+        orders = [torch.randperm(len(train), generator=generator(SHUFFLE, seed, number)) for seed in seeds]
+        batches = list(train[torch.stack(orders).to(train.device)].split(size, dim=1))
+        if len(batches) > 1 and batches[-1].shape[1] == 1 < size:
+            batches.pop()
+        return batches
+
+    def ordered(self, indices: Tensor, rows: int) -> list[Any]:
+        """Return what `Data.look_up` takes to give these examples in order, so many at a time."""
+        return list(indices.split(rows))
 
 
 @dataclass
@@ -86,6 +112,7 @@ class ArrayExamples(Examples):
     form: Form
     off_device: str | None = None
     weights: Tensor | None = None
+    in_memory: bool = True
 
     def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices."""
@@ -112,6 +139,11 @@ class ArrayExamples(Examples):
         return hashlib.sha256((digest_of_inputs(self.x) + "".join(map(digest_of_tensor, parts))).encode()).hexdigest()
 
 
+def stacked(inputs: Iterable[Inputs]) -> Inputs:
+    """Return single inputs as a batch."""
+    return each(lambda *values: torch.stack(values), *inputs)  # type: ignore[no-any-return]
+
+
 def digest_of_inputs(x: Inputs) -> str:
     """Return a hash of inputs: that of a tensor, or names and hashes of entries."""
     if isinstance(x, Tensor):
@@ -127,26 +159,33 @@ class DatasetExamples(Examples):
 
     def __init__(self, dataset: "Dataset[Any]", seed: int = 0) -> None:
         self.dataset = dataset
-        _seed_own_generators(dataset, seed)  # as the global ones are, so that it is the same data at every start
         labels, digest = [], hashlib.sha256()
-        for position in range(len(dataset)):  # type: ignore[arg-type]
-            x, label = self._item(position)
-            form: Form = each(lambda one, at=position: _form(one[None], at), x)
+        for position, item in enumerate(self._items(seed)):
+            x, label = self._parts(item, position)
+            form: Form = each(lambda one, at=position: form_of(one[None], at), x)
             if position == 0:
                 self.form = form
             elif not are_alike(form, self.form):
                 raise ValueError(
-                    f"item {position} of data has shape {_shapes(form)}, the first {_shapes(self.form)}; a DataLoader "
-                    "whose collate_fn pads its batches can be trained on"
+                    f"item {position} of data has shape {shapes_of(form)}, the first {shapes_of(self.form)}; a "
+                    "DataLoader whose collate_fn pads its batches can be trained on"
                 )
-            self.form = each(_joined, self.form, form)
+            self.form = each(joined, self.form, form)
             labels.append(label)
             digest.update(digest_of_inputs(x).encode())
         self.labels = as_labels(labels)
         self._digest = hashlib.sha256((digest.hexdigest() + digest_of_tensor(self.labels)).encode()).hexdigest()
 
-    def _item(self, position: int) -> tuple[Inputs, Any]:
-        x, label = split_labels(self.dataset[position], f"items of data must be (input, label), item {position}")
+    def _items(self, seed: int) -> Iterator[Any]:
+        seed_own_generators(self.dataset, seed)  # as the global ones are, so that it is the same data at every start
+        return (self.dataset[position] for position in range(self._length()))
+
+    def _length(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def _parts(self, item: Any, position: int) -> tuple[Inputs, Any]:
+        """Return input and label of an item, or refuse it."""
+        x, label = split_labels(item, f"items of data must be (input, label), item {position}")
         try:
             return as_entries(x) if are_several(x, least=1) else as_tensor(x), label
         except (TypeError, ValueError):
@@ -155,7 +194,7 @@ class DatasetExamples(Examples):
 
     def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices, read anew."""
-        return each(lambda *values: torch.stack(values), *(self._item(i)[0] for i in indices.tolist()))  # type: ignore[no-any-return]
+        return stacked(self._parts(self.dataset[position], position)[0] for position in indices.tolist())
 
     def to(self, device: torch.device) -> "DatasetExamples":
         """Return the examples as they are: batches move, the Dataset cannot."""
@@ -164,36 +203,6 @@ class DatasetExamples(Examples):
     def digest(self) -> str:
         """Return a hash of all inputs and labels, as they were in the pass at the start."""
         return self._digest
-
-
-def _seed_own_generators(dataset: "Dataset[Any]", seed: int) -> None:
-    """Seed the generators of random numbers that a Dataset keeps, itself or in what it keeps, transforms included."""
-    waiting: list[Any] = [dataset]
-    known: set[int] = set()
-    while waiting and len(known) < _MOST:
-        value = waiting.pop()
-        if id(value) in known or isinstance(value, _PLAIN):
-            continue
-        known.add(id(value))
-        if isinstance(value, torch.Generator):
-            value.manual_seed(seed)
-        elif isinstance(value, np.random.Generator):
-            value.bit_generator.state = type(value.bit_generator)(seed).state
-        elif isinstance(value, np.random.RandomState | random.Random):
-            value.seed(seed)
-        elif isinstance(value, list | tuple | dict):
-            items = value.values() if isinstance(value, dict) else value
-            waiting += itertools.islice(items, _LONG)  # longer ones are of paths or items, and all alike
-        elif isinstance(value, types.FunctionType):
-            for cell in value.__closure__ or ():
-                with contextlib.suppress(ValueError):  # of a cell that is empty
-                    waiting.append(cell.cell_contents)
-        elif isinstance(value, types.MethodType | types.BuiltinMethodType):
-            waiting.append(value.__self__)
-        elif isinstance(value, functools.partial):
-            waiting += [value.func, value.args, value.keywords]
-        else:
-            waiting += getattr(value, "__dict__", {}).values()
 
 
 def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
@@ -224,22 +233,8 @@ def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
     return examples
 
 
-def split_labels(item: Any, told: str) -> tuple[Any, Any]:
-    """Return inputs and labels of an item or a batch: a pair, or a dict with labels in it; `told` begins a refusal."""
-    if isinstance(item, Mapping):
-        name = next((name for name in LABELS if name in item), None)
-        if name is not None and len(item) > 1:
-            return {key: value for key, value in item.items() if key != name}, item[name]
-    elif isinstance(item, list | tuple) and len(item) == 2:
-        return item[0], item[1]
-    kind = f"a {type(item).__name__}"
-    parts = f"{kind} of {len(item)}" if isinstance(item, list | tuple) else kind
-    raise TypeError(
-        f"{told} is {parts}; wrap data in a Dataset that returns these two of each item, or a dict with 'labels' in it"
-    )
-
-
 def _from_arrays(x: Any, y: Any, weights: Any = None) -> ArrayExamples:
+    on_disk = any(isinstance(one, np.memmap) for one in (x.values() if isinstance(x, dict) else (x,)))
     x = as_entries(x) if are_several(x) else as_tensor(x)
     labels = as_labels(y)
     if not entries(x):
@@ -258,30 +253,7 @@ def _from_arrays(x: Any, y: Any, weights: Any = None) -> ArrayExamples:
     x = each(lambda one: one.detach(), x)
     off_device = None if isinstance(x, Tensor) else "inputs are a dict or tuple; give them as one tensor"
     given = None if weights is None else _as_weights(weights, length(x))
-    return ArrayExamples(x, labels, each(_form, x), off_device, given)
-
-
-def _form(x: Tensor, first: int = 0) -> InputForm:
-    """Return the form of inputs, or refuse numbers that cannot be trained on; `first` is the index of the first."""
-    low, high = math.inf, -math.inf
-    for number, chunk in enumerate(x.split(_CHUNK) if x.is_floating_point() and x.numel() else ()):
-        least, most = (value.item() for value in torch.aminmax(chunk))
-        if not (least >= -_LARGEST and most <= _LARGEST):  # which no NaN is
-            proper = (chunk.abs() <= _LARGEST).view(len(chunk), -1).all(dim=1)
-            row = int(proper.logical_not().nonzero()[0])
-            raise _beyond(first + number * _CHUNK + row, chunk[row])
-        low, high = min(low, least), max(high, most)
-    return InputForm(tuple(x.shape[1:]), x.dtype, (low, high) if low <= high else None)
-
-
-def _joined(one: InputForm, other: InputForm) -> InputForm:
-    """Return the form of inputs of both: their ranges joined."""
-    ranges = [form.range for form in (one, other) if form.range is not None]
-    return one._replace(range=(min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None)
-
-
-def _shapes(form: Form) -> Any:
-    return each(lambda one: one.shape, form)
+    return ArrayExamples(x, labels, each(form_of, x), off_device, given, not on_disk)
 
 
 def _as_weights(weights: Any, count: int) -> Tensor:
@@ -292,16 +264,6 @@ def _as_weights(weights: Any, count: int) -> Tensor:
     if not bool(((found >= 0) & found.isfinite()).all()) or not bool(found.any()):
         raise ValueError("weights must be finite, at least 0, and above 0 for some examples")
     return found
-
-
-def _beyond(example: int, x: Tensor) -> ValueError:
-    """Return why an example cannot be trained on."""
-    if not torch.isfinite(x).all():
-        return ValueError(f"x holds NaN or infinity, first in example {example}; training needs finite inputs")
-    return ValueError(
-        f"x is beyond the range of float32, in which models train, first in example {example}, which reaches "
-        f"{x.abs().max():g}; scale it, or take logarithms"
-    )
 
 
 def as_labels(y: Any) -> Tensor:
@@ -334,73 +296,18 @@ def _remedy(labels: np.ndarray) -> str:
     return "np.unique(y, return_inverse=True)[1] numbers classes; ge.GreedyEnsembleClassifier takes labels of any kind"
 
 
-class SplitError(ValueError):
-    """The examples are too few for a stratified validation split; they can be trained on without one."""
-
-
-def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, Examples, Tensor]:
-    """Return the indices to learn from, and what is held out: the examples among which, and their indices."""
-    if isinstance(validation, Real | str | None.__class__):
-        train, held_out = split(examples.labels, validation, seed)  # type: ignore[arg-type]
-        return train, examples, held_out
-    own = as_examples(validation, "validation", seed)
-    if not are_alike(own.form, examples.form):
-        raise ValueError(f"validation holds {describe_inputs(own.form)}, and data {describe_inputs(examples.form)}")
-    return torch.arange(len(examples.labels)), own, torch.arange(len(own.labels))
-
-
-def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the indices to learn from and those held out, a share of every class, drawn from the seed alone."""
-    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < 1:
-        raise ValueError(
-            f"validation must be a share of the data, at least 0 and below 1, or data of its own; got {share!r}"
-        )
-    share, everything = float(share), np.arange(len(labels))
-    if share == 0:
-        return torch.from_numpy(everything), torch.empty(0, dtype=torch.long)
-    kinds, counts = np.unique(labels.numpy(), return_counts=True)
-    remedy = "use validation=0 to train on everything and keep each member's last epoch"
-    if counts.min() < 2:
-        raise SplitError(
-            f"class {kinds[counts.argmin()]} has one example, and a stratified validation split needs two of each; "
-            f"add examples, or {remedy}"
-        )
-    held_out = math.ceil(share * len(labels))
-    if min(held_out, len(labels) - held_out) < len(kinds):
-        raise SplitError(
-            f"validation={share} holds out {held_out} of {len(labels)} examples, and both parts need at least one of "
-            f"each of {len(kinds)} classes; change validation, or {remedy}"
-        )
-    from sklearn.model_selection import train_test_split  # as slow to import as torch, and not always needed
-
-    train, held = train_test_split(everything, test_size=share, stratify=labels.numpy(), random_state=seed)
-    return torch.from_numpy(train), torch.from_numpy(held)
-
-
-@dataclass(frozen=True)
-class Data:
-    """The examples of a training, on its device where they can be moved there: which to learn from, which held out."""
-
-    examples: Examples
-    train: Tensor  #: indices of the examples to learn from, on the examples' device
-    held_out: Examples  #: where the held-out ones are: among the examples, or data of their own
-    validation: Tensor  #: indices of those; empty where none are
-    normalize: Normalize | None
-    device: torch.device
-    classes: int
-    dtype: torch.dtype  #: of the models' parameters
-
-    def look_up(self, indices: Tensor, held_out: bool = False) -> tuple[Inputs, Tensor]:
-        """Return the inputs at these indices as the models take them, and what the loss is of.
-
-        That is their labels (n,), or, of examples with weights, (n, classes): the weight at the label and 0 elsewhere.
-        """
-        among = self.held_out if held_out else self.examples
-        inputs = to_model(move(among.inputs(indices), self.device), self.normalize, self.dtype)
-        labels = among.labels[indices].to(self.device)
-        if among.weights is None or held_out:
-            return inputs, labels
-        # Cross-entropy is linear in its targets: a row w at the label makes it w times that of the label.
-        dtype = torch.promote_types(self.dtype, torch.float32)
-        targets = torch.zeros(len(labels), self.classes, dtype=dtype, device=self.device)
-        return inputs, targets.scatter_(1, labels[:, None], among.weights[indices].to(self.device, dtype)[:, None])
+def advice_on_scale(examples: Examples, normalize: object) -> str:
+    """Return what to do about a table whose columns are of very different size, or all very large; or nothing."""
+    form = examples.form
+    table = isinstance(form, InputForm) and len(form.shape) == 1 and form.dtype.is_floating_point
+    if not table or normalize is not None:
+        return ""
+    mean, std = moments(examples.chunks())  # type: ignore[arg-type]
+    sizes = torch.maximum(mean.abs(), std)
+    sizes = sizes[sizes > 0]
+    if not len(sizes) or (sizes.max() < _SPREAD and sizes.max() < _SPREAD * sizes.min()):
+        return ""
+    return (
+        f"to standardise the columns of x, which are of the size of {sizes.min():.2g} to {sizes.max():.2g}: "
+        "Recipe(normalize=(x.mean(0), x.std(0))), or ge.GreedyEnsembleClassifier, which does it"
+    )

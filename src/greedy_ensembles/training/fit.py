@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from greedy_ensembles.checks import as_path, check_choice, check_flag
 from greedy_ensembles.engines.execution import (
@@ -36,11 +37,12 @@ from greedy_ensembles.runs.folder import RunFolder, open_run_folder
 from greedy_ensembles.runs.notes import WeakMemberWarning, failed_members, training_notes, weak_members
 from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
-from greedy_ensembles.training.examples import Data, as_examples, split_off
+from greedy_ensembles.training.examples import Examples, advice_on_scale, as_examples
+from greedy_ensembles.training.loaders import LoaderExamples, WorkedExamples
 from greedy_ensembles.training.recipe import Recipe
+from greedy_ensembles.training.split import Data, split_off
 from greedy_ensembles.training.validate import (
     DISTANCES,
-    advice_on_scale,
     check_arguments,
     check_terms,
     check_weighting,
@@ -72,10 +74,10 @@ def fit(
     Args:
         make_model: builds a new ``nn.Module`` from inputs to logits (n, classes), or an object with ``.logits``, at
             every call. One logit z, (n, 1) or (n,), is that of class 1 of two: it trains and predicts as logits (0, z).
-        data: a pair (inputs, labels), an image set of `ge.data`, or a ``torch.utils.data.Dataset`` of such pairs.
-            Inputs are a tensor or array (n, ...), or a dict or tuple of them, for ``model(**x)`` or ``model(*x)``;
-            labels are class indices. A triple (inputs, labels, weights) multiplies each example's loss by its weight.
-            Inputs of type uint8 reach the model as numbers in [0, 1].
+        data: a pair (inputs, labels), an image set of `ge.data`, a ``torch.utils.data.Dataset`` of such pairs, or a
+            ``DataLoader``, of which an epoch is one iteration. Inputs are a tensor or array (n, ...), or a dict or
+            tuple of them, for ``model(**x)`` or ``model(*x)``; labels are class indices. A triple (inputs, labels,
+            weights) multiplies each example's loss by its weight. uint8 reaches the model as numbers in [0, 1].
         size: M, the number of members, those of `earlier` or of the run that is extended included.
         method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pointwise", "pairwise", "repulsive", "hyper",
             "snapshot", "batch" or "dropout" (docs/method.md has what they do), or a `ge.Coupling`.
@@ -86,7 +88,7 @@ def fit(
         recipe: how a member is trained.
         seed: where all random numbers come from; repetitions need seeds at least `size` apart.
         validation: what each member's best epoch is selected on: the share of each class that is held out, or data of
-            its own, given as `data` is; 0: keep the last epoch.
+            its own, given as `data` is, which a DataLoader needs; 0: keep the last epoch.
         run_dir: a folder for checkpoints and members. A run found there is resumed, or extended to a larger size.
         earlier: an ensemble whose members count as already there.
         schedule: "sequential", one member after another (the paper's), or "concurrent", all at once, each repelled
@@ -162,9 +164,15 @@ def _build(
     """Put data, method and execution together, after the model was tried on a few of the examples."""
     device = execution.device
     Generators.seeded(seed, device)  # so that a Dataset with random transforms has the same hash at every start
-    examples = as_examples(data, seed=seed)
+    examples = _read(data, "data", seed, recipe)
     if examples.weights is not None and recipe.loss is not None:
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
+    if isinstance(examples, LoaderExamples):
+        recipe = replace(recipe, batch_size=examples.batch_size)
+        if examples.loader.persistent_workers and SCHEDULES[schedule].together:
+            raise ValueError("data has persistent_workers, which members that train together would share; let them end")
+    if not isinstance(validation, Real | str | None.__class__):
+        validation = _read(validation, "validation", seed, recipe)
     train, held_out, validation = split_off(examples, validation, seed)
     p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
     changes = coupling.changes(recipe, 1, seed)
@@ -206,10 +214,31 @@ def _build(
     )
 
 
+def _read(data: Any, name: str, seed: int, recipe: Recipe) -> Examples:
+    """Return labelled data behind its common face: in memory, or read while it is trained on."""
+    workers, steps = recipe.num_workers, recipe.steps_per_epoch if name == "data" else None
+    if isinstance(data, IterableDataset):
+        data, workers = DataLoader(data, batch_size=recipe.batch_size, num_workers=workers), 0
+    if isinstance(data, DataLoader):
+        if workers and name == "data":
+            raise ValueError(f"num_workers is {workers}, and a DataLoader has its own; leave it out of the recipe")
+        return LoaderExamples(data, name, seed, steps)
+    if steps is not None:
+        raise ValueError(f"steps_per_epoch is {steps}, and is for a DataLoader or a stream; got {type(data).__name__}")
+    if workers and isinstance(data, Dataset) and type(data) is not TensorDataset:
+        return WorkedExamples(data, seed, workers)
+    if workers and name == "data":
+        raise ValueError(f"num_workers is {workers}, and is for a Dataset; got {type(data).__name__}")
+    return as_examples(data, name, seed)
+
+
 @contextmanager
 def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Iterator[RunFolder]:
     """Open the run folder, whose configuration is all arguments that training depends on but the size."""
     method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
+    for name, one in (("data", examples), ("validation", algorithm.data.held_out)):
+        if isinstance(one, LoaderExamples) and (why := one.why_not_put_back()):
+            raise ValueError(f"{name} cannot be trained on in a run_dir, where training may be resumed: {why}")
     form = as_named(examples.form)
     configuration = {
         "method": describe_method(method.coupling),

@@ -32,12 +32,13 @@ class Recipe:
 
     Attributes:
         epochs: passes over the training examples.
-        batch_size: examples a step.
+        batch_size: examples a step; a DataLoader has its own.
         weighting_batch_size: samples of p* a step; None: the batch size.
         weighting_statistics: what BatchNorm normalises samples of p* by: "batch", the statistics of the step's
             examples, with their gradients, or "running", the running statistics (frozen, as in the paper). Those trail
             the weights, which the diversity term can exploit at high learning rates: docs/gotchas.md shows it.
-        weighting_samples: size of the p* set that steps choose from; None: as many as there are training examples.
+        weighting_samples: size of the p* set that steps choose from; None: as many as there are training examples; of
+            data that is not in memory at most 2**26 numbers, of a DataLoader the size of the sample that was taken.
         optimizer: "sgd", "adamw", or a callable from parameters to a ``torch.optim.Optimizer``, which then has its own
             learning rate, momentum and weight decay.
         lr: the learning rate that `schedule` multiplies.
@@ -70,6 +71,8 @@ class Recipe:
             weights and their updates are in the model's own precision always.
         deterministic: whether to use only kernels that give the same result every time; slower on a GPU.
         members_at_once: how many members the concurrent schedule trains together at most; None: all that memory holds.
+        num_workers: processes that read the items of a Dataset; 0: they are read in this one. A DataLoader has its own.
+        steps_per_epoch: of a DataLoader: how many batches an epoch takes, which a stream needs; None: all.
     """
 
     epochs: int = 100
@@ -98,6 +101,8 @@ class Recipe:
     precision: Precision = "float32"
     deterministic: bool = False
     members_at_once: int | None = None
+    num_workers: int = 0
+    steps_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):  # numbers of numpy become plain ones, which JSON and torch take
@@ -106,10 +111,11 @@ class Recipe:
                 object.__setattr__(self, field.name, value.item())
         for name in ("epochs", "batch_size"):
             check_count(name, getattr(self, name), least=1)
-        for name in ("weighting_batch_size", "weighting_samples", "members_at_once", "patience"):
+        for name in ("weighting_batch_size", "weighting_samples", "members_at_once", "patience", "steps_per_epoch"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=1)
-        check_count("warmup_epochs", self.warmup_epochs, least=0)
+        for name in ("warmup_epochs", "num_workers"):
+            check_count(name, getattr(self, name), least=0)
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs is {self.warmup_epochs}, more than the {self.epochs} epochs")
         for name, least in (("lr", 0.0), ("lr_scale", 0.0), ("gamma", 0.0)):

@@ -36,7 +36,7 @@ from greedy_ensembles.inputs import (
     to_model,
 )
 from greedy_ensembles.method import METHODS, Coupling, as_coupling, rows_stay_rows
-from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments, paper_weighting
+from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
 
@@ -45,7 +45,6 @@ DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
     "probabilities": lambda logits: logits.softmax(dim=1),
     "logits": lambda logits: logits,
 }
-_SPREAD = 100.0  # between columns of a table from which on networks do not learn well from them as they are
 
 
 def check_arguments(
@@ -244,9 +243,13 @@ def try_model(
         model.eval()
     dtype = dtype_of(model)
     parts = (x, samples) if samples is not None else ()
-    one_pass = bool(parts) and rows_stay_rows(
-        model,
-        *(to_model(move(part, execution.device), recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
+    one_pass = (
+        bool(parts)
+        and examples.one_shape
+        and rows_stay_rows(
+            model,
+            *(to_model(move(part, execution.device), recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
+        )
     )
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     return Trial(shapes, made, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
@@ -343,20 +346,3 @@ def _check_augment(x: Inputs, model: nn.Module, recipe: Recipe) -> None:
         augment(to_model(move(x, device_of(model)), recipe.normalize, dtype_of(model)))  # type: ignore[arg-type]
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(f"augment cannot take {describe_inputs(x)}: {error}") from error
-
-
-def advice_on_scale(examples: Examples, normalize: object) -> str:
-    """Return what to do about a table whose columns are of very different size, or all very large; or nothing."""
-    form = examples.form
-    table = isinstance(form, InputForm) and len(form.shape) == 1 and form.dtype.is_floating_point
-    if not table or normalize is not None:
-        return ""
-    mean, std = moments(examples.chunks())  # type: ignore[arg-type]
-    sizes = torch.maximum(mean.abs(), std)
-    sizes = sizes[sizes > 0]
-    if not len(sizes) or (sizes.max() < _SPREAD and sizes.max() < _SPREAD * sizes.min()):
-        return ""
-    return (
-        f"to standardise the columns of x, which are of the size of {sizes.min():.2g} to {sizes.max():.2g}: "
-        "Recipe(normalize=(x.mean(0), x.std(0))), or ge.GreedyEnsembleClassifier, which does it"
-    )
