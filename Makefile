@@ -1,12 +1,18 @@
-# `make demo` and `make test` work on a fresh clone: each prepares .venv first, once.
+# `make demo` and `make test` work on a fresh clone: each prepares .venv first, once. The demonstration needs the package
+# alone, and the tests their tools as well (triton among them). `make demo CPU=1` takes PyTorch without CUDA.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PACKAGE := $(VENV)/.package
 READY := $(VENV)/.ready
+INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt
+ifdef CPU
+INSTALL += --extra-index-url https://download.pytorch.org/whl/cpu
+endif
 
 .PHONY: demo test fuzz lint bench docs clean
 
-demo: $(READY)
+demo: $(PACKAGE)
 	$(BIN)/greedy-ensembles illustrate --out demo
 	$(BIN)/greedy-ensembles two-moons --out demo
 
@@ -28,14 +34,18 @@ bench: $(READY)
 
 # The site's own packages are no part of the tests' environment.
 docs: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(INSTALL) --editable '.[docs]'
 	$(BIN)/mkdocs build
 
 clean:
 	rm -rf $(VENV) demo site
 
-# The stamp is written last, so that a set-up that broke off is done again.
-$(READY): pyproject.toml constraints.txt
+# Stamps are written last, so that a set-up that broke off is done again.
+$(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable .
+	@touch $(PACKAGE)
+
+$(READY): $(PACKAGE)
+	$(INSTALL) --editable '.[dev]'
 	@touch $(READY)

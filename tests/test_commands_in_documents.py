@@ -9,6 +9,8 @@ import functools
 import re
 import shlex
 import shutil
+import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from greedy_ensembles.cli import application
 from greedy_ensembles.data import download, noise
 from greedy_ensembles.paper import images as sets
 from greedy_ensembles.paper.studies import two_moons
+from greedy_ensembles.runs.notes import WeakMemberWarning
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -29,6 +32,9 @@ SHORTER = {
     "train": "--images 200 --set epochs=1 --device cpu",
     "train cifar10": "--size 2 --images 8 --validation 0 --set epochs=1 --set warmup_epochs=0 --device cpu",
     "reproduce": "--budget quick --device cpu",
+    "train pets": "--size 2 --set epochs=2 --shape 3x8x8 --device cpu",
+    "train flowers.csv": "--size 2 --set epochs=2 --device cpu",
+    "train digits.npz": "--size 2 --set epochs=2 --device cpu",
 }
 
 
@@ -117,9 +123,32 @@ def test_a_document(a_readers_folder, monkeypatch, name, written):
         assert (a_readers_folder / path).exists(), path
 
 
+def test_the_page_on_own_data(a_readers_folder):
+    rng = np.random.default_rng(0)
+    for folder, count in {"pets/cat": 60, "pets/dog": 60, "other": 8, "new": 5}.items():
+        Path(folder).mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(0, 60, (40, 50, 3)) + 190 * (folder == "pets/dog")
+            Image.fromarray(pixels.astype(np.uint8)).save(f"{folder}/{number}.png")
+    flowers = [f"{number},{rng.normal()},{rng.normal()},{'lily' if number % 2 else 'rose'}" for number in range(60)]
+    Path("flowers.csv").write_text("\n".join(["id,width,height,species", *flowers]))
+    np.savez("digits.npz", x=rng.integers(0, 256, (60, 8, 8)).astype(np.uint8), y=np.arange(60) % 2)
+    for line in lines(ROOT / "docs" / "own-data.md"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", WeakMemberWarning)  # two epochs are no training
+            run(line)
+    assert len(Path("scores.csv").read_text().splitlines()) == 6
+    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "own-data.md").read_text(), flags=re.M | re.S)
+    names = {}
+    exec(block.replace("epochs=40", "epochs=1").replace("size=5", "size=2").replace("size=32", "size=8"), names)
+    assert str(names["pets"]) == "pets: 120 images of 3 x 8 x 8, 2 classes (cat 60, dog 60)"
+    assert names["flags"].shape == (5,)
+
+
 def test_no_document_with_commands_is_left_out():
     with_commands = {document.name for document in DOCUMENTS if lines(document)}
-    assert with_commands == {"README.md", "CONTRIBUTING.md", "evaluation.md", "report.md", "reproduce.md", "start.md"}
+    tested = {"evaluation.md", "own-data.md", "report.md", "reproduce.md", "start.md"}
+    assert with_commands == {"README.md", "CONTRIBUTING.md", *tested}
     assert all(line.startswith("make ") for line in lines(ROOT / "CONTRIBUTING.md"))
 
 
@@ -128,3 +157,16 @@ def test_targets_of_make_exist():
     assert targets == {"demo", "test", "lint", "bench", "docs"}
     rules = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.M)
     assert targets <= set(rules)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_the_demonstration_installs_no_tools_of_development_and_the_tests_do():
+    demo, tests = (
+        subprocess.run(
+            ["make", "--dry-run", "--always-make", rule], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        for rule in ("demo", "test")
+    )
+    assert "[dev]" not in demo.stdout
+    assert "two-moons" in demo.stdout
+    assert tests.stdout.index("--editable .") < tests.stdout.index("[dev]") < tests.stdout.index("pytest")

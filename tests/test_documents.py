@@ -206,7 +206,10 @@ def test_no_document_with_python_is_left_out():
     assert {document for document in documents if blocks(document)} == set(run_above)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+SLOW = {"digits.py"}  # two minutes: `test_the_first_result_on_images_is_quick_to_try` shortens it
+
+
+@pytest.mark.parametrize("example", [path for path in EXAMPLES if path.name not in SLOW], ids=lambda path: path.name)
 def test_every_example_runs(example, capsys):
     if example.name.startswith("laplace"):  # which brings torchvision
         pytest.importorskip("laplace", reason="laplace-torch is not installed")
@@ -220,6 +223,19 @@ def test_one_example_for_each_way_in():
     names = {"callback", "custom_loss", "custom_optimizer", "decide", "earlier", "extend"}
     names |= {"one_logit", "own_loop", "scikit_learn"}
     assert names <= {path.stem for path in EXAMPLES}
+
+
+def test_the_first_result_on_images_is_quick_to_try():
+    names = runpy.run_path(str(ROOT / "examples" / "digits.py"))
+    rows = names["main"](size=2, seeds=1, epochs=2).rows
+    assert {row.set for row in rows} >= {"digits 0 to 7", "digits 8 and 9", "uniform", "bernoulli", "blobs"}
+    assert {row.method for row in rows} == {"Deep Ensembles", "greedy, lambda_M = 3"}
+    assert max(names["train"].labels) == 7
+
+
+@pytest.mark.parametrize("name", ["digits.py", "own_photos.py"])
+def test_examples_of_images_are_short(name):
+    assert len((ROOT / "examples" / name).read_text().splitlines()) <= 30
 
 
 def test_the_example_of_an_own_loop_is_short_and_its_method_works(capsys):

@@ -178,6 +178,28 @@ def test_no_figure_is_cut_off_on_the_terminal(table, width):
     assert "hush" not in text
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_table_that_is_too_wide_goes_on_below_and_names_its_rows_again(width):
+    figures = [Column(f"figure{number}", digits=3) for number in range(9)]
+    facts = [Column("set"), Column("images"), Column("method")]
+    rows = [
+        {
+            "set": Entry("a folder of photos"),
+            "images": Entry(25_000),
+            "method": Entry(name),
+            **{column.key: Entry(Estimate(number + 0.125, 0.01, 3)) for number, column in enumerate(figures)},
+        }
+        for name in ("deep", "greedy")
+    ]
+    text = printed(Table("wide", [*facts, *figures], rows, label="method"), width)
+    assert max(map(len, text.splitlines())) <= width
+    for number in range(9):
+        assert text.count(f"figure{number}") == 1
+        assert text.count(f"{number}.125±0.010") == 2
+    assert text.count("greedy") > 1
+    assert text.count("25,000") == 1
+
+
 def test_names_in_brackets_are_no_markup():
     odd = Table("[bold]t[/bold]", [Column("method")], [{"method": Entry("[bold]x[/bold]")}])
     assert printed(odd, 80).count("[bold]") == 2

@@ -25,6 +25,8 @@ def data_list() -> None:
         size = sum(source.size for source in SOURCES.get(entry.name, ()))
         counts = ", ".join(f"{split} {count:,}" for split, count in splits)
         table.add_row(entry.name, entry.title, counts, f"{size:,.0f} MB" if size else "")
+    for column in table.columns:
+        column.overflow = "fold"  # no end is missing on a narrow screen
     Console(markup=False).print(table)  # square brackets in paths are no markup
 
 
@@ -42,6 +44,8 @@ def data_status(root: DataFolder = None) -> None:
     there = {entry.name for entry, _, _ in found}
     missing = [entry.name for entry in SETS.values() if entry.forms and entry.name not in there]
     console = Console(markup=False)  # square brackets in paths are none
+    for column in table.columns:
+        column.overflow = "fold"  # no end is missing on a narrow screen
     console.print(table)
     if not folder.is_dir():
         console.print(f"There is no folder {folder}", highlight=False, soft_wrap=True)
@@ -94,6 +98,8 @@ def data_check(
         means = " ".join(f"{mean:.4f}" for mean in images.channel_means)
         shape = "x".join(map(str, images.images.shape[1:]))
         table.add_row(name, split, f"{len(images):,}", shape, means, images.note)
+    for column in table.columns:
+        column.overflow = "fold"  # no end is missing on a narrow screen
     Console(markup=False).print(table)  # square brackets in paths are no markup
     if broken:
         raise ValueError(f"{broken} of {len(found)} could not be read")

@@ -1,5 +1,6 @@
 """``greedy-ensembles evaluate``: runs on test inputs of their own domain and on OOD sets, over seeds."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from greedy_ensembles.cli.app import (
     BatchSize,
@@ -116,7 +118,7 @@ def evaluate(
 def wide_console() -> Console:
     """Return a console on which tables of figures fit where no window limits them, as in a file or a pipe."""
     console = Console()
-    return console if console.is_terminal else Console(width=120)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)
 
 
 def names(texts: list[str]) -> list[str]:
@@ -144,7 +146,10 @@ def progress(shown: bool, fresh: bool = False) -> Iterator[Callable[[int | None]
             predict = kept_beside_the_run(batch_size, fresh)
 
             def show(ensemble: "Ensemble", images: "LabelledSet", folder: Path) -> "Predictions":
-                status.update(f"{folder}: {len(ensemble)} members on {len(images):,} {images.unit} of {images.name}")
+                state = f"{folder}: {len(ensemble)} members on {len(images):,} {images.unit} of {images.name}"
+                status.update(Text(state))
+                if shown and not console.is_terminal:  # as in a file
+                    print(state, file=sys.stderr)
                 predictions = predict(ensemble, images, folder)
                 if predictions.kept and not fresh:
                     used[folder / "predictions"] = None

@@ -6,6 +6,7 @@ anything is computed.
 """
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -297,6 +298,8 @@ def judge_inputs(ensemble: Ensemble, values: np.ndarray, batch_size: int = 1024)
             raise ArithmeticError("a member's outputs are NaN or infinite")
         mean = probs.mean(dim=0) if found is None else found.tempered(probs.mean(dim=0))
         flags = () if found is None else (found.flags(probs),)
+        if len(values) > _AT_ONCE:
+            print(f"{min(start + _AT_ONCE, len(values)):,} of {len(values):,} inputs", file=sys.stderr)
         parts.append((mean.argmax(dim=1), mean.amax(dim=1), *Uncertainty.of(probs), *flags))
     classes, probability, *others = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
     flagged = None if found is None else others[3]

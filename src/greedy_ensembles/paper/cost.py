@@ -7,6 +7,7 @@ there to plan by. A record of the same network, method and protocol on the same 
 
 import heapq
 import math
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -185,6 +186,8 @@ def show_studies(
         seconds = spelled(makespan(prices, gpus))
         table.add_row(study.name, study.paper, str(len(wanted)), ", ".join(required), without, seconds)
     console = console or _console()
+    for column in table.columns:
+        column.overflow = "fold"  # no end is missing on a narrow screen
     console.print(table)
     words = f"Estimates are for {protocol.description}, {device.basis_of(gpus)}. Data folder: {data_root(root)}."
     console.print(words, highlight=False, markup=False)
@@ -217,6 +220,8 @@ def show_jobs(
         state = "to do" if not absent or job.protocol.quick else f"needs {', '.join(absent)}"
         table.add_row(job.name, state, f"about {spelled(left[job])}")
     console = console or _console()
+    for column in table.columns:
+        column.overflow = "fold"  # no end is missing on a narrow screen
     console.print(table)
     console.print(
         f"To do: about {spelled(makespan(left, gpus))} {device.basis_of(gpus)}.", highlight=False, markup=False
@@ -225,4 +230,4 @@ def show_jobs(
 
 def _console() -> Console:
     console = Console()
-    return console if console.is_terminal else Console(width=160)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=160)

@@ -216,9 +216,17 @@ def run(
         f"core {core}": partial(_compute, share, folder, instances, seed) for core, share in enumerate(shares) if share
     }
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not progress) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not (progress and console.is_terminal)) as bar:
         task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(missing))
-        Processes().run(jobs, lambda core, cell: bar.advance(task))
+
+        def told(core: object, cell: object) -> None:
+            bar.advance(task)
+            done = int(bar.tasks[0].completed)
+            if progress and not console.is_terminal and done % 10 == 0:  # as in a file
+                console.print(f"{done} of {len(cells)} cells", highlight=False)
+
+        Processes().run(jobs, told)
     contents = [read_json(_path(folder, cell)) for cell in cells]
     results = [CellResult(**content["cell"], measurements=content["measurements"]) for content in contents]
     write_report(results, _provenance(contents, out, instances, seed), out)

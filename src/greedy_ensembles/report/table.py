@@ -23,6 +23,7 @@ from greedy_ensembles.benchmark.evaluation import Estimate
 
 PLUS_MINUS = "±"
 PUBLISHED = "paper"  #: what published figures are called
+_NAME, _GAP = 12, 2  # letters of a line of a name that is broken into several; and between columns
 _PUBLISHED_DIGITS = 2  # what the paper prints, and all that a difference from it can mean
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 _LATEX = {
@@ -306,7 +307,7 @@ def to_latex(table: Table) -> str:
 
 
 def show(table: Table, console: Console, marked: int | None = None) -> None:
-    """Print a table with its title, without its notes.
+    """Print a table with its title, without its notes; in blocks of columns below each other where it is too wide.
 
     Args:
         table: what is printed.
@@ -315,20 +316,42 @@ def show(table: Table, console: Console, marked: int | None = None) -> None:
     """
     console.print(table.title, style="italic", markup=False, highlight=False)  # a table's own would be as narrow as it
     content, columns = list(table.lines()), table.shown
-    printed = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for number, column in enumerate(columns):
-        # Names may be broken into lines; a figure of which the end is missing would be worse than none.
-        numeric = table.is_numeric(column)
-        widest = max((len(line.cells[number]) for line in content), default=0) if numeric else None
-        printed.add_column(column.title, justify="right" if numeric else "left", min_width=widest, overflow="fold")
-    for number, line in enumerate(content):
-        indented = 2 if line.kind != "ours" else 0
-        texts = [
-            Padding(Text(cell), (0, 0, 0, indented)) if column.key == table.label else Text(cell)
-            for cell, column in zip(line.cells, columns, strict=True)
-        ]
-        printed.add_row(*texts, style="bold" if number == marked else "dim" if indented else "")
-    console.print(printed, "")
+    # Names may be broken into lines; a figure of which the end is missing would be worse than none.
+    widest, least = [], []
+    for n, column in enumerate(columns):
+        lengths = (len(line.cells[n]) + 2 * (line.kind != "ours" and column.key == table.label) for line in content)
+        widest.append(max(lengths, default=0))
+        kept = widest[n] if table.is_numeric(column) else min(widest[n], _NAME)
+        least.append(max(kept, *map(len, column.title.split())))
+    for block in _blocks(table, least, console.width):
+        printed = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+        spare = console.width - sum(least[n] + _GAP for n in block)
+        for n in block:
+            side: Literal["right", "left"] = "right" if table.is_numeric(columns[n]) else "left"
+            more = max(min(max(widest[n], len(columns[n].title)) - least[n], spare), 0)
+            spare -= more
+            printed.add_column(columns[n].title, justify=side, width=least[n] + more, overflow="fold")
+        for place, line in enumerate(content):
+            indented = 2 if line.kind != "ours" else 0
+            labels = {n: indented if columns[n].key == table.label else 0 for n in block}
+            texts = (Padding(Text(line.cells[n]), (0, 0, 0, labels[n])) for n in block)
+            printed.add_row(*texts, style="bold" if place == marked else "dim" if indented else "")
+        console.print(printed, "")
+
+
+def _blocks(table: Table, least: Sequence[int], width: int) -> list[list[int]]:
+    """Return which columns are printed side by side: all, or names with as many figures as fit, and so on."""
+    columns = table.shown
+    facts = [n for n, column in enumerate(columns) if column.digits is None]
+    names = [n for n in facts if not table.is_numeric(columns[n])]
+    blocks = [facts]
+    for number in (n for n, column in enumerate(columns) if column.digits is not None):
+        wanted = [*blocks[-1], number]
+        if sum(least[n] + _GAP for n in wanted) > width and any(columns[n].digits is not None for n in blocks[-1]):
+            wanted = [*names, number]
+            blocks.append(wanted)
+        blocks[-1] = sorted(wanted)
+    return blocks
 
 
 def to_html(table: Table) -> Markup:

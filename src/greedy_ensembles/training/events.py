@@ -1,6 +1,7 @@
 """What training tells those who watch it: callbacks, progress bars, and curves for TensorBoard."""
 
 import importlib.util
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class Epoch:
 
 
 Callback = Callable[[Epoch], object]
+_PAUSE = 30.0  # seconds after which there is a line in the middle of a member, where there are no bars
 
 
 class ProgressBars:
@@ -53,6 +55,7 @@ class ProgressBars:
             disable=not self._console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._told = time.monotonic()  # when there was a line last, where there are no bars
         self._ended = None if runs is None else self._bars.add_task(f"all {runs} runs", total=runs, state="")
 
     def show(self, event: Epoch, run: str = "training") -> None:
@@ -63,7 +66,9 @@ class ProgressBars:
             self._tasks[run] = self._bars.add_task(run, total=total, completed=event.done - 1, state="")
         state = f"member {event.member}/{event.size}  epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}"
         self._bars.update(self._tasks[run], completed=event.done, state=state)
-        if not self._console.is_terminal and event.epoch == event.epochs:
+        due = event.epoch == event.epochs or time.monotonic() - self._told >= _PAUSE
+        if not self._console.is_terminal and due:  # as in a file
+            self._told = time.monotonic()
             self._console.print(f"{run}: {state}", highlight=False, soft_wrap=True)
 
     def end(self, run: str) -> None:
