@@ -56,7 +56,7 @@ def a_readers_folder(tmp_path, monkeypatch, write_mnist):
     for name, count in {"TRAIN": 40, "TEST": 20, "OOD": 10}.items():
         monkeypatch.setattr(sets, name, count)
 
-    def fetch(name, root=None, progress=None):
+    def fetch(name, root=None, **options):
         folder = ge.data.data_root(root)
         if name == "cifar10":
             folder = folder / "cifar-10-batches-bin"
@@ -154,7 +154,7 @@ def test_no_document_with_commands_is_left_out():
 
 def test_targets_of_make_exist():
     targets = {line.split()[1] for document in DOCUMENTS for line in lines(document) if line.startswith("make ")}
-    assert targets == {"demo", "test", "lint", "bench", "docs"}
+    assert targets == {"demo", "test", "lint", "bench", "docs", "fuzz"}
     rules = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.M)
     assert targets <= set(rules)
 
