@@ -120,7 +120,7 @@ def test_without_earlier_members_it_is_zero():
 
 @pytest.mark.parametrize("strength", [-1.0, float("nan")])
 def test_a_strength_that_is_no_strength_is_refused(strength):
-    with pytest.raises(ValueError, match="strength must be at least 0"):
+    with pytest.raises(ValueError, match="strength must be finite and at least 0"):
         ge.diversity_term(torch.ones(3, 2), torch.ones(1, 3, 2), strength, 2)
 
 
