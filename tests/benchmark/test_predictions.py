@@ -36,11 +36,10 @@ def test_probabilities_below_single_precision_survive(image_set):
     assert (found.mean_probabilities() > 0).all()  # exp(-300) is 0 in single precision
 
 
-def test_probabilities_come_in_parts_that_make_the_whole(random_predictions, monkeypatch):
+def test_probabilities_come_in_parts_that_make_the_whole(random_predictions):
     whole = random_predictions(count=50)
     expected = np.exp(whole.log_probs.astype(np.float64))
-    monkeypatch.setattr(predictions, "_ELEMENTS", 3 * 4 * 7)  # seven images at a time
-    parts = list(whole.probabilities())
+    parts = list(whole.probabilities(elements=3 * 4 * 7))  # seven images at a time
     assert [part.shape[1] for part in parts] == [7] * 7 + [1]
     assert (np.concatenate(parts, axis=1) == expected).all()
 

@@ -35,7 +35,6 @@ from greedy_ensembles.storage import FolderError, digest_of_tensor
 Arithmetic = Literal["float32", "tf32"]
 #: Images at once, by the kind of device: what lies in a processor's cache is predicted twice as fast.
 _BATCHES = {"cpu": 64, "cuda": 1024}
-_ELEMENTS = 1 << 21  # of probabilities in double precision at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +70,10 @@ class Predictions:
         """How many members the ensemble has."""
         return int(self.log_probs.shape[0])
 
-    def probabilities(self) -> Iterator[npt.NDArray[np.float64]]:
-        """Return the probabilities, (members, some, classes) in double precision, some images at a time."""
+    def probabilities(self, elements: int = 1 << 21) -> Iterator[npt.NDArray[np.float64]]:
+        """Return the probabilities, (members, some, classes) in double precision, so many numbers at a time."""
         members, count, classes = self.log_probs.shape
-        step = max(_ELEMENTS // (members * classes), 1)
+        step = max(elements // (members * classes), 1)
         for start in range(0, count, step):
             yield np.exp(self.log_probs[:, start : start + step].astype(np.float64))
 

@@ -7,7 +7,7 @@ images    the image sets that a job needs, stand-ins and corruptions among them
 runner    all jobs of a study: train, predict, judge, pack, write the record
 records   what is kept of a run, and what the records of a study come to
 cost      studies and runs, with what they need and would take
-tables    the tables of a page
+page_tables  the tables of a page
 pages     the page: what a person wrote, then tables and pictures
 
 `illustrate` (Figure 1) and `guarantee` (how good is greedy?) need no images, and have commands of their own.

@@ -19,9 +19,7 @@ from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate
 from greedy_ensembles.benchmark.selection import CRITERIA, choose
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.paper import cost
-from greedy_ensembles.paper.records import KEPT, Gathered, keep
-from greedy_ensembles.paper.study import Protocol, Section, Study
-from greedy_ensembles.paper.tables import (
+from greedy_ensembles.paper.page_tables import (
     corruption_names,
     corruption_table,
     missing_table,
@@ -31,6 +29,8 @@ from greedy_ensembles.paper.tables import (
     summary_table,
     targets_table,
 )
+from greedy_ensembles.paper.records import KEPT, Gathered, keep
+from greedy_ensembles.paper.study import Protocol, Section, Study
 from greedy_ensembles.report.ablation import draw_ablation
 from greedy_ensembles.report.comparison_pictures import draw_areas, write_pictures
 from greedy_ensembles.report.figure import (

@@ -3,10 +3,7 @@ import dataclasses
 import pytest
 
 from greedy_ensembles.paper.cost import Device
-from greedy_ensembles.paper.records import gather
-from greedy_ensembles.paper.studies import STUDIES
-from greedy_ensembles.paper.study import Protocol, Target
-from greedy_ensembles.paper.tables import (
+from greedy_ensembles.paper.page_tables import (
     corruption_table,
     missing_table,
     overhead_table,
@@ -14,6 +11,9 @@ from greedy_ensembles.paper.tables import (
     summary_table,
     targets_table,
 )
+from greedy_ensembles.paper.records import gather
+from greedy_ensembles.paper.studies import STUDIES
+from greedy_ensembles.paper.study import Protocol, Target
 
 DEEP = {"uniform": 0.5, "gaussian": 0.7, "dtd": 0.8, "mine": 0.9}
 GREEDY = {"uniform": 0.9, "gaussian": 0.704, "dtd": 0.6, "mine": 0.95}
