@@ -6,6 +6,7 @@ from greedy_ensembles.paper.studies import (
     cifar100,
     default_p_star,
     ensemble_size,
+    methods,
     mnist,
     outlier_exposure,
     overhead,
@@ -33,5 +34,6 @@ STUDIES: dict[str, Study] = {
         qualitative,
         p_star,
         default_p_star,
+        methods,
     )
 }

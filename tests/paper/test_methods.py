@@ -1,0 +1,90 @@
+"""The study of all methods in a tiny form: digits, two members, few epochs."""
+
+import dataclasses
+import json
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestNeighbors
+
+import greedy_ensembles as ge
+from greedy_ensembles.benchmark import judge_scores
+from greedy_ensembles.method import METHODS
+from greedy_ensembles.paper.studies import methods
+from greedy_ensembles.runs.notes import WeakMemberWarning
+
+TINY = dataclasses.replace(methods.SETTINGS[0], size=2, seeds=1, recipe=ge.Recipe(epochs=2, batch_size=128))
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    out = tmp_path_factory.mktemp("methods")
+    (out / "reading.md").write_text("The answer.\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakMemberWarning)  # two epochs may leave some
+        methods.run(out, False, (TINY, dataclasses.replace(TINY, name="none", title="No data", read=lambda: None)))
+    return out
+
+
+@pytest.fixture(scope="module")
+def rows(out):
+    return {row["method"]: row for row in json.loads((out / "methods.json").read_text())["digits"]}
+
+
+def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
+    assert list(rows) == [*METHODS, "random forest", "isolation forest", "5 neighbours"]
+    page = (out / "methods.md").read_text()
+    assert page.index("The answer.") < page.index("| method |")
+    assert "No data" in page
+    assert (out / "methods.png").stat().st_size > 10_000
+
+
+def test_costs_are_those_of_the_definitions(rows):
+    # 450 examples, a tenth held out: 4 batches an epoch, 2 epochs.
+    one = 4 * 2
+    twice = dict.fromkeys(("greedy", "deep", "pairwise", "repulsive", "pointwise", "hyper", "batch"), 2 * one)
+    expected = {**twice, "snapshot": one, "dropout": one}
+    assert {name: rows[name]["steps"] for name in expected} == expected
+    assert rows["dropout"]["parameters"] == rows["deep"]["parameters"] / 2
+    assert rows["5 neighbours"]["steps"] is None
+
+
+def test_neighbours_by_scikit_learn(rows):
+    data = methods.digits()
+    known = NearestNeighbors(n_neighbors=5).fit(data.train[0])
+    inside, *others = (
+        known.kneighbors(x)[0][:, -1] for x in (data.test[0], *(data.ood[n] for n in data.groups["other"]))
+    )
+    areas = [roc_auc_score(np.repeat([0, 1], [len(inside), len(x)]), np.concatenate([inside, x])) for x in others]
+    assert rows["5 neighbours"]["other_score_auc"]["mean"] == pytest.approx(np.mean(areas))
+    assert "other_MI_auc" not in rows["random forest"]  # one model has no mutual information
+
+
+def test_train_and_test_and_choosing_and_other_sets_are_disjoint():
+    data = methods.digits()
+    seen = {row.tobytes() for row in data.train[0]}
+    assert not any(row.tobytes() in seen for row in data.test[0])
+    groups = [set(names) for names in data.groups.values()]
+    assert sum(map(len, groups)) == len(set.union(*groups)) == len(data.ood)
+    assert set(data.train[1]) == set(data.test[1]) == set(range(5))
+
+
+def test_the_score_is_chosen_on_the_sets_that_may_choose():
+    data = methods.digits()._replace(groups={"noise": ("a",), "choosing": ("b",), "other": ("c",)})
+    low, high = np.zeros(9), np.ones(9)
+
+    def judged(**areas):
+        return judge_scores("s", low, {name: high if good else -high for name, good in areas.items()}).ood
+
+    first, second = judged(a=True, b=True, c=False), judged(a=True, b=False, c=True)
+    merged = [
+        dataclasses.replace(one, by_score={"first": one.by_score["s"], "second": other.by_score["s"]})
+        for one, other in zip(first, second, strict=True)
+    ]
+    evaluation = dataclasses.replace(judge_scores("s", low, {}), ood=tuple(merged))
+    result = methods.Result("m", [evaluation])
+    assert result.chosen(data) == "first"  # though the second is better on the other sets
+    assert result.figure(data, "other", "first", "auc").mean == 0
+    assert result.figure(data, "other", "unknown", "auc") is None
