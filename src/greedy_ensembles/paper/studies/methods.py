@@ -5,8 +5,7 @@ GPU, where their data are). Every method has its defaults. Sets are of three gro
 score is chosen together with the noise, and other natural sets, which have no say. The score of a method is the one
 with the largest mean AUC on the choosing sets and the noise, over all seeds.
 
-Methods are those of the registry: one that is added there is in the table with the next run, and runs that are in the
-folder are not trained again.
+One that is added to the registry is in the table with the next run; runs in the folder are not trained again.
 """
 
 import json
@@ -14,7 +13,7 @@ import math
 import statistics
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -210,16 +209,25 @@ def run(out: Path, progress: bool = True, settings: tuple[Setting, ...] = SETTIN
         shown = table(setting, data, results)
         started = ge.load_run(_folder(setting, next(iter(METHODS)), 0, out / "runs"), setting.make_model).information
         versions = ", ".join(f"{name} {version}" for name, version in started["versions"].items())
-        facts = [*shown.notes, *refused, f"started {started['started']} on {started['device']}; {versions}"]
-        parts += [f"## {setting.title}", shown.to_markdown(), "\n".join(f"- {fact}" for fact in facts)]
+        machine = f"started {started['started']} on {started['device']}; {versions}"
+        notes = "\n".join(f"- {fact}" for fact in (*shown.notes, *refused, machine))
+        parts += [f"## {setting.title}", *_narrow(shown), notes]
         records[setting.name] = [_plain(row) for row in shown.rows]
     if left := ", ".join(setting.title for setting in settings if setting not in found):
         parts.append(f"Not run, for want of a GPU or of the data: {left}.")
     parts.append("`greedy-ensembles reproduce methods --page FOLDER` trains and judges all of it, in FOLDER/runs.")
-    panels = {setting: (data, results) for setting, (data, (results, _)) in found.items()}
-    write_figure(draw(panels), out / "methods.png")
+    write_figure(draw({setting: (data, own) for setting, (data, (own, _)) in found.items()}), out / "methods.png")
     (out / "methods.json").write_text(json.dumps(records, indent=1) + "\n")
     write_markdown(out / "methods.md", "Every method", parts)
+
+
+def _narrow(table: Table) -> list[str]:
+    """Return a table in parts that fit a page: in the domain with what it costs, by MI, and by the chosen score."""
+    parts = []
+    for title, mark in (("", ""), ("By mutual information:", "_MI_"), ("By the score that was chosen:", "_score_")):
+        own = [c for c in table.columns if c.key == "method" or (mark in c.key if mark else c.key.count("_") < 2)]
+        parts += [title, replace(table, columns=own).to_markdown()]
+    return parts
 
 
 def _plain(row: Mapping[str, Entry]) -> dict[str, Any]:
@@ -262,7 +270,8 @@ def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: boo
     known = {"features": setting.features, "reference": data.reference}
     evaluations = [ge.benchmark.evaluate(ensemble, data.test, data.ood, **known) for ensemble in ensembles]
     held = {p.data_ptr(): p.numel() for member in ensembles[0] for p in member.parameters()}
-    steps = member_steps(setting, method, len(_labels(data.train)), ensembles[0])
+    examples = len(data.train[1] if isinstance(data.train, tuple) else data.train)
+    steps = member_steps(setting, method, examples, ensembles[0])
     return Result(method, evaluations, steps, len(ensembles[0]), sum(held.values()))
 
 
@@ -279,10 +288,6 @@ def member_steps(setting: Setting, method: str, examples: int, ensemble: ge.Ense
     networks = 1 if coupling.one_network else setting.size
     steps = math.ceil((examples - math.ceil(0.1 * examples)) / setting.recipe.batch_size)
     return networks * rows * setting.recipe.epochs * steps
-
-
-def _labels(data: Any) -> Any:
-    return data[1] if isinstance(data, tuple) else data.labels
 
 
 def table(setting: Setting, data: Data, results: list[Result]) -> Table:
@@ -327,19 +332,16 @@ def draw(found: Mapping[Setting, tuple[Data, list[Result]]]) -> Figure:
         for number, (result, style) in enumerate(zip(results, method_styles(len(results)), strict=True)):
             area = result.figure(data, "other", result.chosen(data), "auc")
             if area is not None:
-                # Equal budgets are the rule: a little aside, so that none hides another.
-                place = (result.steps or 0) * (1 + 0.02 * number)
+                equals = [each.steps for each in results[:number]].count(result.steps)  # which must not hide it
+                place = (result.steps or 0) * (1 + 0.015 * equals)
                 look: dict[str, Any] = {"color": style.colour, "marker": style.marker, "linestyle": ""}
                 axis.errorbar(place, area.mean, area.error, label=result.method, **look)
         axis.set(xlabel="member-steps of training", ylabel="AUC, other natural sets")
         axis.set_title(setting.title, fontsize=SMALL)
         plain(axis)
-        axis.legend(frameon=False, fontsize=SMALL)
-    caption = (
-        "By the score chosen on noise and choosing sets. Bars: one standard error over seeds. Detectors that train no "
-        "network stand at 0; methods of equal cost are set a little apart."
-    )
-    entitle(figure, "", caption)
+        axis.legend(frameon=False, fontsize=SMALL, loc="center left", bbox_to_anchor=(1, 0.5))
+    bars = "Bars: one standard error over seeds; what trains no network stands at 0, equal costs a little apart."
+    entitle(figure, "", f"By the score chosen on noise and choosing sets. {bars}")
     return figure
 
 
