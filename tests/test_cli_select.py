@@ -67,7 +67,7 @@ def test_on_the_test_set_with_a_warning(select, tmp_path):
     assert done.exit_code == 0, done.output
     assert "mnist, 40 images for each seed" in done.output
     assert "harms nll" in done.output
-    assert done.stderr.startswith("warning: lambda_M was chosen on test images")
+    assert "\nwarning: lambda_M was chosen on test images" in done.stderr
     for name in ("selection.csv", "selection.json"):  # which are read without what was on the screen
         assert "no test of the choice" in (tmp_path / name).read_text()
         assert "trained on mnist: " in (tmp_path / name).read_text()
