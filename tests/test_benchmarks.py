@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import repeats
+from benchmarks import large_data, repeats
 from torch import nn
 
 from greedy_ensembles import models
@@ -175,3 +175,16 @@ def test_ratios_of_speed_are_those_of_its_times(monkeypatch, model):
 def test_the_page_of_repeated_runs_is_made_of_their_records():
     reading = (RESULTS / "repeats/reading.md").read_text()
     assert (RESULTS / "repeats/repeats.md").read_text() == repeats.page(repeats.tries(RESULTS), reading)
+
+
+def test_memory_and_throughput_of_large_data_are_measured():
+    peaks = []
+    with large_data.watched(peaks):
+        kept = torch.ones(1 << 24)  # 64 MiB
+    assert 64 <= peaks[0] / 2**20 < 200
+    assert kept.all()
+    found = large_data.run(gib=1e-4, files=300, side=8, workers=0, repeats=1)
+    assert [name.split(", ")[-1] for name in found] == ["DataLoader", "a pair", "DataLoader"]
+    for one in found.values():
+        assert one["ratio"] == pytest.approx(one["ours_per_s"] / one["plain_per_s"])
+        assert one["peak_mib"] < 1024

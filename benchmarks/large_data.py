@@ -1,0 +1,189 @@
+"""Data that memory does not hold: what `ge.fit` takes of it, and how fast it reads, beside a plain loop.
+
+    python benchmarks/large_data.py [--gib 2] [--files 20000] [--out results/large-data]
+
+Two data sets are written to a temporary folder: images in one array on disk, and as PNG files. Peak memory is that of
+this process and its workers above what they have before training, without pages of mapped files, which the system
+takes back when it needs them. Throughput is that of a member's epoch, of the same loader and the same network.
+"""
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+
+import greedy_ensembles as ge
+from greedy_ensembles import machine
+from greedy_ensembles.report.table import markdown_table
+
+BATCH, CLASSES = 256, 10
+
+
+class Mapped(Dataset[Any]):
+    """Images of an array on disk, by index."""
+
+    def __init__(self, x: np.ndarray) -> None:
+        self.x = x
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> tuple[np.ndarray, int]:
+        return np.array(self.x[i]), i % CLASSES
+
+
+class Files(Dataset[Any]):
+    """Images of PNG files, decoded when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = sorted(folder.glob("*.png"))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: int) -> tuple[np.ndarray, int]:
+        return np.array(Image.open(self.paths[i])).transpose(2, 0, 1), i % CLASSES
+
+
+def held() -> int:
+    """Return the bytes that this process and its children hold for themselves, shared ones in parts."""
+    total, waiting = 0, ["self"]
+    while waiting:
+        process = Path("/proc") / waiting.pop()
+        try:
+            lines = (process / "smaps_rollup").read_text().splitlines()
+            for task in (process / "task").iterdir():
+                waiting += (task / "children").read_text().split()
+        except OSError:  # it ended meanwhile
+            continue
+        sizes = {line.split()[0]: int(line.split()[1]) for line in lines[1:]}
+        total += 1024 * (sizes["Pss_Anon:"] + sizes["Pss_Shmem:"])
+    return total
+
+
+@contextmanager
+def watched(peaks: list[int]) -> Iterator[None]:
+    """Append by how much memory grew at the most inside the block."""
+    before, highest, done = held(), 0, threading.Event()
+
+    def look() -> None:
+        nonlocal highest
+        while not done.wait(0.05):
+            highest = max(highest, held())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        peaks.append(max(0, highest - before, held() - before))
+
+
+def plain(make_model: Callable[[], nn.Module], loader: "DataLoader[Any]") -> float:
+    """Return the seconds of an epoch of a loop as everyone writes it."""
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    start = time.perf_counter()
+    for x, y in loader:
+        optimizer.zero_grad()
+        cross_entropy(model(x.float() / 255), y).backward()
+        optimizer.step()
+    return time.perf_counter() - start
+
+
+def measure(
+    make_model: Callable[[], nn.Module], data: Any, loader: "DataLoader[Any]", repeats: int
+) -> dict[str, float]:
+    """Return the peak memory of a greedy ensemble of two, and the fastest epochs of both loops, taken in turns."""
+    recipe = ge.Recipe(epochs=1, batch_size=BATCH, lr=0.01)
+    options: dict[str, Any] = {"recipe": recipe, "validation": 0, "progress": False, "device": "cpu"}
+    peaks: list[int] = []
+    with watched(peaks):
+        ge.fit(make_model, data, size=2, strength=1.0, **options)
+    loops, epochs = [], []
+    for _ in range(repeats):
+        loops.append(plain(make_model, loader))
+        ge.fit(make_model, data, size=1, method="deep", callbacks=[lambda e: epochs.append(e.seconds)], **options)
+    ours, theirs = len(loader.dataset) / min(epochs), len(loader.dataset) / min(loops)  # type: ignore[arg-type]
+    return {"peak_mib": peaks[0] / 2**20, "ours_per_s": ours, "plain_per_s": theirs, "ratio": ours / theirs}
+
+
+def run(gib: float, files: int, side: int, workers: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Write both data sets, and measure on them."""
+    torch.set_num_threads(1)
+    shape = (3, side, side)
+
+    def make_model() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+
+    with tempfile.TemporaryDirectory() as folder:
+        count, rng = int(gib * 2**30 / np.prod(shape)), np.random.default_rng(0)
+        path, pictures = Path(folder) / "x.npy", Path(folder) / "pictures"
+        array = np.lib.format.open_memmap(path, "w+", np.uint8, (count, *shape))
+        for start in range(0, count, 4096):
+            array[start : start + 4096] = rng.integers(0, 256, array[start : start + 4096].shape, np.uint8)
+        array.flush()
+        x = np.load(path, mmap_mode="r")
+        pictures.mkdir()
+        for number in range(files):
+            Image.fromarray(rng.integers(0, 256, (side, side, 3), np.uint8)).save(pictures / f"{number:06d}.png")
+        mapped = DataLoader(Mapped(x), batch_size=BATCH, shuffle=True)
+        decoded = DataLoader(Files(pictures), batch_size=BATCH, shuffle=True, num_workers=workers)
+        size = f"{array.nbytes / 2**30:.2g} GiB"
+        return {
+            f"{size} on disk, DataLoader": measure(make_model, mapped, mapped, repeats),
+            f"{size} on disk, a pair": measure(make_model, (x, np.arange(count) % CLASSES), mapped, repeats),
+            f"{files:,} PNG files, DataLoader": measure(make_model, decoded, decoded, repeats),
+        }
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gib", type=float, default=2.0, help="size of the array")
+    parser.add_argument("--files", type=int, default=20_000, help="PNG files")
+    parser.add_argument("--side", type=int, default=64, help="pixels a side")
+    parser.add_argument("--workers", type=int, default=2, help="processes that decode files")
+    parser.add_argument("--repeats", type=int, default=2, help="epochs of each loop, of which the fastest counts")
+    parser.add_argument("--out", type=Path, help="a folder for large-data.json and large-data.md")
+    asked = vars(parser.parse_args())
+    out = asked.pop("out")
+    found = run(**asked)
+    rows = [
+        [
+            name,
+            f"{one['peak_mib']:.0f} MiB",
+            f"{one['ours_per_s']:,.0f}",
+            f"{one['plain_per_s']:,.0f}",
+            f"{one['ratio']:.2f}",
+        ]
+        for name, one in found.items()
+    ]
+    page = markdown_table(
+        ["data", "peak memory above its own", "ge.fit, examples a second", "plain loop", "ratio"], rows
+    )
+    print(page)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        about = f"`python benchmarks/large_data.py`, {date.today()}, {machine.processor()}, one thread."
+        (out / "large-data.json").write_text(json.dumps({"asked": asked, "found": found}, indent=1) + "\n")
+        (out / "large-data.md").write_text(f"# Data that memory does not hold\n\n{about}\n\n{page}\n")
+
+
+if __name__ == "__main__":
+    main()
