@@ -187,3 +187,14 @@ def test_entries_that_will_not_do_are_refused_before_training(changes, message):
 def test_every_entry_may_have_a_weighting_of_its_own():
     assert len(fit(ByName, (DICT, Y), {**TWO, "tokens": ge.weighting.Tokens(5, 4)})) == 2
     assert len(fit(ByPlace, ((TABLE, TOKENS), Y), (TWO["table"], TWO["tokens"]))) == 2
+
+
+def test_flags_and_evaluations_take_entries(by_name):
+    found = by_name.calibrate(DICT, fpr=0.1)
+    scores = ge.metrics.mutual_information(by_name.predict_proba(DICT).double())
+    assert torch.equal(by_name.flag(DICT), scores >= found.threshold)
+    shuffled = ge.weighting.Shuffled(DICT).sample(30, torch.Generator().manual_seed(0))
+    evaluated = ge.benchmark.evaluate(by_name, (DICT, Y), {"shuffled": shuffled})
+    assert (evaluated.in_domain.images, evaluated.ood[0].images) == (40, 30)
+    right = by_name.predict_proba(DICT).mean(dim=0).argmax(dim=1) == Y
+    assert evaluated.in_domain.accuracy == pytest.approx(right.double().mean().item())

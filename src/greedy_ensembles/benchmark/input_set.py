@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from greedy_ensembles.data import ImageSet, LabelledSet
 from greedy_ensembles.data.labelled import Labels
-from greedy_ensembles.inputs import as_inputs, as_tensor
+from greedy_ensembles.inputs import as_inputs, as_tensor, entries
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.training.examples import as_examples
 
@@ -56,7 +56,7 @@ class InputSet:
     def count(self) -> int:
         """How many inputs there are."""
         held: Any = self.x.dataset if isinstance(self.x, DataLoader) else self.x
-        return len(held)
+        return len(entries(held)[0][1])
 
     @property
     def shape(self) -> tuple[int, ...] | None:
