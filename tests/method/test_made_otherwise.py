@@ -3,6 +3,7 @@
 import itertools
 import math
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -205,6 +206,26 @@ def test_the_network_of_all_batch_members_predicts_their_mean():
     mean = torch.stack([member(x).softmax(dim=1) for member in members]).mean(dim=0)
     torch.testing.assert_close(tiled(x).softmax(dim=1), mean)
     assert not torch.allclose(members[0](x), members[1](x))
+
+
+class TwoInputs(nn.Module):
+    """What transformers look like: named inputs, and an object with logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(2, CLASSES).double(), nn.Linear(2, CLASSES).double()
+
+    def forward(self, left, right):
+        return types.SimpleNamespace(logits=self.left(left) + self.right(right))
+
+
+@pytest.mark.parametrize("method", ["batch", "snapshot"])
+def test_models_may_take_named_inputs_and_return_an_object(method):
+    x, y = data()
+    recipe = ge.Recipe(epochs=3, **SMALL)
+    named = {"left": x, "right": x.flip(0)}
+    ensemble = ge.fit(TwoInputs, (named, y), size=3, method=method, recipe=recipe, validation=0, progress=False)
+    assert ensemble.predict_proba(named).shape == (3, EXAMPLES, CLASSES)
 
 
 # ---- MC dropout

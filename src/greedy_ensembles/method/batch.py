@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from greedy_ensembles.inputs import each, length, logits_of
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.swap import swap
 
@@ -61,12 +62,15 @@ class Tiled(nn.Module):
         super().__init__()
         self.network, self.members = network, members
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *several: Any, **named: Any) -> Tensor:
         """Return logits (members * n, classes) in training, and (n, classes) otherwise."""
-        logits: Tensor = self.network(x.repeat(self.members, *(1,) * (x.ndim - 1)))
+        x: Any = named or (several[0] if len(several) == 1 else several)
+        logits: Tensor = logits_of(
+            self.network, each(lambda part: part.repeat(self.members, *(1,) * (part.ndim - 1)), x)
+        )
         if self.training:
             return logits
-        every = logits.log_softmax(dim=1).reshape(self.members, len(x), -1)
+        every = logits.log_softmax(dim=1).reshape(self.members, length(x), -1)
         return every.logsumexp(dim=0) - math.log(self.members)
 
 
