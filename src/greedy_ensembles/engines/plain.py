@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.member import Member
+from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.inputs import Inputs, as_logits, concatenate, length, logits_of, move, take
 from greedy_ensembles.method import (
     Bank,
@@ -66,6 +67,7 @@ class Step:
     one_pass: bool  #: whether examples and samples of p* can go through a model together
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None  #: None where it is the user's own
     clip: float | None  #: the norm that a member's gradients are cut down to
+    exchange: Exchange | None  #: between processes that train members together; None where one trains all of them
     off_device: str | None  #: why `look_up` cannot be recorded; None where it looks up one tensor on the device
 
     def samples(self, chosen: Tensor | None) -> tuple[Any, Tensor | None]:
@@ -99,13 +101,17 @@ class Step:
         """Return every member's term, and its gradient at the member's outputs on p*; None where none was drawn."""
         if bank is None:
             return None, [None] * len(passes)
-        live = torch.stack([one.outputs.detach() for one in passes if one.outputs is not None]).requires_grad_()
+        live = torch.stack([one.outputs.detach() for one in passes if one.outputs is not None])
+        own = slice(None)
+        if self.exchange is not None:
+            live, own = self.exchange(live), self.exchange.own
+        live.requires_grad_()
         with torch.enable_grad():
             terms = self.coupling.terms(live, bank)
         if not terms.requires_grad:  # a method may have nothing to say, in a step or ever
-            return terms, [None] * len(passes)
+            return terms[own], [None] * len(passes)
         (pull,) = torch.autograd.grad(terms.sum(), live)
-        return terms.detach(), list(pull)
+        return terms[own].detach(), list(pull[own])
 
     def update(self, member: Member, passed: Pass, pull: Tensor | None) -> None:
         """Move a member against the gradient of its loss plus its term, whose gradient at its outputs is `pull`."""
@@ -185,6 +191,7 @@ def means(totals: Tensor, plan: Plan, step: Step, seen: Sequence[int] | None = N
     losses, terms = totals.tolist()  # the one time in an epoch that the host waits for the device
     seen, steps = seen or [sum(batch.shape[1] for batch in plan.examples)] * len(losses), len(plan.rates)
     alone = step.bank is None or (len(step.bank) == 0 and step.coupling.sees == "earlier")  # then the first has no term
+    alone = alone and (step.exchange is None or step.exchange.own.start == 0)
     return [
         Losses(loss / seen[k], None if not plan.samples or (alone and k == 0) else term / steps)
         for k, (loss, term) in enumerate(zip(losses, terms, strict=True))

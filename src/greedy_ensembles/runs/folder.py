@@ -128,11 +128,15 @@ class RunFolder:
             raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {numbers[0]}")
         return state
 
+    def is_due(self, last: bool) -> bool:
+        """Return whether it is time to save: always where that is quick, and after the last epoch."""
+        return last or self._pace <= _BRIEF or self._clock() - self._written >= _PATIENCE * self._pace
+
     def save_checkpoint(self, state: Callable[[], dict[str, Any]], last: bool) -> None:
         """Replace the state of the members under way, unless that would take more time than a kill could cost."""
-        start = self._clock()
-        if self._pace > _BRIEF and start - self._written < _PATIENCE * self._pace and not last:
+        if not self.is_due(last):
             return
+        start = self._clock()
         tensors: dict[str, Tensor] = {}
         skeleton = flatten(state(), tensors)
         storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton), **self._bound})

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
+from greedy_ensembles.method import Coupling
+
 #: A member is weak where it is this much below another, and chance alone would show such a gap in one of 300 ensembles.
 GAP, CHANCE = 0.02, 1 / 300
 _STEPS = 100  # from which on a member should have learnt something
@@ -132,3 +134,29 @@ def _data(data: Mapping[str, Any] | None) -> str:
     note = f" ({data['note']})" if data.get("note") else ""
     unit = "rows" if "rows" in data else "images"
     return f"{data['name']}, {data[unit]:,} {unit}{note}"
+
+
+def non_finite(number: int, size: int, epoch: int, loss: float, coupling: Coupling, distance: str, scale: str) -> str:
+    """Return what is said of a training that left the range of numbers.
+
+    Args:
+        number: of the member, from 1.
+        size: M.
+        epoch: from 1.
+        loss: its mean over the epoch.
+        coupling: the method.
+        distance: between what members differ.
+        scale: advice on the scale of the inputs, if there is any.
+    """
+    coupled = coupling.sees == "all" or (coupling.sees == "earlier" and number > 1)
+    remedies = ["a smaller lr", "warmup_epochs"]
+    if coupled:
+        remedies.insert(0, "a smaller strength (lambda_M)")
+    if coupled and distance == "logits":
+        remedies.append("distance='probabilities', since the distance of logits has no bound")
+    at = "" if coupling.sees == "none" else f" at lambda_M = {coupling.strength:g}"
+    return (
+        f"training left the range of numbers in member {number} of {size}, epoch {epoch}{at} (mean loss {loss}). Try "
+        f"{scale or ', or '.join(remedies)}. What was saved before this epoch is kept in the run folder, if there is "
+        "one; the next try needs another"
+    )

@@ -28,12 +28,14 @@ from greedy_ensembles.engines.execution import (
 )
 from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
+from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, batches_of, dtype_of, each, entries, move, to_model
 from greedy_ensembles.method import Bank, Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
+from greedy_ensembles.runs.notes import non_finite
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.examples import advice_on_scale
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer
@@ -200,13 +202,14 @@ class Algorithm:
             self.at_once = self.at_once or len(members)
             notify(events)
 
-    def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe) -> Plan:
+    def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe, exchange: Exchange | None = None) -> Plan:
         """Return the examples, samples of p* (by (seed, step), the same for all members) and rates of an epoch."""
         epoch, size = members[0].epoch, recipe.batch_size
         examples = self.data.examples.epoch(self.data.train, [member.seed for member in members], epoch, size)
         steps = range(epoch * len(examples), (epoch + 1) * len(examples))
         samples: list[Tensor] = []
-        if bank is not None and len(bank) + len(members) > 1:  # the first of all meets no one
+        together = len(members) if exchange is None else exchange.count
+        if bank is not None and len(bank) + together > 1:  # the first of all meets no one
             count = recipe.weighting_batch_size or size
             drawn = (generator(WEIGHTING_BATCH, self.seed, number) for number in steps)
             samples = [torch.randint(bank.count, (count,), generator=one).to(bank.device) for one in drawn]
@@ -217,7 +220,9 @@ class Algorithm:
         members = engine.members
         for member, means in zip(members, losses, strict=True):
             if not (member.is_finite() and all(value is None or abs(value) < float("inf") for value in means)):
-                raise NonFiniteLossError(self._explain(member, means.loss))
+                where = (member.number, self.size, member.epoch + 1, means.loss)
+                scale = advice_on_scale(self.data.examples, self.recipe.normalize)
+                raise NonFiniteLossError(non_finite(*where, self.method.coupling, self.method.distance, scale))
         accuracies, scores = self._judge(engine)
         seconds = round((time.perf_counter() - start) / len(members), 6)
         events = []
@@ -303,6 +308,7 @@ class Algorithm:
             make_optimizer=None if callable(recipe.optimizer) else lambda model: make_optimizer(recipe, model),
             off_device=data.examples.off_device,
             clip=recipe.clip,
+            exchange=None,
         )
 
     def _halve(self, members: list[Member], folder: RunFolder | None) -> None:
@@ -324,20 +330,3 @@ class Algorithm:
         del members[:]
         torch.cuda.empty_cache()
         members += [self._new_member(first + position) for position in range(self.at_once)]
-
-    def _explain(self, member: Member, loss: float) -> str:
-        coupling = self.method.coupling
-        coupled = coupling.sees == "all" or (coupling.sees == "earlier" and member.number > 1)
-        remedies = ["a smaller lr", "warmup_epochs"]
-        if coupled:
-            remedies.insert(0, "a smaller strength (lambda_M)")
-        if coupled and self.method.distance == "logits":
-            remedies.append("distance='probabilities', since the distance of logits has no bound")
-        if scale := advice_on_scale(self.data.examples, self.recipe.normalize):
-            remedies = [scale]
-        at = "" if coupling.sees == "none" else f" at lambda_M = {coupling.strength:g}"
-        return (
-            f"training left the range of numbers in member {member.number} of {self.size}, epoch {member.epoch + 1}"
-            f"{at} (mean loss {loss}). Try {', or '.join(remedies)}. What was saved before this epoch is kept in the "
-            "run folder, if there is one; the next try needs another"
-        )

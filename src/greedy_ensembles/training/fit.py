@@ -21,6 +21,7 @@ from greedy_ensembles.engines.execution import (
     preserved_generators,
 )
 from greedy_ensembles.engines.member import Finished
+from greedy_ensembles.engines.ranks import join
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
@@ -40,6 +41,7 @@ from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import Examples, advice_on_scale, as_examples
 from greedy_ensembles.training.loaders import LoaderExamples, WorkedExamples
 from greedy_ensembles.training.recipe import Recipe
+from greedy_ensembles.training.shared import SharedAlgorithm, check_ranks
 from greedy_ensembles.training.split import Data, split_off
 from greedy_ensembles.training.validate import (
     DISTANCES,
@@ -117,6 +119,7 @@ def fit(
     if weighting is not None and as_coupling(method).sees == "none":
         raise ValueError(f"weighting is where members meet, and those of {coupling.label!r} do not; leave it out")
     execution = Execution(as_device(device), recipe.precision, recipe.deterministic)
+    ranks = join(execution.device)
     with ExitStack() as stack:
         stack.callback(Generators.current(execution.device).restore, execution.device)
         stack.callback(torch.set_grad_enabled, torch.is_grad_enabled())  # an interrupt may leave it off
@@ -135,12 +138,18 @@ def fit(
             validation=validation,
             earlier=earlier,
         )
+        if ranks.world > 1:
+            check_ranks(ranks, algorithm, _configuration(algorithm, validation))
+            algorithm = SharedAlgorithm(**vars(algorithm), ranks=ranks)
         folder = None
-        if place is not None:
+        if place is not None and ranks.rank == 0:
             folder = stack.enter_context(_folder(algorithm, place, data, validation))
-            algorithm.execution = replace(algorithm.execution, threads=folder.threads)
+        threads = ranks.share(algorithm.execution.threads if folder is None else folder.threads)
+        algorithm.execution = replace(algorithm.execution, threads=threads)
         stack.enter_context(algorithm.execution.on_threads())
-        if progress:
+        if ranks.rank > 0:
+            watchers = []  # the first process tells of all members
+        elif progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
         done = _train(algorithm, folder, watchers)
         return _collect(algorithm, folder, done, data, validation)
@@ -234,13 +243,29 @@ def _read(data: Any, name: str, seed: int, recipe: Recipe) -> Examples:
 
 @contextmanager
 def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Iterator[RunFolder]:
-    """Open the run folder, whose configuration is all arguments that training depends on but the size."""
-    method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
-    for name, one in (("data", examples), ("validation", algorithm.data.held_out)):
+    """Open the run folder."""
+    for name, one in (("data", algorithm.data.examples), ("validation", algorithm.data.held_out)):
         if isinstance(one, LoaderExamples) and (why := one.why_not_put_back()):
             raise ValueError(f"{name} cannot be trained on in a run_dir, where training may be resumed: {why}")
-    form = as_named(examples.form)
-    configuration = {
+    form = as_named(algorithm.data.examples.form)
+    information = {
+        "inputs": None if form is None else to_json(form),
+        "model": describe(algorithm.make_model),
+        "data": describe_data(data),
+        "threads": algorithm.execution.threads,
+        **provenance(algorithm.execution.device, algorithm.execution.threads),
+    }
+    asked = (_configuration(algorithm, validation), information, algorithm.size)
+    with open_run_folder(
+        path, *asked, algorithm.make_model, algorithm.execution.device, algorithm.earlier or ()
+    ) as folder:
+        yield folder
+
+
+def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
+    """Return all arguments that training depends on but the size, as JSON."""
+    method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
+    return {
         "method": describe_method(method.coupling),
         "weighting": describe_weighting(method.weighting),
         "distance": method.distance,
@@ -252,16 +277,6 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Ite
         "data": examples.digest(),
         "model": algorithm.parameters,
     }
-    information = {
-        "inputs": None if form is None else to_json(form),
-        "model": describe(algorithm.make_model),
-        "data": describe_data(data),
-        "threads": algorithm.execution.threads,
-        **provenance(algorithm.execution.device, algorithm.execution.threads),
-    }
-    arguments = (configuration, information, algorithm.size, algorithm.make_model, algorithm.execution.device)
-    with open_run_folder(path, *arguments, earlier or ()) as folder:
-        yield folder
 
 
 def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callback]) -> list[Finished]:

@@ -1,0 +1,166 @@
+"""Algorithm 2 with its members shared out over processes, as `torchrun` starts them.
+
+All members train at the same time, each process its own. The result is that of one process: the same members, seeds,
+examples and samples, and in every step the same outputs on p*. The first process has the run folder and tells watchers;
+all of them return the whole ensemble.
+"""
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from greedy_ensembles.engines.member import Finished, History, Member
+from greedy_ensembles.engines.plain import PlainEngine, Step
+from greedy_ensembles.engines.ranks import Exchange, Ranks
+from greedy_ensembles.method import Bank
+from greedy_ensembles.runs.configuration import differences
+from greedy_ensembles.runs.folder import RunFolder
+from greedy_ensembles.training.algorithm import Algorithm, NonFiniteLossError, Notify
+from greedy_ensembles.training.recipe import Recipe
+
+
+def check_ranks(ranks: Ranks, algorithm: Algorithm, configuration: dict[str, Any]) -> None:
+    """Refuse what cannot be shared out, and processes that were asked for different things."""
+    coupling, left = algorithm.method.coupling, algorithm.size - len(algorithm.earlier or ())
+    why = ""
+    if coupling.one_network or coupling.changes(algorithm.recipe, 1, algorithm.seed):
+        why = "its members are not trained alike; start one process"
+    elif coupling.sees != "none" and not algorithm.schedule.together:
+        why = "each member waits for the one before it; use schedule='concurrent'"
+    if why:
+        raise ValueError(f"{ranks.world} processes cannot share the members of {coupling.label!r}: {why}")
+    if ranks.world > left:
+        raise ValueError(f"{ranks.world} processes are more than the {left} members that are to train; start fewer")
+    if algorithm.recipe.members_at_once is not None:
+        raise ValueError("members_at_once is for one process; leave it out: processes share the members")
+    asked = ranks.gather({**configuration, "size": algorithm.size})
+    for rank, theirs in enumerate(asked):
+        if differ := differences(asked[0], theirs):
+            where, one, other = differ[0]
+            raise ValueError(
+                f"processes were started with different arguments or data: {where} is {one} in rank 0 and {other} in "
+                f"rank {rank}"
+            )
+
+
+@dataclass
+class SharedAlgorithm(Algorithm):
+    """The part of one process; all members that are left train together."""
+
+    ranks: Ranks = field(default_factory=Ranks)
+    exchange: Exchange | None = None  #: once it is known how many members train
+
+    def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
+        """Train one's own members, and return all of them."""
+        bank = self._draw_bank()
+        done = self._stored(folder, bank)
+        for number, model in list(enumerate(self.earlier or (), start=1))[len(done) :]:
+            facts = {"number": number, "origin": "earlier"}
+            done.append(Finished(number, model, facts, [], self._enter(model, bank)))
+            if folder is not None:
+                folder.add(done[-1])
+        if len(done) == self.size:
+            return done
+        self.exchange = Exchange(self.ranks, self.size - len(done))
+        members = self._next_group(len(done), folder)
+        self._minimise(members, bank, folder, notify)
+        made = [_sent(one) for member in members for one in self._finish(member, bank)]
+        for one in (self._received(one) for part in self.ranks.gather(made) for one in part):
+            done.append(one)
+            if folder is not None:
+                folder.add(one)
+        if folder is not None:
+            folder.drop_checkpoint()
+        return done
+
+    def _stored(self, folder: RunFolder | None, bank: Bank | None) -> list[Finished]:
+        """Return the members that the first process has in its folder, and put their outputs into every bank."""
+        stored: list[_Sent] = []
+        if folder is not None and folder.finished:
+            rows: list[Tensor | None] = [None] * folder.finished
+            if bank is not None:
+                folder.fill(bank)
+                rows = list(bank.at(torch.arange(bank.count, device=bank.device)))
+            models = zip(folder.facts(), folder.members(), rows, strict=True)
+            stored = [_sent(Finished(facts["number"], model, facts, [], row)) for facts, model, row in models]
+        stored = self.ranks.share(stored)
+        if folder is None and bank is not None:
+            for one in stored:
+                assert one.row is not None
+                bank.append(one.row.to(bank.device))
+        return [self._received(one) for one in stored]
+
+    def _next_group(self, finished: int, folder: RunFolder | None) -> list[Member]:
+        """Return one's own members of those that are left, as they were saved or at their initialisation."""
+        assert self.exchange is not None
+        state = self.ranks.share(None if folder is None else folder.checkpoint())
+        numbers = range(finished + 1, self.size + 1)[self.exchange.own]
+        members = [self._new_member(number) for number in numbers]
+        saved = {} if state is None else {item["number"]: item for item in state["members"]}
+        for member in members:
+            if saved:
+                member.restore(saved[member.number])
+        return members
+
+    def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
+        """Minimise losses and terms, epoch by epoch, in step with the other processes."""
+        engine = PlainEngine(members, self._step(bank, self.recipe))
+        first, count = self.size - self.exchange.count, self.exchange.count  # type: ignore[union-attr]
+        stopped = all(all(part) for part in self.ranks.gather([member.stopped for member in members]))
+        while members[0].epoch < self.recipe.epochs and not stopped:
+            start, why, events = time.perf_counter(), "", []
+            losses = engine.train_epoch(self._plan(members, bank, self.recipe, self.exchange))
+            try:
+                events = [replace(event, model=None) for event in self._end_epoch(engine, losses, start)]
+            except NonFiniteLossError as error:
+                why = str(error)
+            told = self.ranks.gather((events, why, all(member.stopped for member in members)))
+            if whys := [their for _, their, _ in told if their]:
+                raise NonFiniteLossError(whys[0])
+            stopped = all(theirs for _, _, theirs in told)
+            self._save(members, folder, stopped or members[0].epoch == self.recipe.epochs)
+            before = first * self.recipe.epochs + (members[0].epoch - 1) * count
+            every = [event for part, _, _ in told for event in part]
+            notify([replace(event, done=before + place) for place, event in enumerate(every, start=1)])
+
+    def _save(self, members: list[Member], folder: RunFolder | None, last: bool) -> None:
+        """Bring all members' states to the first process, if it is time to save them."""
+        if not self.ranks.share(folder is not None and folder.is_due(last)):
+            return
+        states = [state for part in self.ranks.gather([member.state() for member in members]) for state in part]
+        if folder is not None:
+            if folder.members_at_once is None:
+                folder.members_at_once = len(states)
+            folder.save_checkpoint(lambda: {"members": states, "until": self.size}, last)
+
+    def _step(self, bank: Bank | None, recipe: Recipe) -> Step:
+        """Return what the engine needs to know of a step, the exchange included."""
+        return replace(super()._step(bank, recipe), exchange=None if bank is None else self.exchange)
+
+    def _received(self, sent: "_Sent") -> Finished:
+        """Return a member that another process may have trained, with weights of its own."""
+        if sent.number <= len(self.earlier or ()):
+            assert self.earlier is not None
+            return Finished(sent.number, self.earlier[sent.number - 1], sent.facts, sent.history, sent.row)
+        model = self.make_model()
+        model.load_state_dict(sent.weights)
+        model = model.to(self.execution.device).eval()
+        return Finished(sent.number, model, sent.facts, sent.history, sent.row)
+
+
+class _Sent(NamedTuple):
+    """A finished member on its way to other processes."""
+
+    number: int
+    weights: dict[str, Tensor]
+    facts: dict[str, Any]
+    history: History
+    row: Tensor | None
+
+
+def _sent(one: Finished) -> _Sent:
+    weights = {name: value.detach().cpu() for name, value in one.model.state_dict().items()}
+    return _Sent(one.number, weights, one.facts, one.history, None if one.row is None else one.row.cpu())

@@ -1,0 +1,92 @@
+"""What every process of a `torchrun` does in tests/training/test_ranks.py: ``ranks_script.py FOLDER CASE [...]``."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import greedy_ensembles as ge
+
+CALLS = {"passes": 0}
+
+
+class Net(nn.Sequential):
+    """A small convolutional network with BatchNorm and dropout, which counts its passes in training."""
+
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(4 * 16, 3)
+        )
+
+    def forward(self, x):
+        CALLS["passes"] += self.training
+        if os.environ.get("DIES") == os.environ.get("RANK", "") and CALLS["passes"] == 5:  # in the second epoch
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+def data():
+    y = torch.arange(45) % 3
+    return torch.randn(45, 1, 6, 6, generator=torch.Generator().manual_seed(0)) + y[:, None, None, None], y
+
+
+def fit(**options):
+    recipe = ge.Recipe(**{"epochs": 3, "batch_size": 16, "lr": 0.05, **options.pop("recipe", {})})
+    weighting = ge.weighting.Gaussian(0.0, 3 * torch.ones(1, 6, 6))
+    default = {"size": 5, "schedule": "concurrent", "validation": 0.2, "progress": False, "device": "cpu"}
+    options = {"strength": 2.0, "weighting": weighting, **default, **options}
+    if options.get("method") in ("deep", "snapshot"):
+        options.pop("weighting")
+    return ge.fit(Net, data(), recipe=recipe, **options)
+
+
+#: Trainings that are the same in any number of processes.
+CASES = {
+    "greedy": {},
+    "repulsive": {"method": "repulsive", "strength": 0.1},
+    "deep": {"method": "deep", "schedule": "sequential"},
+    "patience": {"recipe": {"epochs": 6, "patience": 1, "ema": 0.5, "clip": 1.0}},
+}
+
+
+def predictions(ensemble):
+    return ensemble.predict_proba(torch.randn(20, 1, 6, 6, generator=torch.Generator().manual_seed(1)))
+
+
+def main(folder, *cases):
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    found, told = {}, {}
+    for case in cases:
+        if case == "resumed":
+            events = []
+            found[case] = predictions(fit(run_dir=folder / "run", callbacks=[events.append]))
+            told[case] = [(event.member, event.epoch, event.done) for event in events]
+            continue
+        if case == "refused":
+            wrong = {
+                "concurrent": {"schedule": "sequential"},
+                "one process": {"method": "snapshot", "schedule": "sequential", "recipe": {"epochs": 5}},
+                "start fewer": {"size": 1},
+                "seed": {"seed": rank},
+                "members_at_once": {"recipe": {"members_at_once": 2}},
+            }
+            for named, options in wrong.items():
+                try:
+                    fit(**options)
+                except ValueError as error:
+                    told[named] = named in str(error)
+            continue
+        CALLS["passes"] = 0
+        found[case] = predictions(fit(**CASES[case]))
+        told[case] = CALLS["passes"]
+    torch.save(found, folder / f"found-{rank}.pt")
+    (folder / f"told-{rank}.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,80 @@
+"""Members shared out over processes that `torchrun` starts: the result is that of one process, bit for bit."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training import ranks_script
+
+import greedy_ensembles as ge
+from greedy_ensembles.engines.ranks import Ranks
+
+SCRIPT = Path(ranks_script.__file__)
+
+
+def torchrun(processes, *arguments, **variables):
+    """Start the script in some processes on this machine, and return what became of them."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run(
+        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def in_one():
+    """What one process makes of every case, and how often a network passed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found, passes = {}, {}
+    for case, options in ranks_script.CASES.items():
+        ranks_script.CALLS["passes"] = 0
+        found[case] = ranks_script.predictions(ranks_script.fit(**options))
+        passes[case] = ranks_script.CALLS["passes"]
+    torch.set_num_threads(threads)
+    return found, passes
+
+
+def test_the_result_is_that_of_one_process(in_one, tmp_path):
+    """Five members do not go into two; each process takes the steps of its own, and has all of them at the end."""
+    expected, passes = in_one
+    done = torchrun(2, SCRIPT, tmp_path, *expected, "refused")
+    assert done.returncode == 0, done.stderr
+    told = [json.loads((tmp_path / f"told-{rank}.json").read_text()) for rank in (0, 1)]
+    for rank in (0, 1):
+        found = torch.load(tmp_path / f"found-{rank}.pt")
+        assert found.keys() == expected.keys()
+        for case, probs in found.items():
+            assert torch.equal(probs, expected[case]), (case, rank)
+        refused = {name: right for name, right in told[rank].items() if name not in expected}
+        assert refused == dict.fromkeys(["concurrent", "one process", "start fewer", "seed", "members_at_once"], True)
+    for case in ("greedy", "repulsive", "deep"):
+        assert [one[case] for one in told] == [passes[case] // 5 * 3, passes[case] // 5 * 2]
+
+
+def test_a_process_that_dies_ends_the_others_and_fewer_go_on(in_one, tmp_path):
+    """Four processes, the last of which is killed in its second epoch; then two, which go on from there."""
+    died = torchrun(4, SCRIPT, tmp_path, "resumed", DIES="3")
+    assert died.returncode != 0
+    assert (tmp_path / "run/checkpoint.safetensors").exists()
+    done = torchrun(2, SCRIPT, tmp_path, "resumed")
+    assert done.returncode == 0, done.stderr
+    told = [json.loads((tmp_path / f"told-{rank}.json").read_text())["resumed"] for rank in (0, 1)]
+    assert told == [[[member, epoch, 5 * (epoch - 1) + member] for epoch in (2, 3) for member in range(1, 6)], []]
+    for rank in (0, 1):
+        assert torch.equal(torch.load(tmp_path / f"found-{rank}.pt")["resumed"], in_one[0]["greedy"])
+    whole = ge.load_run(tmp_path / "run", ranks_script.Net)
+    assert torch.equal(ranks_script.predictions(whole.ensemble), in_one[0]["greedy"])
+
+
+def test_members_are_shared_out_evenly():
+    for world in range(1, 9):
+        for count in range(world, 20):
+            shares = Ranks(0, world).shares(count)
+            assert [k for share in shares for k in range(count)[share]] == list(range(count))
+            sizes = [share.stop - share.start for share in shares]
+            assert max(sizes) - min(sizes) <= 1
