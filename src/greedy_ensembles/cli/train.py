@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -156,7 +157,8 @@ def train(
     if task.test is not None:
         write_held_out(out.expanduser(), task.test)
     count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
-    Console().print(f"{count} in {out}", soft_wrap=True, highlight=False, markup=False)
+    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, one says it
+        Console().print(f"{count} in {out}", soft_wrap=True, highlight=False, markup=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
