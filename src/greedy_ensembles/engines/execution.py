@@ -111,7 +111,7 @@ def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int]
 
 
 def as_device(device: torch.device | str | None) -> torch.device:
-    """Return the device to train on; None: CUDA where there is one, each of `torchrun`'s processes its own, or the CPU."""
+    """Return the device to train on; None: CUDA where there is one, a process of `torchrun` its own, or the CPU."""
     if device is None and torch.cuda.is_available():
         local = os.environ.get("LOCAL_RANK")  # which torchrun sets
         return torch.device("cuda" if local is None else f"cuda:{int(local) % torch.cuda.device_count()}")
