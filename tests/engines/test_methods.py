@@ -250,7 +250,7 @@ def options(network, method, schedule, statistics, engine, device):
         "size": SIZE,
         "method": method,
         "strength": STRENGTH,
-        "weighting": Noise(NETWORKS[network][2]),
+        "weighting": None if method == "deep" else Noise(NETWORKS[network][2]),
         "recipe": recipe,
         "schedule": schedule.partition(",")[0],
         "seed": SEED,
