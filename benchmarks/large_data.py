@@ -12,6 +12,7 @@ import json
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -28,6 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 import greedy_ensembles as ge
 from greedy_ensembles import machine
 from greedy_ensembles.report.table import markdown_table
+from greedy_ensembles.runs.notes import WeakMemberWarning
 
 BATCH, CLASSES = 256, 10
 
@@ -126,6 +128,7 @@ def measure(
 def run(gib: float, files: int, side: int, workers: int, repeats: int) -> dict[str, dict[str, float]]:
     """Write both data sets, and measure on them."""
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore", WeakMemberWarning)  # there is nothing to learn from noise
     shape = (3, side, side)
 
     def make_model() -> nn.Module:

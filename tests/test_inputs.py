@@ -1,10 +1,23 @@
+import json
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from greedy_ensembles.forms import InputForm
-from greedy_ensembles.inputs import as_normalize, as_stored, as_tensor, device_of, dtype_of, to_model
+from greedy_ensembles.forms import InputForm, from_json, to_json
+from greedy_ensembles.inputs import (
+    as_normalize,
+    as_stored,
+    as_tensor,
+    concatenate,
+    device_of,
+    dtype_of,
+    length,
+    move,
+    take,
+    to_model,
+)
 
 
 def test_bytes_are_scaled_and_normalised_by_channel():
@@ -166,3 +179,49 @@ def test_an_array_on_disk_is_shared_and_not_copied(tmp_path):
     tensor = as_tensor(array)  # without a warning, too
     assert tensor.data_ptr() == array.__array_interface__["data"][0]
     assert torch.equal(tensor, torch.arange(12.0, dtype=torch.float64).reshape(4, 3))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        TABLE,
+        {"input_ids": InputForm((None,), torch.int64), "pixels": PIXELS},
+        (FLOATS, InputForm((3, None), torch.bool)),
+    ],
+    ids=["tensor", "dict", "tuple"],
+)
+def test_the_form_of_entries_is_read_back(form):
+    assert from_json(json.loads(json.dumps(to_json(form)))) == form
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        {"entries": {}},
+        {"entries": "input_ids"},
+        {"entries": {"input_ids": {"shape": [-1], "type": "int64"}}},
+        {"entries": {"input_ids": {"entries": {}}}},
+        [{"shape": [2], "type": "object"}],
+        {"shape": ["None"], "type": "int64"},
+    ],
+)
+def test_entries_that_are_none_are_refused(value):
+    with pytest.raises(ValueError, match="inputs"):
+        from_json(value)
+
+
+def test_functions_of_inputs_do_to_every_entry_what_torch_does_to_a_tensor():
+    a, b = torch.arange(6).reshape(3, 2), torch.arange(3)
+    rows = torch.tensor([2, 0])
+    for x, parts in (({"a": a, "b": b}, dict.values), ((a, b), iter)):
+        assert length(x) == 3
+        for found, one in zip(parts(take(x, rows)), (a, b), strict=True):
+            assert torch.equal(found, one[rows])
+        for found, one in zip(parts(concatenate([x, x])), (a, b), strict=True):
+            assert torch.equal(found, torch.cat([one, one]))
+        assert [one.dtype for one in parts(move(x, torch.int32))] == [torch.int32] * 2
+    with pytest.raises(KeyError):
+        concatenate([{"a": a}, {"b": a}])
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        concatenate([(a, b), (a,)])
