@@ -182,8 +182,8 @@ def write(found: dict[str, dict[str, float]], asked: dict[str, float], out: Path
     out.mkdir(parents=True, exist_ok=True)
     about = (
         f"`python benchmarks/large_data.py`, {date.today()}, {machine.processor()}, one thread. Peak memory is above "
-        "what the process has before training, workers included, without pages of mapped files. Loops ran in turns, on a "
-        "machine with other work: read rates beside each other."
+        "what the process has before training, workers included, without pages of mapped files. Loops ran in turns, on "
+        "a machine with other work: read rates beside each other."
     )
     (out / "large-data.json").write_text(json.dumps({"asked": asked, "found": found}, indent=1) + "\n")
     (out / "large-data.md").write_text(f"# Data that memory does not hold\n\n{about}\n\n{page}\n")
