@@ -1,4 +1,4 @@
-"""Your own training loop: it needs the diversity term, and BatchNorm frozen while samples of p* go through a model."""
+"""Your own training loop: a coupler holds samples of p*, what finished members say of them, and the term."""
 
 import torch
 from sklearn.datasets import make_moons
@@ -7,22 +7,19 @@ from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
 
-SIZE, STRENGTH, EPOCHS, BATCH = 4, 3.0, 30, 64
-
+SIZE, EPOCHS, BATCH = 4, 30, 64
 x, y = (torch.as_tensor(part) for part in make_moons(400, noise=0.3, random_state=0))
 x = x.float()
 
 
 def make_model() -> nn.Module:
-    # No bias before BatchNorm: the loss does not see it, so that the diversity term alone would move it, without end.
     first = [nn.Linear(2, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU()]
     return nn.Sequential(*first, nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 2))
 
 
-def train(strength: float) -> ge.Ensemble:
-    # p*, where members are asked to differ: drawn once, the same samples for every member.
-    samples = ge.weighting.Gaussian.from_data(x).sample(len(x), torch.Generator().manual_seed(0))
-    bank = torch.empty(0, len(samples), 2)  # what the members so far say about the samples: (members, samples, classes)
+def train(method: str) -> ge.Ensemble:
+    weighting = ge.weighting.Gaussian.from_data(x)  # p*, where members are asked to differ
+    coupler = ge.Coupler(weighting, SIZE, strength=3.0, method=method, samples=len(x), batch_size=BATCH)
     members = []
     for k in range(SIZE):
         torch.manual_seed(k)
@@ -30,23 +27,19 @@ def train(strength: float) -> ge.Ensemble:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         for _ in range(EPOCHS):
             for chosen in torch.randperm(len(x)).split(BATCH):
+                with coupler.step(model):  # notes BatchNorm's statistics, by which samples of p* are normalised
+                    logits = model(x[chosen])
                 optimizer.zero_grad()
-                cross_entropy(model(x[chosen]), y[chosen]).backward()
-                at = torch.randint(len(samples), (BATCH,))
-                with ge.frozen_batchnorm(model):  # p* must not leak into BatchNorm's statistics
-                    outputs = model(samples[at]).softmax(dim=1)
-                ge.diversity_term(outputs, bank[:, at], strength, SIZE).backward()  # 0 for the first member
+                (cross_entropy(logits, y[chosen]) + coupler.term(model)).backward()
                 optimizer.step()
-        model.eval()
-        with torch.no_grad():  # what a finished member says does not change any more
-            bank = torch.cat([bank, model(samples).softmax(dim=1)[None]])
+        coupler.add(model)  # what a finished member says does not change any more
         members.append(model)
     return ge.Ensemble.from_members(members)
 
 
 far = 10 * torch.nn.functional.normalize(torch.randn(500, 2, generator=torch.Generator().manual_seed(1)))
-for name, strength in (("Deep Ensembles", 0.0), ("greedy", STRENGTH)):
-    ensemble = train(strength)
+for name, method in (("Deep Ensembles", "deep"), ("greedy", "greedy")):
+    ensemble = train(method)
     accuracy = (ensemble.predict_proba(x).mean(dim=0).argmax(dim=1) == y).float().mean()
     epistemic = ensemble.uncertainty(far).epistemic.mean()
     print(f"{name}: accuracy {accuracy:.3f}, mutual information far from the data {epistemic:.3f} nats")

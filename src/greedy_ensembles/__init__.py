@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory
     from greedy_ensembles.benchmark.strengths import select
     from greedy_ensembles.checks import limits
+    from greedy_ensembles.engines.coupler import Coupler
     from greedy_ensembles.ensemble import Ensemble
     from greedy_ensembles.estimator import GreedyEnsembleClassifier
     from greedy_ensembles.flags import Calibration
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Calibration",
+    "Coupler",
     "Coupling",
     "Ensemble",
     "Epoch",
@@ -65,6 +67,7 @@ __all__ = [
 #: Where each public name is defined: in a module, or as the module itself.
 _HOMES = {
     "Calibration": "flags",
+    "Coupler": "engines.coupler",
     "Coupling": "method",
     "Ensemble": "ensemble",
     "Epoch": "training",

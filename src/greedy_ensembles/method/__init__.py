@@ -1,8 +1,9 @@
 """Section 4: couplings (one file a method), weighting distributions p*, the bank, and BatchNorm on samples of p*."""
 
+import copy
 from typing import get_args
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.method.bank import Bank
 from greedy_ensembles.method.batch import Batch
 from greedy_ensembles.method.batchnorm import (
@@ -36,8 +37,17 @@ METHODS: dict[str, type[Coupling]] = {
 }
 
 
-def as_coupling(method: str | Coupling) -> Coupling:
-    """Return the method of a name, or the one that is given."""
+def as_coupling(method: str | Coupling, size: int | None = None, strength: float | None = None) -> Coupling:
+    """Return the method of a name, or the one that is given; where a size is, a copy for members of that strength."""
+    if size is not None:
+        coupling = copy.copy(as_coupling(method))
+        coupling.size = int(size)
+        if coupling.sees != "none":
+            check_number("strength (lambda_M)", strength, least=0.0)
+            coupling.strength = float(strength or 0)
+            if not strength and type(coupling) in METHODS.values():  # what is left of these terms is a constant
+                coupling.sees = "none"
+        return coupling
     if isinstance(method, Coupling):
         kind = type(method).__name__
         if not isinstance(getattr(method, "label", None), str):

@@ -6,7 +6,7 @@ A step takes some samples by index, and looks up the outputs of finished members
 import torch
 from torch import Tensor
 
-from greedy_ensembles.inputs import Inputs, entries, length
+from greedy_ensembles.inputs import Inputs, entries, length, move
 
 
 class Bank:
@@ -26,6 +26,15 @@ class Bank:
     def row_shape(self) -> torch.Size:
         """(samples, classes): what `append` takes."""
         return self._rows.shape[1:]
+
+    def to(self, device: torch.device) -> "Bank":
+        """Return the bank on a device: itself where it is there."""
+        if device == self.device:
+            return self
+        moved = Bank(move(self.samples, device), len(self._rows), self._rows.shape[2])
+        for row in self._rows[: self._filled]:
+            moved.append(row)
+        return moved
 
     def append(self, row: Tensor) -> None:
         """Add the outputs of one more member, (samples, classes)."""

@@ -3,7 +3,6 @@
 Each message names the argument, what was given and what would do.
 """
 
-import copy
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 
-from greedy_ensembles.checks import check_choice, check_count, check_number
+from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.engines.execution import Execution, generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
@@ -35,7 +34,7 @@ from greedy_ensembles.inputs import (
     take,
     to_model,
 )
-from greedy_ensembles.method import METHODS, Coupling, as_coupling, rows_stay_rows
+from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
@@ -69,13 +68,7 @@ def check_arguments(
         raise ValueError(f"seed must be at most 2**32 - size, got {seed}")
     if not all(callable(callback) for callback in callbacks):
         raise TypeError("callbacks must be callables of an Epoch")
-    coupling = copy.copy(as_coupling(method))
-    coupling.size = int(size)
-    if coupling.sees != "none":
-        check_number("strength (lambda_M)", strength, least=0.0)
-        coupling.strength = float(strength or 0)
-        if not strength and type(coupling) in METHODS.values():  # what is left of these terms is a constant
-            coupling.sees = "none"
+    coupling = as_coupling(method, size, strength)
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
