@@ -6,6 +6,9 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.engines.execution import generator
+from greedy_ensembles.training.examples import as_examples
+from greedy_ensembles.training.validate import default_weighting
 
 
 def weights(ensemble):
@@ -50,11 +53,17 @@ def test_byte_images_get_the_papers_recipe(quick):
     torch.testing.assert_close(ensemble.predict_proba(x), ensemble.predict_proba(scaled))
 
 
-def test_floating_images_come_with_a_warning(quick):
-    x, y = torch.rand(40, 3, 8, 8), torch.arange(40) % 2
-    with pytest.warns(UserWarning, match="wrapped to 8 bits") as caught:
-        ge.fit(convolutional, (x, y), size=1, strength=1.0, **quick)
-    assert caught[0].filename == __file__
+def test_floating_images_have_the_p_star_of_bytes(quick):
+    """Samples of x / 255 are those of x, over 255, but where rounding falls on the edge of two levels."""
+    x = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    y = torch.arange(40) % 2
+    ours, bytes_ = (default_weighting(as_examples((x_, y))).sample(50, generator(0)) for x_ in (x / 255, x))
+    assert ((ours * 255 - bytes_).abs() < 0.5).double().mean() > 0.999
+    assert 0 <= ours.min() < ours.max() <= 1
+    shifted = default_weighting(as_examples((x / 64 - 2, y))).sample(50, generator(0))  # in -2 to 255 / 64 - 2
+    assert -2 <= shifted.min() < shifted.max() <= 255 / 64 - 2
+    assert default_weighting(as_examples((x / 255, y)), paper=True).overflow == "none"
+    ge.fit(convolutional, (x / 255, y), size=2, strength=1.0, **quick)  # without a warning
 
 
 def test_a_dataset_trains_like_the_arrays_in_it(blobs, make_model, quick):

@@ -84,8 +84,8 @@ def fit(
         method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pointwise", "pairwise", "repulsive", "hyper",
             "snapshot", "batch" or "dropout" (docs/method.md has what they do), or a `ge.Coupling`.
         strength: lambda_M, how strongly members repel each other; methods without one do not look at it.
-        weighting: p*, where members are asked to differ, see `ge.weighting`; by default, and with "paper", a Gaussian
-            about the data at five standard deviations, wrapped to 8 bits where x is uint8.
+        weighting: p*, where members are asked to differ, see `ge.weighting`; by default a Gaussian about the data at
+            five standard deviations, for images wrapped to 256 levels of their range. "paper": wrapped for uint8 alone.
         distance: whether members differ in their "probabilities" or in their "logits".
         recipe: how a member is trained.
         seed: where all random numbers come from; repetitions need seeds at least `size` apart.

@@ -35,7 +35,7 @@ from greedy_ensembles.inputs import (
     to_model,
 )
 from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
-from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, paper_weighting
+from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
 
@@ -118,7 +118,7 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
     if isinstance(weighting, str) and weighting != "paper":
         raise TypeError(f"weighting must have sample(n, generator), or be 'paper'; got {weighting!r}")
     if weighting is None or isinstance(weighting, str):
-        weighting = default_weighting(examples, warn=weighting is None)
+        weighting = default_weighting(examples, paper=weighting is not None)
     if isinstance(weighting, dict | tuple) and all(
         callable(getattr(one, "sample", None)) for _, one in entries(weighting)
     ):
@@ -146,20 +146,17 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
     return weighting  # type: ignore[no-any-return]
 
 
-def default_weighting(examples: Examples, warn: bool = True) -> Gaussian:
-    """Return the p* that members meet on where none is asked for: today the paper's."""
+def default_weighting(examples: Examples, paper: bool = False) -> Gaussian:
+    """Return the p* that members meet on where none is asked for: today the paper's, wrapped for images of any type."""
     form = examples.form
     if not isinstance(form, InputForm):
         raise ValueError(
             "x is a dict or tuple, for which there is no default p*; pass weighting, such as ge.weighting.Shuffled(x)"
         )
-    if warn and form.dtype.is_floating_point and len(form.shape) == 3:
-        warnings.warn(
-            "x looks like images of floating-point type, so p* is an unclipped Gaussian. The published image results "
-            "come from samples wrapped to 8 bits and are not reached without: pass uint8 images, or "
-            "weighting=ge.weighting.Gaussian.from_data(x, overflow='wrap', low=0, high=1) for a range of [0, 1]",
-            stacklevel=5,
-        )
+    low, high = form.range or (0.0, 0.0)
+    if not paper and form.dtype.is_floating_point and len(form.shape) == 3 and low < high:
+        low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
+        return Gaussian(*moments(examples.chunks()), overflow="wrap", low=low, high=high)  # type: ignore[arg-type]
     return paper_weighting(examples.chunks(), form.dtype)  # type: ignore[arg-type]
 
 
