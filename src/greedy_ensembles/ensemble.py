@@ -22,17 +22,15 @@ from greedy_ensembles.engines.prediction import (
     log_probabilities,
     probabilities,
 )
-from greedy_ensembles.forms import Form, InputForm, admit, as_trained, to_json
+from greedy_ensembles.forms import Form, admit, example_of, to_json
 from greedy_ensembles.inputs import (
     Inputs,
     Normalize,
-    as_entries,
     as_inputs,
     as_normalize,
     batches_of,
     device_of,
     dtype_of,
-    each,
     entries,
     move,
 )
@@ -272,22 +270,16 @@ class Ensemble:
         and ``total``. A calibrated ensemble has ``flag`` too, and with labels its ``probabilities`` are those of
         `predict_calibrated`. This needs the extra ``greedy-ensembles[onnx]``.
         """
-        export.export_onnx(export.Graph(self, self.normalize, self.calibration), path, self._example(example))
+        export.export_onnx(export.Graph(self, self.normalize, self.calibration), path, example_of(example, self.inputs))
 
     def export_torch(self, path: str | Path, example: Any = None) -> None:
         """Write the same graph as `export_onnx` as a program (.pt2) for PyTorch alone.
 
         ``torch.export.load(path).module()`` returns a callable from a batch to a dict of the outputs.
         """
-        export.export_torch(export.Graph(self, self.normalize, self.calibration), path, self._example(example))
-
-    def _example(self, given: Any) -> Inputs:
-        if given is not None:
-            given = as_entries(given, "example")
-            return given if self.inputs is None else as_trained(given, self.inputs)
-        if self.inputs is None:
-            raise ValueError("example must be a batch of inputs: what this ensemble was trained on is not known")
-        return each(InputForm.example, self.inputs)  # type: ignore[no-any-return]
+        export.export_torch(
+            export.Graph(self, self.normalize, self.calibration), path, example_of(example, self.inputs)
+        )
 
     def save(self, folder: str | Path, notes: Mapping[str, object] | None = None) -> None:
         """Write the ensemble to a new folder: all of it, or nothing.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from greedy_ensembles.inputs import Inputs, Normalize, each, entries, length, to_model
+from greedy_ensembles.inputs import Inputs, Normalize, as_entries, each, entries, length, to_model
 
 _TYPES = {
     name: getattr(torch, name)
@@ -250,6 +250,15 @@ def as_trained(batch: Inputs, form: Form) -> Inputs:
             "entries (ensemble.inputs = None switches this check off)"
         )
     return each(lambda one, value, name: one.admit(value, name), form, batch, _names(form))  # type: ignore[no-any-return]
+
+
+def example_of(given: Any, form: Form | None) -> Inputs:
+    """Return a batch to make a graph from: the one that was given, or an input of nothing."""
+    if given is not None:
+        return as_entries(given) if form is None else as_trained(as_entries(given), form)
+    if form is None:
+        raise ValueError("example must be a batch of inputs: what this ensemble was trained on is not known")
+    return each(InputForm.example, form)  # type: ignore[no-any-return]
 
 
 def _names(form: Form) -> Any:
