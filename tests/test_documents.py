@@ -64,6 +64,16 @@ def test_headline_results_are_those_of_the_records(setting):
     assert f"| {' | '.join([setting, *headline(*HEADLINES[setting])])} |" in (ROOT / "README.md").read_text()
 
 
+def test_the_answer_above_all_results_is_that_of_the_records():
+    told = " ".join((ROOT / "results" / "README.md").read_text().replace("0.", ".").split())
+    mnist, svhn, cifar, _ = (headline(*of) for of in HEADLINES.values())
+    (low, high), (fpr, worse) = ([side.removeprefix("0") for side in cell.split(" → ")] for cell in cifar[4:])
+    assert re.sub("±[.0-9]+", "", mnist[4]).replace("0.", ".") in told
+    assert svhn[4].replace("0.", ".") in told
+    assert f"AUC falls from {low} to {high} and FPR95 rises from {fpr} to {worse}" in told
+    assert cifar[2] in told
+
+
 def test_what_the_readme_says_against_the_method_is_in_the_records():
     told = (ROOT / "README.md").read_text()
     rows = json.loads((ROOT / "results/cifar10/vgg16bn-m-11.json").read_text())["ood"]
