@@ -67,6 +67,7 @@ def algorithm(model: str, samples: int | None, device: str, examples: int, side:
         coupling=coupling,
         weighting=None,
         distance="probabilities",
+        targets="classes",
         recipe=recipe,
         execution=execution,
         schedule="concurrent",

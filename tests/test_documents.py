@@ -296,7 +296,7 @@ def test_every_example_runs(example, capsys, monkeypatch, tmp_path):
 
 def test_one_example_for_each_way_in():
     names = {"callback", "custom_loss", "custom_optimizer", "decide", "earlier", "extend"}
-    names |= {"one_logit", "own_loop", "scikit_learn", "transformer"}
+    names |= {"labels", "one_logit", "own_loop", "scikit_learn", "transformer"}
     assert names <= {path.stem for path in EXAMPLES}
 
 

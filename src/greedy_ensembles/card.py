@@ -10,8 +10,17 @@ from greedy_ensembles.inputs import Normalize
 from greedy_ensembles.version import __version__
 
 
-def model_card(members: Iterable[nn.Module], normalize: Normalize | None, notes: Mapping[str, object]) -> str:
-    """Return the card, in Markdown; `notes` are lines of the caller's own, by title, such as metrics."""
+def model_card(
+    members: Iterable[nn.Module], normalize: Normalize | None, notes: Mapping[str, object], targets: str = "classes"
+) -> str:
+    """Return the card, in Markdown.
+
+    Args:
+        members: of which it tells.
+        normalize: what is taken out of inputs.
+        notes: lines of the caller's own, by title, such as metrics.
+        targets: what members predict, "classes" or independent "labels".
+    """
     members = list(members)
     kinds = Counter(_qualified_name(member) for member in members)
     facts = {
@@ -21,7 +30,8 @@ def model_card(members: Iterable[nn.Module], normalize: Normalize | None, notes:
         "Normalisation": _of_normalize(normalize),
         "Written by": f"greedy-ensembles {__version__}",
     }
-    return _TEMPLATE.format(facts=_table(facts), notes=f"\n{_table(notes)}\n" if notes else "")
+    shape = "(n, labels, 2)" if targets == "labels" else "(n, classes)"
+    return _TEMPLATE.format(facts=_table(facts), shape=shape, notes=f"\n{_table(notes)}\n" if notes else "")
 
 
 _TEMPLATE = """\
@@ -38,7 +48,7 @@ To load it, `make_model` has to build a model like the members, from inputs to l
 import greedy_ensembles as ge
 
 ensemble = ge.Ensemble.load("path of this folder", make_model)
-probabilities = ensemble.predict_proba(x).mean(dim=0)  # (n, classes)
+probabilities = ensemble.predict_proba(x).mean(dim=0)  # {shape}
 ensemble.uncertainty(x).epistemic                      # (n,), in nats: high where members disagree
 ```
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles import export, flags, storage
+from greedy_ensembles import export, flags, saving, storage
 from greedy_ensembles.card import model_card
-from greedy_ensembles.checks import as_all, as_path, check_count, check_factory, check_kind
+from greedy_ensembles.checks import as_all, as_path, check_choice, check_count, check_factory, check_kind
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.engines.prediction import (
@@ -19,10 +19,12 @@ from greedy_ensembles.engines.prediction import (
     CapturedPrediction,
     Statement,
     can_capture,
+    label_log_probabilities,
+    label_probabilities,
     log_probabilities,
     probabilities,
 )
-from greedy_ensembles.forms import Form, admit, example_of, to_json
+from greedy_ensembles.forms import Form, admit, example_of
 from greedy_ensembles.inputs import (
     Inputs,
     Normalize,
@@ -34,8 +36,8 @@ from greedy_ensembles.inputs import (
     entries,
     move,
 )
+from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.metrics.uncertainty import Uncertainty
-from greedy_ensembles.saving import HELD_OUT, load_member, read_description, weights_file, write_member
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
@@ -62,7 +64,9 @@ class Ensemble:
         *,
         inputs: Form | None = None,
         notes: Mapping[str, object] | None = None,
+        targets: str = "classes",
     ) -> None:
+        check_choice("targets", targets, TARGETS)
         if isinstance(members, nn.Module):
             raise TypeError("members must be a list of models, not one model")
         check_kind("notes", notes or {}, Mapping, "a dict from titles to values")
@@ -70,6 +74,8 @@ class Ensemble:
         self.normalize: Normalize | None = as_normalize(normalize)
         self.notes = dict(notes or {})  #: what the training says of itself on the card that `save` writes
         self.inputs = inputs
+        self.targets = targets  #: what an input has: one of several "classes", or any of several "labels"
+        self._say = label_probabilities if targets == "labels" else probabilities
         self._captured: CapturedPrediction | None = None
         self._can_be_captured = True
         if not self._members:
@@ -77,10 +83,13 @@ class Ensemble:
 
     @classmethod
     def from_members(
-        cls, modules: Iterable[nn.Module], normalize: Sequence[float | Sequence[float]] | None = None
+        cls,
+        modules: Iterable[nn.Module],
+        normalize: Sequence[float | Sequence[float]] | None = None,
+        targets: str = "classes",
     ) -> "Ensemble":
         """Make an ensemble of models that you already have; they are put into eval mode, not copied."""
-        return cls(modules, normalize)
+        return cls(modules, normalize, targets=targets)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -98,7 +107,7 @@ class Ensemble:
         notes = dict(self.notes)
         if notes and len(members) < len(self):
             notes["Part"] = f"{len(members)} of the members of which this is said"
-        part = Ensemble(members, self.normalize, inputs=self.inputs, notes=notes)
+        part = Ensemble(members, self.normalize, inputs=self.inputs, notes=notes, targets=self.targets)
         part.run, part.held_out = self.run, self.held_out
         return part
 
@@ -117,7 +126,7 @@ class Ensemble:
         return self
 
     def predict_proba(self, x: Any, batch_size: int = 1024) -> Tensor:
-        """Return every member's class probabilities, (members, n, classes).
+        """Return every member's class probabilities, (members, n, classes); of labels (members, n, labels, 2).
 
         Args:
             x: what `ge.fit` takes, labels or not: a tensor or array of inputs, a list of rows, a data frame, a dict or
@@ -130,11 +139,11 @@ class Ensemble:
         precision unless it is told otherwise. What a member says of an input must not depend on others in the batch.
         On a GPU members may be recorded: weights are read as they are then, other attributes as they were.
         """
-        return self.apply(probabilities, x, batch_size)
+        return self.apply(self._say, x, batch_size)
 
     def predict_log_proba(self, x: Any, batch_size: int = 1024) -> Tensor:
         """Return the logarithms of `predict_proba`, also of probabilities that are too small for single precision."""
-        return self.apply(log_probabilities, x, batch_size)
+        return self.apply(label_log_probabilities if self.targets == "labels" else log_probabilities, x, batch_size)
 
     def apply(self, say: Statement, x: Any, batch_size: int = 1024) -> Tensor:
         """Return what a statement, such as `logits`, makes of every member and of inputs as `predict_proba` has it."""
@@ -211,13 +220,15 @@ class Ensemble:
             batch_size: how many inputs a member sees at once.
         """
         flags.check_rate(fpr)
+        if y is not None and self.targets == "labels":
+            raise ValueError("y must be left out: temperature and sets are for one class an input, not for labels")
         flags.check_score(score, len(self))
 
         def both(probs: Tensor) -> tuple[Tensor, Tensor]:
             double = probs.double().cpu()
             return double.mean(dim=0), flags.SCORES[score](double)
 
-        parts = self._of_batches(probabilities, x, batch_size, both)
+        parts = self._of_batches(self._say, x, batch_size, both)
         means, scores = (torch.cat(part) for part in zip(*parts, strict=True))
         self.calibration = flags.Calibration.found(means, scores, y, fpr, score)
         return self.calibration
@@ -227,7 +238,7 @@ class Ensemble:
 
         Of new in-domain inputs at most the share `fpr` of `calibrate` is flagged, on average over calibrations.
         """
-        return torch.cat(self._of_batches(probabilities, x, batch_size, self._calibrated().flags))
+        return torch.cat(self._of_batches(self._say, x, batch_size, self._calibrated().flags))
 
     def predict_set(self, x: Any, alpha: float = 0.1, batch_size: int = 1024) -> Tensor:
         """Return which classes each of n inputs may have, bool (n, classes): conformal sets.
@@ -242,7 +253,7 @@ class Ensemble:
         """
         flags.check_rate(alpha, "alpha")
         calibration = self._calibrated()
-        return torch.cat(self._of_batches(probabilities, x, batch_size, lambda probs: calibration.sets(probs, alpha)))
+        return torch.cat(self._of_batches(self._say, x, batch_size, lambda probs: calibration.sets(probs, alpha)))
 
     def predict_calibrated(self, x: Any, batch_size: int = 1024) -> Tensor:
         """Return class probabilities (n, classes): the members' mean, at the temperature that `calibrate` found."""
@@ -250,7 +261,7 @@ class Ensemble:
         if calibration.temperature is None:
             raise ValueError("y was not given to calibrate, and a temperature is found from labels: calibrate(x, y)")
         return torch.cat(
-            self._of_batches(probabilities, x, batch_size, lambda probs: calibration.tempered(probs.mean(dim=0)))
+            self._of_batches(self._say, x, batch_size, lambda probs: calibration.tempered(probs.mean(dim=0)))
         )
 
     def _calibrated(self) -> flags.Calibration:
@@ -270,16 +281,17 @@ class Ensemble:
         and ``total``. A calibrated ensemble has ``flag`` too, and with labels its ``probabilities`` are those of
         `predict_calibrated`. This needs the extra ``greedy-ensembles[onnx]``.
         """
-        export.export_onnx(export.Graph(self, self.normalize, self.calibration), path, example_of(example, self.inputs))
+        export.export_onnx(self._graph(), path, example_of(example, self.inputs))
 
     def export_torch(self, path: str | Path, example: Any = None) -> None:
         """Write the same graph as `export_onnx` as a program (.pt2) for PyTorch alone.
 
         ``torch.export.load(path).module()`` returns a callable from a batch to a dict of the outputs.
         """
-        export.export_torch(
-            export.Graph(self, self.normalize, self.calibration), path, example_of(example, self.inputs)
-        )
+        export.export_torch(self._graph(), path, example_of(example, self.inputs))
+
+    def _graph(self) -> export.Graph:
+        return export.Graph(self, self.normalize, self.calibration, self._say)
 
     def save(self, folder: str | Path, notes: Mapping[str, object] | None = None) -> None:
         """Write the ensemble to a new folder: all of it, or nothing.
@@ -303,25 +315,15 @@ class Ensemble:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def _write(self, folder: Path, notes: Mapping[str, str]) -> None:
-        checksums: list[str] = []
-        for number, member in enumerate(self, start=1):
-            weights = weights_file(folder, number)
-            weights.parent.mkdir(parents=True)
-            checksums.append(write_member(weights, member, self[0], checksums[0] if checksums else ""))
-        content = {
-            "format": storage.FORMAT,
-            "members": checksums,
-            "normalize": self.normalize,
-            "inputs": None if self.inputs is None else to_json(self.inputs),
-            "notes": notes,
-            "run": None if self.run is None else {**self.run, "size": len(self)},
-        }
-        storage.write_json(folder / "ensemble.json", content)
+        checksums = saving.write_members(folder, self._members)
+        run = None if self.run is None else {**self.run, "size": len(self)}
+        told = saving.Description(checksums, self.normalize, self.inputs, notes, run, self.targets)
+        saving.write_description(folder / "ensemble.json", told)
         if self.calibration is not None:
             self.calibration.write(folder, flags.fingerprint(checksums))
         if self.held_out is not None and self.held_out.exists():
-            shutil.copyfile(self.held_out, folder / HELD_OUT)
-        storage.write_bytes(folder / "README.md", [model_card(self, self.normalize, notes).encode()])
+            shutil.copyfile(self.held_out, folder / saving.HELD_OUT)
+        storage.write_bytes(folder / "README.md", [model_card(self, self.normalize, notes, self.targets).encode()])
 
     @classmethod
     def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":
@@ -336,12 +338,13 @@ class Ensemble:
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
         storage.check_contained(folder)
-        content = read_description(folder / "ensemble.json")
+        content = saving.read_description(folder / "ensemble.json")
         members: list[nn.Module] = []
         for number, checksum in enumerate(content.members, start=1):
             first = members[0] if members else None
-            members.append(load_member(weights_file(folder, number), checksum, make_model, device, first))
-        ensemble = cls(members, content.normalize, inputs=content.inputs, notes=content.notes)
+            members.append(saving.load_member(saving.weights_file(folder, number), checksum, make_model, device, first))
+        inputs, notes, targets = content.inputs, content.notes, content.targets
+        ensemble = cls(members, content.normalize, inputs=inputs, notes=notes, targets=targets)
         ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(content.members))
-        ensemble.run, ensemble.held_out = content.run, folder / HELD_OUT
+        ensemble.run, ensemble.held_out = content.run, folder / saving.HELD_OUT
         return ensemble

@@ -17,8 +17,8 @@ import torch
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state, compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_random_state, column_or_1d, compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from greedy_ensembles.checks import check_choice, check_unmasked
@@ -51,7 +51,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         schedule: as in `ge.fit`: "sequential", or "concurrent", which is faster on small tables; None: "concurrent",
             or "sequential" where the method needs that.
         class_weight: what the loss of each class is multiplied by, a dict from labels; "balanced": such that all
-            classes weigh the same; None: 1.
+            classes weigh the same; None: 1. Not for independent labels.
         validation: the share of each class that is held out to select each member's best epoch, as in `ge.fit`. By
             default nothing is: the few rows of a small table are worth more to learn from, and say too little.
         random_state: a seed, which `ge.fit` gets as it is; a ``RandomState`` or None draws a new one at every fit.
@@ -59,7 +59,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         progress: whether to show a progress bar.
 
     Attributes:
-        classes_: the labels, sorted.
+        classes_: the labels, sorted; of independent labels their numbers.
         ensemble_: the `ge.Ensemble`; it takes the table as given, and says class indices, not labels. Pickles and
             copies of the estimator have it on the CPU; ``ensemble_.to("cuda")`` moves it.
         n_features_in_: the number of columns.
@@ -127,6 +127,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GreedyEnsembleClassifier":
@@ -134,16 +135,20 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
         Args:
             X: a table (n, columns), dense or sparse; a sparse one is made dense, since its columns are standardised.
-            y: its labels, (n,).
+            y: its labels, (n,); or independent labels, an indicator matrix (n, labels) of 0 and 1.
             sample_weight: what the loss of each row is multiplied by, (n,), scaled to a mean of 1. Rows of weight 0
                 count as not there.
         """
         for name, given in (("X", X), ("y", y)):
             check_unmasked(name, given)
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
+        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", multi_output=True)
         check_classification_targets(y)
+        independent = type_of_target(y) == "multilabel-indicator"
+        y = (y.toarray() if issparse(y) else y) if independent else column_or_1d(y, warn=True)
+        if independent and self.class_weight is not None:
+            raise ValueError("class_weight is for classes, not for independent labels; use sample_weight")
         rows, y, weights = self._weighted(X, y, sample_weight)
-        self.classes_, labels = np.unique(y, return_inverse=True)
+        self.classes_, labels = (np.arange(y.shape[1]), y) if independent else np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_[0]!r}; a classifier needs at least two")
         train = partial(self._trained, rows, labels, weights, self._seed())
@@ -170,6 +175,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             strength=self.strength,
             weighting=_standardised(self.weighting, scaler),
             recipe=self._recipe(),
+            targets="labels" if labels.ndim == 2 else "classes",
             schedule=self._schedule() if self.schedule is None else self.schedule,
             seed=seed,
             validation=validation,
@@ -177,7 +183,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             progress=self.progress,
         )
         form = InputForm((X.shape[1],), torch.float64)
-        return Ensemble(members, normalize=(scaler.mean_, scaler.scale_), inputs=form, notes=members.notes)
+        of_columns = (scaler.mean_, scaler.scale_)
+        return Ensemble(members, of_columns, inputs=form, notes=members.notes, targets=members.targets)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled or copied: members on the CPU, so that a machine without their device can read it."""
@@ -191,7 +198,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         weights = None
         if given is not None or self.class_weight is not None:
             weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
-            weights = weights * compute_sample_weight(self.class_weight, y)
+            weights = weights * (1 if self.class_weight is None else compute_sample_weight(self.class_weight, y))
             if not np.isfinite(weights).all() or not weights.any():
                 raise ValueError("sample_weight and class_weight must be finite, and leave some rows of weight above 0")
             counts = weights > 0
@@ -236,13 +243,19 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return self.ensemble_.predict_proba(X.toarray() if issparse(X) else X).numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the mean of the members' class probabilities, (n, classes), in the order of `classes_`."""
+        """Return the mean of the members' class probabilities, (n, classes), in the order of `classes_`.
+
+        Of independent labels: the probability that each applies, (n, labels).
+        """
         mean: np.ndarray = self._member_probabilities(X).mean(axis=0)
-        return mean
+        return mean if mean.ndim == 2 else mean[:, :, 1]
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable label of every row."""
-        indices = self.predict_proba(X).argmax(axis=1)
+        """Return the most probable label of every row; of independent labels 1 for those that probably apply."""
+        probabilities = self.predict_proba(X)
+        if self.ensemble_.targets == "labels":
+            return (probabilities > 0.5).astype(np.int64)
+        indices = probabilities.argmax(axis=1)
         labels: np.ndarray = self.classes_[indices]
         return labels
 
@@ -266,7 +279,8 @@ def _merged(
     rows, place = np.unique(np.c_[X, labels], axis=0, return_inverse=True)
     weights = np.bincount(place.reshape(-1), weights)
     same = bool((weights == weights[0]).all())
-    return rows[:, :-1], rows[:, -1].astype(np.int64), None if same else weights / weights.mean()
+    labels = rows[:, X.shape[1] :].astype(np.int64).reshape(-1, *labels.shape[1:])
+    return rows[:, : X.shape[1]], labels, None if same else weights / weights.mean()
 
 
 def _on_cpu(ensemble: Ensemble) -> Ensemble:
@@ -275,7 +289,8 @@ def _on_cpu(ensemble: Ensemble) -> Ensemble:
     for member in ensemble:
         there = all(tensor.device.type == "cpu" for tensor in (*member.parameters(), *member.buffers()))
         members.append(member if there else copy.deepcopy(member).to("cpu"))
-    moved = Ensemble(members, ensemble.normalize, inputs=ensemble.inputs, notes=ensemble.notes)
+    form, notes = ensemble.inputs, ensemble.notes
+    moved = Ensemble(members, ensemble.normalize, inputs=form, notes=notes, targets=ensemble.targets)
     moved.calibration = ensemble.calibration
     return moved
 

@@ -11,7 +11,8 @@ gives
     total          (n,)          predictive entropy
     flag           (n,)          only of a calibrated ensemble: whether its score reaches the threshold
 
-Where the calibration has a temperature, the probabilities are at that temperature.
+Where the calibration has a temperature, the probabilities are at that temperature. Of independent labels, probabilities
+are (n, labels, 2).
 """
 
 import copy
@@ -30,7 +31,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from greedy_ensembles.checks import as_path
-from greedy_ensembles.engines.prediction import probabilities
+from greedy_ensembles.engines.prediction import Statement, probabilities
 from greedy_ensembles.flags import SCORES, Calibration
 from greedy_ensembles.forms import describe_inputs
 from greedy_ensembles.inputs import Inputs, Normalize, each, entries
@@ -44,23 +45,27 @@ class Graph(nn.Module):
     """What is exported: from a batch to probabilities and uncertainties, by name."""
 
     def __init__(
-        self, members: Iterable[nn.Module], normalize: Normalize | None, calibration: Calibration | None
+        self,
+        members: Iterable[nn.Module],
+        normalize: Normalize | None,
+        calibration: Calibration | None,
+        say: Statement = probabilities,
     ) -> None:
         super().__init__()
         # Copies, since a graph is made on the CPU and the ensemble is to stay where it is.
         self.members = nn.ModuleList(copy.deepcopy(member).cpu().eval() for member in members)
-        self.normalize, self.calibration = normalize, calibration
+        self.normalize, self.calibration, self.say = normalize, calibration, say
         #: Names of the outputs, in their order.
         self.outputs = ["probabilities", *SCORES, *(["flag"] if calibration else [])]
 
     def forward(self, x: Inputs) -> dict[str, Tensor]:
         """Return the outputs that the module's docstring lists."""
-        probs = torch.stack([probabilities(member, x, self.normalize) for member in self.members])
+        probs = torch.stack([self.say(member, x, self.normalize, torch.preserve_format) for member in self.members])
         # As in ge.metrics, which looks at the values to refuse what are no probabilities, as a graph cannot.
         double = probs.double()
         mean = double.mean(dim=0)
-        total = torch.special.entr(mean).sum(dim=1)
-        aleatoric = torch.special.entr(double).sum(dim=2).mean(dim=0)
+        total = torch.special.entr(mean).flatten(1).sum(dim=1)  # over classes, or labels and their two outcomes
+        aleatoric = torch.special.entr(double).flatten(2).sum(dim=2).mean(dim=0)
         scores = {"epistemic": (total - aleatoric).clamp_min(0), "aleatoric": aleatoric, "total": total}
         found = self.calibration
         outputs = {"probabilities": mean if found is None else found.tempered(mean), **scores}

@@ -5,7 +5,7 @@ the first alone. The file of a member that is not ``make_model``'s network as it
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles import storage
-from greedy_ensembles.forms import Form, from_json
+from greedy_ensembles.forms import Form, from_json, to_json
 from greedy_ensembles.inputs import Normalize, as_normalize
+from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.method import METHODS
 from greedy_ensembles.method.swap import BUILT_BY
 from greedy_ensembles.storage import FolderError
@@ -29,8 +30,9 @@ class Description(NamedTuple):
     members: list[str]  #: their checksums
     normalize: Normalize | None
     inputs: Form | None
-    notes: dict[str, str]
-    run: dict[str, Any] | None  #: what is kept of the run that it came from
+    notes: Mapping[str, str]
+    run: Mapping[str, Any] | None  #: what is kept of the run that it came from
+    targets: str
 
 
 def read_description(path: Path) -> Description:
@@ -48,7 +50,13 @@ def read_description(path: Path) -> Description:
     run: Any = content.get("run")  # nor this
     storage.require(run is None or isinstance(run, dict), path, "its 'run' is no object")
     normalize = read_normalize(path, content.get("normalize"))
-    return Description(checksums, normalize, read_inputs(path, content), notes, run)
+    return Description(checksums, normalize, read_inputs(path, content), notes, run, read_targets(path, content))
+
+
+def write_description(path: Path, told: Description) -> None:
+    """Write ensemble.json."""
+    inputs = None if told.inputs is None else to_json(told.inputs)
+    storage.write_json(path, {"format": storage.FORMAT, **told._asdict(), "inputs": inputs})
 
 
 def read_inputs(path: Path, content: Mapping[str, Any]) -> Form | None:
@@ -58,6 +66,13 @@ def read_inputs(path: Path, content: Mapping[str, Any]) -> Form | None:
         return None if value is None else from_json(value)
     except ValueError as error:
         raise storage.damaged(path, str(error)) from None
+
+
+def read_targets(path: Path, content: Mapping[str, Any]) -> str:
+    """Return what a file says that inputs have, classes or labels, or refuse the file."""
+    found = content.get("targets", "classes")  # which older folders do not have
+    storage.require(found in TARGETS, path, f"its 'targets' are none of {', '.join(TARGETS)}")
+    return str(found)
 
 
 def read_normalize(path: Path, value: Any) -> Normalize | None:
@@ -78,6 +93,16 @@ def check_format(path: Path, content: Mapping[str, Any]) -> None:
     found = content.get("format")
     if type(found) is not int or not 1 <= found <= storage.FORMAT:  # true and 1.0 would pass for 1
         raise FolderError(f"{path} has format {found!r}; this version reads formats 1 to {storage.FORMAT}")
+
+
+def write_members(folder: Path, members: Sequence[nn.Module]) -> list[str]:
+    """Write the members' weights, and return their checksums."""
+    checksums: list[str] = []
+    for number, member in enumerate(members, start=1):
+        weights = weights_file(folder, number)
+        weights.parent.mkdir(parents=True)
+        checksums.append(write_member(weights, member, members[0], checksums[0] if checksums else ""))
+    return checksums
 
 
 def write_member(path: Path, model: nn.Module, first: nn.Module | None, checksum: str) -> str:

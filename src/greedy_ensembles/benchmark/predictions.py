@@ -106,6 +106,8 @@ def predict(
         features: a layer's name, or a function of a member and a batch as it takes it, whose outputs are kept, too.
     """
     check_kind("ensemble", ensemble, Ensemble, "a ge.Ensemble")
+    if ensemble.targets == "labels":
+        raise ValueError("ensemble predicts independent labels, and predictions here are of one class an input")
     check_flag("fresh", fresh)
     cache = None if cache is None else as_path("cache", cache)
     given = images if isinstance(images, InputSet) else InputSet.of("images", images)

@@ -83,13 +83,19 @@ def open_saved(
     if (folder / "run.json").exists() or (saved and saved.get("run") is not None):
         run = finished_run(folder, make_model, device)
         checksums = [member["files"]["weights"] for member in run.members]
-        return SavedEnsemble(folder, run.ensemble, fingerprint(checksums), facts_of(run))
+        return SavedEnsemble(folder, _of_classes(folder, run.ensemble), fingerprint(checksums), facts_of(run))
     if not saved:
         raise FolderError(f"{folder} holds neither a run (run.json) nor a saved ensemble (ensemble.json)")
     if make_model is None:
         raise ValueError(f"{folder} is a saved ensemble, which does not name its model; give --model package:function")
     ensemble = Ensemble.load(folder, make_model, device)
-    return SavedEnsemble(folder, ensemble, fingerprint(saved["members"]), None)
+    return SavedEnsemble(folder, _of_classes(folder, ensemble), fingerprint(saved["members"]), None)
+
+
+def _of_classes(folder: Path, ensemble: Ensemble) -> Ensemble:
+    if ensemble.targets == "labels":
+        raise ValueError(f"{folder} predicts independent labels, which commands do not; ge.load_run and Python do")
+    return ensemble
 
 
 def form_of(saved: SavedEnsemble, root: Path | None = None) -> ImageForm:

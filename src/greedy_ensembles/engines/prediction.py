@@ -26,6 +26,7 @@ from greedy_ensembles.inputs import (
     logits_of,
     to_model,
 )
+from greedy_ensembles.labels import bernoulli, log_bernoulli
 
 #: What is made of a member, a batch, its normalisation and the layout that images are given in.
 Statement = Callable[[nn.Module, Inputs, Normalize | None, torch.memory_format], Tensor]
@@ -63,11 +64,32 @@ def log_probabilities(
     return logits(member, batch, normalize, layout).log_softmax(dim=1)
 
 
+def label_probabilities(
+    member: nn.Module,
+    batch: Inputs,
+    normalize: Normalize | None,
+    layout: torch.memory_format = torch.preserve_format,
+) -> Tensor:
+    """Return a member's probabilities of independent labels, (n, labels, 2)."""
+    return bernoulli(logits(member, batch, normalize, layout, of_labels=True))
+
+
+def label_log_probabilities(
+    member: nn.Module,
+    batch: Inputs,
+    normalize: Normalize | None,
+    layout: torch.memory_format = torch.preserve_format,
+) -> Tensor:
+    """Return the logarithms of `label_probabilities`."""
+    return log_bernoulli(logits(member, batch, normalize, layout, of_labels=True))
+
+
 def logits(
     member: nn.Module,
     batch: Inputs,
     normalize: Normalize | None,
     layout: torch.memory_format = torch.preserve_format,
+    of_labels: bool = False,
 ) -> Tensor:
     """Return a member's logits (n, classes), in single precision at least, or refuse what can be none."""
     x = to_model(batch, normalize, dtype_of(member))
@@ -76,6 +98,8 @@ def logits(
     if not proper or (not torch.compiler.is_compiling() and len(found) != length(x)):
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ValueError(f"members must return logits (n, classes), or one logit (n, 1) of two classes; got {shape}")
+    if of_labels and (found.ndim == 1 or found.shape[1] == 1):
+        raise ValueError(f"members must return logits (n, labels) of two labels or more; got {tuple(found.shape)}")
     found = as_logits(found)
     # Of results on a GPU this would have to wait for each of them.
     if found.device.type == "cpu" and not torch.compiler.is_compiling() and are_probabilities(found[:_FEW]):

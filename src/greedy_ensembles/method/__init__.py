@@ -3,6 +3,9 @@
 import copy
 from typing import get_args
 
+import torch
+from torch import Tensor
+
 from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.method.bank import Bank
 from greedy_ensembles.method.batch import Batch
@@ -60,6 +63,16 @@ def as_coupling(method: str | Coupling, size: int | None = None, strength: float
     return METHODS[method]()
 
 
+def check_terms(coupling: Coupling, classes: int) -> None:
+    """Refuse a method whose terms are not one number a member: tried on two members, three samples and a full bank."""
+    outputs = torch.arange(9.0 * classes).reshape(3, 3, classes).softmax(dim=2)
+    terms = coupling.terms(outputs[:2].clone().requires_grad_(), outputs[2:])
+    if not isinstance(terms, Tensor) or terms.shape != (2,):
+        found = f"shape {tuple(terms.shape)}" if isinstance(terms, Tensor) else type(terms).__name__
+        name = type(coupling).__name__
+        raise ValueError(f"{name}.terms must return one number a member, for two of them shape (2,); got {found}")
+
+
 __all__ = [
     "METHODS",
     "Bank",
@@ -76,6 +89,7 @@ __all__ = [
     "Snapshot",
     "Statistics",
     "as_coupling",
+    "check_terms",
     "diversity_term",
     "frozen_batchnorm",
     "rows_stay_rows",

@@ -84,6 +84,7 @@ class Batch(Deep):
 
     label = "BatchEnsemble"
     one_network = True
+    labels = False  # in eval mode, `Tiled` returns the logits of mean probabilities of classes
 
     def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:
         """Return the loss of the repeated batch."""

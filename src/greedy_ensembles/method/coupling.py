@@ -24,6 +24,8 @@ class Coupling(ABC):
         sees: whom a member meets beside the finished ones: those "earlier" than itself, or "all" that train with it.
             "none": members do not touch, no p* is drawn, and `strength` has no meaning.
         one_network: whether all members come out of one training; they are then neither trained together nor added to.
+        labels: whether members may predict independent labels. Their outputs, (n, labels), are then the probabilities
+            that labels apply, times the root of 2 / labels: squared distances are means over labels (docs/method.md).
         strength: lambda_M; `ge.fit` sets it on a copy.
         size: M, the size that the ensemble will have; likewise.
     """
@@ -31,6 +33,7 @@ class Coupling(ABC):
     label: str
     sees: Sees = "earlier"
     one_network: bool = False
+    labels: bool = True
     strength: float = 1.0
     size: int = 1
 

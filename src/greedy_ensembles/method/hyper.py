@@ -57,7 +57,7 @@ class Hyper(Deep):
             )
         if recipe.loss is not None and self.label_smoothing[1] > 0:
             raise ValueError(
-                f"a {self.label} draws a label smoothing, which a loss of your own does not take; use "
+                f"a {self.label} draws a label smoothing, which this loss does not take; use "
                 "method=Hyper(label_smoothing=(0, 0))"
             )
 

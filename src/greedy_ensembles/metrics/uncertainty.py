@@ -5,7 +5,8 @@
     epistemic  their difference, >= 0     mutual information of label and member
 
 All take probabilities (`energy`: logits) of shape (members, n, classes), as a tensor or an array, and return the same
-kind of shape (n,). A higher value means more OOD, but for `max_probability`. All is computed in double precision,
+kind of shape (n,). Entropies, mutual information and divergences also take independent labels, (members, n, labels, 2),
+and sum over them. A higher value means more OOD, but for `max_probability`. All is computed in double precision,
 because the mutual information of confident members is a small difference of large numbers, and returned in the input's
 precision (single where the input is half).
 """
@@ -22,24 +23,26 @@ from greedy_ensembles.metrics.values import Array, check_floating, check_probabi
 FLOOR = 1e-300
 
 
-def _of_members(name: str, values: Tensor | np.ndarray) -> Tensor:
+def _of_members(name: str, values: Tensor | np.ndarray, labels: bool = False) -> Tensor:
     tensor = to_tensor(name, values)
-    check_floating(name, tensor, "(members, n, classes)")
-    if 0 in (tensor.shape[0], tensor.shape[2]):
-        raise ValueError(
-            f"{name} of shape (members, n, classes) must hold a member and a class, got {describe(tensor)}"
-        )
+    several = labels and tensor.ndim == 4
+    shape = "(members, n, labels, 2)" if several else "(members, n, classes)"
+    check_floating(name, tensor, shape)
+    if 0 in (tensor.shape[0], *tensor.shape[2:]) or (several and tensor.shape[3] != 2):
+        raise ValueError(f"{name} of shape {shape} must hold a member and a class, got {describe(tensor)}")
     return tensor.double()
 
 
-def _probabilities(probs: Tensor | np.ndarray) -> Tensor:
-    tensor = _of_members("probs", probs)
+def _probabilities(probs: Tensor | np.ndarray, labels: bool = True) -> Tensor:
+    tensor = _of_members("probs", probs, labels)
     check_probabilities("probs", tensor)
     return tensor
 
 
 def _like(values: Tensor, probs: Array) -> Array:
+    """Return values (n,), or the sums of (n, labels), as `probs` were given."""
     given = to_tensor("probs", probs).dtype
+    values = values.sum(dim=1) if values.ndim == 2 else values
     values = values.to(torch.float64 if given == torch.float64 else torch.float32)
     return values.numpy() if isinstance(probs, np.ndarray) else values
 
@@ -82,6 +85,8 @@ def mutual_information(probs: Array) -> Array:
     tensor([0.6931])
     >>> mutual_information(torch.tensor([[[0.5, 0.5]], [[0.5, 0.5]]]))  # uncertain, and of one mind
     tensor([0.])
+    >>> mutual_information(torch.tensor([[[[1.0, 0.0], [1.0, 0.0]]], [[[0.0, 1.0], [0.0, 1.0]]]]))  # on two labels
+    tensor([1.3863])
     """
     tensor = _probabilities(probs)
     return _like((_total(tensor) - _aleatoric(tensor)).clamp_min(0), probs)
@@ -108,7 +113,7 @@ def max_probability(probs: Array) -> Array:
     >>> max_probability(torch.tensor([[[0.75, 0.25]], [[0.25, 0.75]]]))
     tensor([0.5000])
     """
-    return _like(_probabilities(probs).mean(dim=0).amax(dim=-1), probs)
+    return _like(_probabilities(probs, labels=False).mean(dim=0).amax(dim=-1), probs)
 
 
 def energy(logits: Array) -> Array:
@@ -132,5 +137,5 @@ class Uncertainty(NamedTuple, Generic[Array]):
 
     @classmethod
     def of(cls, probs: Array) -> "Uncertainty[Array]":
-        """Return the uncertainty of members' probabilities, (members, n, classes), as the kind of array they are."""
+        """Return the uncertainty of members' probabilities, as the kind of array they are."""
         return Uncertainty(mutual_information(probs), expected_entropy(probs), predictive_entropy(probs))

@@ -31,6 +31,7 @@ from greedy_ensembles.saving import (
     read_description,
     read_inputs,
     read_normalize,
+    read_targets,
     weights_file,
 )
 from greedy_ensembles.storage import FolderError, check_contained, damaged, require
@@ -98,6 +99,7 @@ def _checked(file: Path, run: dict[str, Any]) -> dict[str, Any]:
     proper = threads is None or (type(threads) is int and 0 < threads <= _MOST_THREADS)
     require(proper, file, "its 'threads' is no number of threads")
     read_normalize(file, configuration["recipe"].get("normalize"))
+    read_targets(file, configuration)
     run["configuration"] = in_todays_words(configuration)
     method: Any = run["configuration"].get("method")
     require(isinstance(method, dict) and isinstance(method.get("label"), str), file, "its 'method' has no 'label'")
@@ -260,7 +262,8 @@ class Run:
             of_training = (self.title, asked["schedule"], asked["seed"], share)
             at_once = None if self.strength is None else self.information.get("members_at_once")
             notes = training_notes(*of_training, self.information.get("data"), self.members, at_once)
-        ensemble = Ensemble(members, self.configuration["recipe"].get("normalize"), inputs=inputs, notes=notes)
+        targets, normalize = self.configuration.get("targets", "classes"), self.configuration["recipe"].get("normalize")
+        ensemble = Ensemble(members, normalize, inputs=inputs, notes=notes, targets=targets)
         weights = fingerprint([facts["files"]["weights"] for facts in self.members])
         ensemble.calibration = read_calibration(self.folder, weights)
         ensemble.run = {key: self.information[key] for key in KEPT if key in self.information}

@@ -31,6 +31,7 @@ from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_p
 from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, batches_of, dtype_of, each, entries, move, to_model
+from greedy_ensembles.labels import bernoulli
 from greedy_ensembles.method import Bank, Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
@@ -253,13 +254,15 @@ class Algorithm:
         rows = []
         for batch in self.data.held_out.ordered(held_out, _ROWS):
             inputs, own = self.data.look_up(batch, held_out=True)
-            rows.append((engine.predict(inputs).softmax(dim=2), own))
+            logits = engine.predict(inputs)
+            rows.append((bernoulli(logits) if own.ndim == 2 else logits.softmax(dim=2), own))
         probs, labels = torch.cat([probs for probs, _ in rows], dim=1), torch.cat([own for _, own in rows])
-        accuracies = (probs.argmax(dim=2) == labels).sum(dim=1).div(len(labels)).tolist()
+        each_probs, each_label = probs.flatten(1, -2), labels.flatten()  # every label of an example counts by itself
+        accuracies = (each_probs.argmax(dim=2) == each_label).sum(dim=1).div(len(each_label)).tolist()
         if select_by == "accuracy":
             return accuracies, accuracies
         if select_by == "nll":
-            return accuracies, probs[:, torch.arange(len(labels)), labels].log().mean(dim=1).tolist()
+            return accuracies, each_probs[:, torch.arange(len(each_label)), each_label].log().mean(dim=1).tolist()
         return accuracies, [float(select_by(own, labels)) for own in probs]
 
     def _finish(self, member: Member, bank: Bank | None) -> list[Finished]:

@@ -40,7 +40,7 @@ _SAMPLES = 1 << 26  # numbers in a p* set of data that memory does not hold, unl
 
 
 class Examples(ABC):
-    """n inputs and their labels (int64). Indices lie where labels do."""
+    """n inputs and their labels, int64: (n,) classes, or (n, labels) of 0 and 1. Indices lie where labels do."""
 
     labels: Tensor
     form: Form  #: of the inputs
@@ -157,7 +157,7 @@ class DatasetExamples(Examples):
 
     off_device = "a Dataset is read item by item; give data as a pair of arrays"
 
-    def __init__(self, dataset: "Dataset[Any]", seed: int = 0) -> None:
+    def __init__(self, dataset: "Dataset[Any]", seed: int = 0, name: str = "data", targets: str = "classes") -> None:
         self.dataset = dataset
         labels, digest = [], hashlib.sha256()
         for position, item in enumerate(self._items(seed)):
@@ -173,7 +173,7 @@ class DatasetExamples(Examples):
             self.form = each(joined, self.form, form)
             labels.append(label)
             digest.update(digest_of_inputs(x).encode())
-        self.labels = as_labels(labels)
+        self.labels = as_labels(labels, name, targets)
         self._digest = hashlib.sha256((digest.hexdigest() + digest_of_tensor(self.labels)).encode()).hexdigest()
 
     def _items(self, seed: int) -> Iterator[Any]:
@@ -205,13 +205,14 @@ class DatasetExamples(Examples):
         return self._digest
 
 
-def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
+def as_examples(data: Any, name: str = "data", seed: int = 0, targets: str = "classes") -> Examples:
     """Return labelled data behind its common face, or refuse it, naming what is wrong.
 
     Args:
         data: as `ge.fit` takes it.
         name: what messages call it.
         seed: for the generators that a Dataset has of its own.
+        targets: what inputs have, "classes" or "labels".
     """
     if isinstance(data, LabelledSet):
         if data.labels is None:
@@ -220,11 +221,11 @@ def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
     if type(data) is TensorDataset and len(data.tensors) == 2:  # a subclass may transform its items
         data = data.tensors
     if isinstance(data, list | tuple) and len(data) in (2, 3):
-        examples: Examples = _from_arrays(*data)
+        examples: Examples = _from_arrays(*data, name=name, targets=targets)
     elif isinstance(data, Dataset) and hasattr(data, "__len__"):
         if len(data) == 0:
             raise ValueError(f"{name} is an empty Dataset; training needs examples")
-        examples = DatasetExamples(data, seed)
+        examples = DatasetExamples(data, seed, name, targets)
     else:
         raise TypeError(
             f"{name} must be a pair (inputs, labels) or a triple (inputs, labels, weights) of tensors or arrays, an "
@@ -233,10 +234,10 @@ def as_examples(data: Any, name: str = "data", seed: int = 0) -> Examples:
     return examples
 
 
-def _from_arrays(x: Any, y: Any, weights: Any = None) -> ArrayExamples:
+def _from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", targets: str = "classes") -> ArrayExamples:
     on_disk = any(isinstance(one, np.memmap) for one in (x.values() if isinstance(x, dict) else (x,)))
     x = as_entries(x) if are_several(x) else as_tensor(x)
-    labels = as_labels(y)
+    labels = as_labels(y, name, targets)
     if not entries(x):
         raise ValueError("x is a dict without inputs; give at least one entry")
     for name, one in entries(x):
@@ -266,22 +267,37 @@ def _as_weights(weights: Any, count: int) -> Tensor:
     return found
 
 
-def as_labels(y: Any) -> Tensor:
-    """Return labels as int64 on the CPU, or refuse them."""
-    check_unmasked("labels", y)
+def as_labels(y: Any, data: str = "data", targets: str = "classes") -> Tensor:
+    """Return labels as int64 on the CPU, or refuse them; messages say of which `data` they are, if not of all."""
+    name = "labels" if data == "data" else f"labels of {data}"
+    check_unmasked(name, y)
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    if targets == "labels":
+        return _as_independent(array, name)
     if array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "iufb":
-        remedy = "if they are one-hot, give y.argmax(1); independent labels need an ensemble each, of y[:, k]"
-        raise ValueError(f"labels must have shape (n,), one class index an example; got {array.shape}: {remedy}")
+        remedy = "if they are one-hot, give y.argmax(1); independent labels are for ge.fit(..., targets='labels')"
+        raise ValueError(f"{name} must have shape (n,), one class index an example; got {array.shape}: {remedy}")
     if array.ndim != 1:
         remedy = ", as y.reshape(-1) has them" if array.ndim == 2 else ""
-        raise ValueError(f"labels must have shape (n,), one class index an example{remedy}; got {array.shape}")
+        raise ValueError(f"{name} must have shape (n,), one class index an example{remedy}; got {array.shape}")
     if array.dtype.kind not in "iu":
-        raise TypeError(f"labels must be whole numbers 0, 1, 2, ...; got {array.dtype}. {_remedy(array)}")
+        raise TypeError(f"{name} must be whole numbers 0, 1, 2, ...; got {array.dtype}. {_remedy(array)}")
     if array.size and array.min() < 0:
-        raise ValueError(f"labels must not be negative, got {array.min()}")
+        raise ValueError(f"{name} must not be negative, got {array.min()}")
     if array.size and array.max() > np.iinfo(np.int64).max:
-        raise ValueError(f"labels must be class indices 0, 1, 2, ...; got {array.max()}")
+        raise ValueError(f"{name} must be class indices 0, 1, 2, ...; got {array.max()}")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def _as_independent(array: np.ndarray, name: str) -> Tensor:
+    """Return labels of which any may apply, (n, labels), or refuse them."""
+    if array.ndim != 2 or array.shape[1] < 2:
+        raise ValueError(
+            f"{name} must have shape (n, labels), two labels or more, for targets='labels'; got {array.shape}. One "
+            "label is two classes: give them as (n,), without targets"
+        )
+    if array.dtype.kind not in "iufb" or not bool(((array == 0) | (array == 1)).all()):
+        raise ValueError(f"{name} must be 0 and 1 for targets='labels', whether each label applies")
     return torch.from_numpy(array.astype(np.int64))
 
 

@@ -25,7 +25,8 @@ from greedy_ensembles.engines.ranks import join
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
-from greedy_ensembles.method import Coupling, as_coupling
+from greedy_ensembles.labels import DISTANCES, label_loss
+from greedy_ensembles.method import Coupling, as_coupling, check_terms
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import (
     describe,
@@ -43,13 +44,7 @@ from greedy_ensembles.training.loaders import LoaderExamples, WorkedExamples
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.shared import SharedAlgorithm, check_ranks
 from greedy_ensembles.training.split import Data, split_off
-from greedy_ensembles.training.validate import (
-    DISTANCES,
-    check_arguments,
-    check_terms,
-    check_weighting,
-    try_model,
-)
+from greedy_ensembles.training.validate import check_arguments, check_weighting, try_model
 
 
 def fit(
@@ -61,6 +56,7 @@ def fit(
     strength: float | None = 1.0,
     weighting: Weighting | str | None = None,
     distance: str = "probabilities",
+    targets: str = "classes",
     recipe: Recipe | None = None,
     seed: int = 0,
     validation: Any = 0.1,
@@ -87,6 +83,8 @@ def fit(
         weighting: p*, where members are asked to differ, see `ge.weighting`; by default a Gaussian about the data at
             five standard deviations, for images wrapped to 256 levels of their range. "paper": wrapped for uint8 alone.
         distance: whether members differ in their "probabilities" or in their "logits".
+        targets: "classes", of which an input has one, or "labels", of which any may apply: labels are then 0 and 1,
+            (n, labels), models have a logit a label, and predictions are (members, n, labels, 2).
         recipe: how a member is trained.
         seed: where all random numbers come from; repetitions need seeds at least `size` apart.
         validation: what each member's best epoch is selected on: the share of each class that is held out, or data of
@@ -114,7 +112,7 @@ def fit(
     check_flag("progress", progress)
     place = None if run_dir is None else as_path("run_dir", run_dir)
     coupling, recipe = check_arguments(
-        make_model, size, method, strength, distance, recipe, seed, earlier, schedule, watchers
+        make_model, size, method, strength, distance, targets, recipe, seed, earlier, schedule, watchers
     )
     if weighting is not None and as_coupling(method).sees == "none":
         raise ValueError(f"weighting is where members meet, and those of {coupling.label!r} do not; leave it out")
@@ -131,6 +129,7 @@ def fit(
             coupling=coupling,
             weighting=weighting,
             distance=distance,
+            targets=targets,
             recipe=recipe,
             execution=execution,
             schedule=schedule,
@@ -163,6 +162,7 @@ def _build(
     coupling: Coupling,
     weighting: Weighting | str | None,
     distance: str,
+    targets: str,
     recipe: Recipe,
     execution: Execution,
     schedule: str,
@@ -173,15 +173,15 @@ def _build(
     """Put data, method and execution together, after the model was tried on a few of the examples."""
     device = execution.device
     Generators.seeded(seed, device)  # so that a Dataset with random transforms has the same hash at every start
-    examples = _read(data, "data", seed, recipe)
-    if examples.weights is not None and recipe.loss is not None:
+    examples = _read(data, "data", seed, recipe, targets)
+    if examples.weights is not None and recipe.loss not in (None, label_loss):
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     if isinstance(examples, LoaderExamples):
         recipe = replace(recipe, batch_size=examples.batch_size)
         if examples.loader.persistent_workers and SCHEDULES[schedule].together:
             raise ValueError("data has persistent_workers, which members that train together would share; let them end")
     if not isinstance(validation, Real | str | None.__class__):
-        validation = _read(validation, "validation", seed, recipe)
+        validation = _read(validation, "validation", seed, recipe, targets)
     train, held_out, validation = split_off(examples, validation, seed)
     p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
     changes = coupling.changes(recipe, 1, seed)
@@ -211,7 +211,7 @@ def _build(
             trial.classes,
             trial.dtype,
         ),
-        method=Method(coupling, p_star, DISTANCES[distance], distance, trial.one_pass),
+        method=Method(coupling, p_star, DISTANCES[targets][distance], distance, trial.one_pass),
         recipe=recipe,
         execution=execution,
         schedule=SCHEDULES[schedule],
@@ -223,7 +223,7 @@ def _build(
     )
 
 
-def _read(data: Any, name: str, seed: int, recipe: Recipe) -> Examples:
+def _read(data: Any, name: str, seed: int, recipe: Recipe, targets: str) -> Examples:
     """Return labelled data behind its common face: in memory, or read while it is trained on."""
     workers, steps = recipe.num_workers, recipe.steps_per_epoch if name == "data" else None
     if isinstance(data, IterableDataset):
@@ -231,14 +231,14 @@ def _read(data: Any, name: str, seed: int, recipe: Recipe) -> Examples:
     if isinstance(data, DataLoader):
         if workers and name == "data":
             raise ValueError(f"num_workers is {workers}, and a DataLoader has its own; leave it out of the recipe")
-        return LoaderExamples(data, name, seed, steps)
+        return LoaderExamples(data, name, seed, steps, targets)
     if steps is not None:
         raise ValueError(f"steps_per_epoch is {steps}, and is for a DataLoader or a stream; got {type(data).__name__}")
     if workers and isinstance(data, Dataset) and type(data) is not TensorDataset:
-        return WorkedExamples(data, seed, workers)
+        return WorkedExamples(data, seed, workers, name, targets)
     if workers and name == "data":
         raise ValueError(f"num_workers is {workers}, and is for a Dataset; got {type(data).__name__}")
-    return as_examples(data, name, seed)
+    return as_examples(data, name, seed, targets)
 
 
 @contextmanager
@@ -269,6 +269,7 @@ def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
         "method": describe_method(method.coupling),
         "weighting": describe_weighting(method.weighting),
         "distance": method.distance,
+        **({"targets": "labels"} if algorithm.data.of_labels else {}),  # runs of version 0.1 go on
         "recipe": describe(algorithm.recipe),
         "seed": algorithm.seed,
         "validation": float(validation) if isinstance(validation, Real) else algorithm.data.held_out.digest(),
@@ -311,7 +312,7 @@ def _collect(
     members = [member.model for member in done] if folder is None else folder.members()
     at_once = algorithm.at_once if folder is None else folder.members_at_once
     held_out, failed = len(algorithm.data.validation), ""
-    if algorithm.recipe.loss is None and examples.weights is None:
+    if algorithm.recipe.loss is None and examples.weights is None:  # which that of labels is not
         counts = torch.bincount(examples.labels, minlength=algorithm.data.classes).tolist()
         steps = algorithm.recipe.epochs * math.ceil(len(algorithm.data.train) / algorithm.recipe.batch_size)
         failed = failed_members(facts, counts, held_out, steps)
@@ -321,7 +322,9 @@ def _collect(
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
     notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
-    ensemble = Ensemble(members, algorithm.data.normalize, inputs=as_named(examples.form), notes=notes)
+    targets = "labels" if algorithm.data.of_labels else "classes"
+    form = as_named(examples.form)
+    ensemble = Ensemble(members, algorithm.data.normalize, inputs=form, notes=notes, targets=targets)
     if folder is not None:
         weights = fingerprint([one["files"]["weights"] for one in facts])
         ensemble.calibration = read_calibration(folder.path, weights)

@@ -108,8 +108,10 @@ class LoaderExamples(Examples):
     off_device = "a DataLoader is read batch by batch; give data as a pair of arrays"
     indexed = False
 
-    def __init__(self, loader: "DataLoader[Any]", name: str, seed: int, steps: int | None = None) -> None:
-        self.loader, self._name = loader, name
+    def __init__(
+        self, loader: "DataLoader[Any]", name: str, seed: int, steps: int | None = None, targets: str = "classes"
+    ) -> None:
+        self.loader, self._name, self._targets = loader, name, targets
         self.steps = _steps(loader, name, steps)
         sample = [self._parts(batch) for batch in self._read_sample(seed)]
         if not sample:
@@ -152,7 +154,8 @@ class LoaderExamples(Examples):
     def _parts(self, batch: Any) -> tuple[Inputs, Tensor]:
         """Return inputs and labels of a batch, or refuse it."""
         x, labels = split_labels(batch, f"batches of {self._name} must be (inputs, labels), one of them")
-        inputs, labels = as_entries(tuple(x) if isinstance(x, list) else x), as_labels(labels)
+        labels = as_labels(labels, self._name, self._targets)
+        inputs = as_entries(tuple(x) if isinstance(x, list) else x)
         for name, one in entries(inputs):
             if one.ndim < (2 if isinstance(inputs, Tensor) else 1) or len(one) != len(labels):
                 raise ValueError(
@@ -254,9 +257,11 @@ def _opened(form: Form, other: Form, name: str) -> Form:
 class WorkedExamples(DatasetExamples):
     """A Dataset whose items workers read, at the start and in every epoch."""
 
-    def __init__(self, dataset: "Dataset[Any]", seed: int, workers: int) -> None:
+    def __init__(
+        self, dataset: "Dataset[Any]", seed: int, workers: int, name: str = "data", targets: str = "classes"
+    ) -> None:
         self._workers = workers
-        super().__init__(dataset, seed)
+        super().__init__(dataset, seed, name, targets)
 
     def _items(self, seed: int) -> Iterator[Any]:
         together = [range(first, min(first + 64, self._length())) for first in range(0, self._length(), 64)]

@@ -34,11 +34,17 @@ def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, E
     own = validation if isinstance(validation, Examples) else as_examples(validation, "validation", seed)
     if not are_alike(own.form, examples.form):
         raise ValueError(f"validation holds {describe_inputs(own.form)}, and data {describe_inputs(examples.form)}")
+    if own.labels.shape[1:] != examples.labels.shape[1:]:
+        widths = own.labels.shape[1], examples.labels.shape[1]
+        raise ValueError(f"validation has {widths[0]} labels an example, and data {widths[1]}; give it the same ones")
     return torch.arange(examples.count), own, torch.arange(own.count)
 
 
 def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the indices to learn from and those held out, a share of every class, drawn from the seed alone."""
+    """Return the indices to learn from and those held out, a share of every class, drawn from the seed alone.
+
+    Of independent labels, (n, labels), it is a share of all examples.
+    """
     if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < 1:
         raise ValueError(
             f"validation must be a share of the data, at least 0 and below 1, or data of its own; got {share!r}"
@@ -46,7 +52,8 @@ def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     share, everything = float(share), np.arange(len(labels))
     if share == 0:
         return torch.from_numpy(everything), torch.empty(0, dtype=torch.long)
-    kinds, counts = np.unique(labels.numpy(), return_counts=True)
+    strata = labels.numpy() if labels.ndim == 1 else np.zeros(len(labels), np.int64)
+    kinds, counts = np.unique(strata, return_counts=True)
     remedy = "use validation=0 to train on everything and keep each member's last epoch"
     if counts.min() < 2:
         raise SplitError(
@@ -61,7 +68,7 @@ def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
         )
     from sklearn.model_selection import train_test_split  # as slow to import as torch, and not always needed
 
-    train, held = train_test_split(everything, test_size=share, stratify=labels.numpy(), random_state=seed)
+    train, held = train_test_split(everything, test_size=share, stratify=strata, random_state=seed)
     return torch.from_numpy(train), torch.from_numpy(held)
 
 
@@ -75,25 +82,41 @@ class Data:
     validation: Tensor  #: indices of those; empty where none are
     normalize: Normalize | None
     device: torch.device
-    classes: int
+    classes: int  #: how many logits there are
     dtype: torch.dtype  #: of the models' parameters
+
+    @property
+    def of_labels(self) -> bool:
+        """Whether examples have independent labels, and not one class each."""
+        return self.examples.labels.ndim == 2
 
     def look_up(self, indices: Any, held_out: bool = False) -> tuple[Inputs, Tensor]:
         """Return the inputs at these indices, or the next of an iterator, as models take them, and what the loss is of.
 
         That is their labels (n,), or, of examples with weights, (n, classes): the weight at the label and 0 elsewhere.
+        Independent labels, (n, labels), are floating-point numbers there, with weights (n, labels, 2) of them.
         """
         among = self.held_out if held_out else self.examples
         if not isinstance(indices, Tensor):
-            return self._next(indices)
+            inputs, labels = self._next(indices)
+            return inputs, labels if held_out or labels.ndim == 1 else labels.to(self._precision)
         inputs = to_model(move(among.inputs(indices), self.device), self.normalize, self.dtype)
         labels = among.labels[indices].to(self.device)
-        if among.weights is None or held_out:
+        if held_out or (among.weights is None and labels.ndim == 1):
             return inputs, labels
+        targets = labels.to(self._precision)
+        if among.weights is None:
+            return inputs, targets
         # Cross-entropy is linear in its targets: a row w at the label makes it w times that of the label.
-        dtype = torch.promote_types(self.dtype, torch.float32)
-        targets = torch.zeros(len(labels), self.classes, dtype=dtype, device=self.device)
-        return inputs, targets.scatter_(1, labels[:, None], among.weights[indices].to(self.device, dtype)[:, None])
+        weights = among.weights[indices].to(self.device, self._precision)[:, None]
+        if labels.ndim == 2:
+            return inputs, torch.stack([1 - targets, targets], dim=-1) * weights[:, None]
+        targets = torch.zeros(len(labels), self.classes, dtype=self._precision, device=self.device)
+        return inputs, targets.scatter_(1, labels[:, None], weights)
+
+    @property
+    def _precision(self) -> torch.dtype:
+        return torch.promote_types(self.dtype, torch.float32)
 
     def _next(self, batches: Iterator[tuple[Inputs, Tensor]]) -> tuple[Inputs, Tensor]:
         """Return the next batch, or say that there is none, or none that these models know the classes of."""
@@ -103,6 +126,8 @@ class Data:
                 "data ended before all steps of an epoch were taken; Recipe(steps_per_epoch=...) sets them"
             )
         inputs, labels = batch
+        if labels.ndim == 2 and labels.shape[1] != self.classes:
+            raise ValueError(f"labels of a batch have {labels.shape[1]} columns, the model {self.classes} logits")
         if len(labels) and int(labels.max()) >= self.classes:
             raise ValueError(f"labels go up to {int(labels.max())}, but the model has {self.classes} outputs")
         moved = move(inputs, self.device, non_blocking=True)

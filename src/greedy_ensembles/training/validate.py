@@ -5,7 +5,8 @@ Each message names the argument, what was given and what would do.
 
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -34,16 +35,11 @@ from greedy_ensembles.inputs import (
     take,
     to_model,
 )
+from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
-
-#: How the distance between members sees their logits. The paper's figures belong to probabilities.
-DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
-    "probabilities": lambda logits: logits.softmax(dim=1),
-    "logits": lambda logits: logits,
-}
 
 
 def check_arguments(
@@ -52,6 +48,7 @@ def check_arguments(
     method: str | Coupling,
     strength: float | None,
     distance: str,
+    targets: str,
     recipe: Recipe | None,
     seed: int,
     earlier: Ensemble | None,
@@ -62,7 +59,8 @@ def check_arguments(
     if isinstance(make_model, nn.Module) or not callable(make_model):
         raise TypeError("make_model must be a callable without arguments that builds a new nn.Module at every call")
     check_count("size", size, least=1)
-    check_choice("distance", distance, DISTANCES)
+    check_choice("targets", targets, TARGETS)
+    check_choice("distance", distance, DISTANCES[targets])
     check_count("seed", seed, least=0)
     if seed + size > 2**32:
         raise ValueError(f"seed must be at most 2**32 - size, got {seed}")
@@ -72,6 +70,10 @@ def check_arguments(
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
+    if targets == "labels":
+        if not coupling.labels:
+            raise ValueError(f"targets must be 'classes' with {coupling.label}, which has no way to predict labels")
+        recipe = replace(recipe, loss=recipe.loss or label_loss)
     coupling.check(recipe, schedule)
     if schedule == "sequential" and (recipe.members_at_once or 1) > 1:
         warnings.warn(
@@ -81,7 +83,7 @@ def check_arguments(
     if earlier is not None:
         if coupling.one_network:
             raise ValueError(f"earlier must be left out: {coupling.label} trains one network, which has all members")
-        _check_earlier(earlier, size, recipe)
+        _check_earlier(earlier, size, recipe, targets)
     if coupling.sees == "all":
         _check_all_together(coupling, schedule, size - len(earlier or ()), recipe.members_at_once)
     return coupling, recipe
@@ -101,11 +103,13 @@ def _check_all_together(coupling: Coupling, schedule: str, count: int, at_once: 
         )
 
 
-def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe) -> None:
+def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe, targets: str) -> None:
     if not isinstance(earlier, Ensemble):
         raise TypeError(f"earlier must be a ge.Ensemble (see Ensemble.from_members), got {type(earlier).__name__}")
     if size <= len(earlier):
         raise ValueError(f"size counts the {len(earlier)} earlier members and must be larger, got {size}")
+    if earlier.targets != targets:
+        raise ValueError(f"earlier predicts {earlier.targets}, and targets is {targets!r}; they must be the same")
     if earlier.normalize != recipe.normalize:
         raise ValueError(
             f"earlier was made with normalize={earlier.normalize} and recipe has normalize={recipe.normalize}; "
@@ -215,7 +219,7 @@ def try_model(
     x, labels = examples.few()
     said = _run(model, x, "x", recipe)
     classes = _check_outputs(said, x, labels, int(examples.labels.max()), recipe)
-    if said.shape[1:].numel() == 1 and isinstance(list(model.modules())[-1], nn.Sigmoid):
+    if (said.shape[1:].numel() == 1 or labels.ndim == 2) and isinstance(list(model.modules())[-1], nn.Sigmoid):
         raise ValueError("the model ends in a sigmoid where a logit is expected; leave it out")
     samples = None
     if weighting is not None:
@@ -243,16 +247,6 @@ def try_model(
     )
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     return Trial(shapes, made, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
-
-
-def check_terms(coupling: Coupling, classes: int) -> None:
-    """Refuse a method whose terms are not one number a member: tried on two members, three samples and a full bank."""
-    outputs = torch.arange(9.0 * classes).reshape(3, 3, classes).softmax(dim=2)
-    terms = coupling.terms(outputs[:2].clone().requires_grad_(), outputs[2:])
-    if not isinstance(terms, Tensor) or terms.shape != (2,):
-        found = f"shape {tuple(terms.shape)}" if isinstance(terms, Tensor) else type(terms).__name__
-        name = type(coupling).__name__
-        raise ValueError(f"{name}.terms must return one number a member, for two of them shape (2,); got {found}")
 
 
 def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "list[weakref.ref[object]]":
@@ -307,11 +301,15 @@ def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe:
             f"the model must return logits of shape (n, classes), or one logit (n, 1) of two classes; "
             f"{length(x)} inputs, {describe_inputs(x)}, gave {tuple(logits.shape)}"
         )
+    if labels.ndim == 2 and logits.shape[1:] != labels.shape[1:]:
+        raise ValueError(f"labels have {labels.shape[1]} columns, and the model returns {tuple(logits.shape)} logits")
     logits = as_logits(logits)
     if bool(logits.min() >= 0) and are_probabilities(logits):
         raise ValueError(f"the model {SOFTMAX}")
     classes: int = logits.shape[1]
-    if largest >= classes:
+    if labels.ndim == 2:
+        labels = labels.to(logits.dtype)
+    elif largest >= classes:
         raise ValueError(f"labels go up to {largest}, but the model has {classes} classes (labels 0 to {classes - 1})")
     loss = (recipe.loss or cross_entropy)(logits, labels.to(logits.device))
     if not isinstance(loss, Tensor) or loss.ndim != 0 or not loss.requires_grad:
