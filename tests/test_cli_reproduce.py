@@ -234,7 +234,7 @@ def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):
         (["mnist", "--only", "3"], "--only must be N/K"),
         (["mnist", "--list", "--gpus", "0"], "--gpus must be at least 1"),
         (["overhead", "--budget", "quick", "--on", "rey"], "did you mean 'ray'"),
-        (["overhead", "--budget", "quick", "--on", "127.0.0.1:9"], "on='127.0.0.1:9' does not answer"),
+        (["overhead", "--budget", "quick", "--on", "127.0.0.1:9"], "127.0.0.1:9 does not answer"),
         (["two-moons", "--on", "ray"], "leave --on out"),
         (["cifar10", "--model", "VGG"], "did you mean 'VGG16BN'"),
     ],

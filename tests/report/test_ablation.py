@@ -213,7 +213,16 @@ def test_an_infinite_likelihood_is_json_and_a_picture_all_the_same(measured_on, 
 
 def test_files(chosen, measured_on, tmp_path):
     model = {"partial": "PreResNet", "args": [8], "keywords": {}}
-    known = {"size": 2, "configuration": {"method": {"strength": 0.1}, "seed": 5}, "model": model, "data": None}
+    method = {"label": "greedy", "strength": 0.1}
+    asked = {
+        "method": method,
+        "seed": 5,
+        "weighting": None,
+        "schedule": "sequential",
+        "recipe": {},
+        "distance": "logits",
+    }
+    known = {"size": 2, "configuration": asked, "model": model, "data": None}
     paths = report.write(chosen(0.9, 0.91, 0.85), measured_on, [RunFacts("runs/a", known)], tmp_path / "new")
     assert [path.name for path in paths] == ["selection.csv", "selection.json", "ablation.png"]
     assert all(path.stat().st_size > 100 for path in paths)
