@@ -287,6 +287,9 @@ def test_every_example_runs(example, capsys, monkeypatch, tmp_path):
     if example.name == "transformer.py":
         texts, shuffled = map(float, re.findall(r"(\S+) nats", out))
         assert shuffled > 2 * texts
+    if example.name == "fine_tuning.py":
+        near, far = map(float, re.findall(r"(\S+) nats", out))
+        assert far > 3 * near
     if example.stem in LOOPS:
         source = example.read_text()
         assert len(source.splitlines()) <= 30
@@ -308,7 +311,7 @@ def test_the_first_result_on_images_is_quick_to_try():
     assert max(names["train"].labels) == 7
 
 
-@pytest.mark.parametrize("name", ["digits.py", "own_photos.py"])
+@pytest.mark.parametrize("name", ["digits.py", "fine_tuning.py", "own_photos.py"])
 def test_examples_of_images_are_short(name):
     assert len((ROOT / "examples" / name).read_text().splitlines()) <= 30
 

@@ -38,6 +38,7 @@ from greedy_ensembles.inputs import (
 )
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.metrics.uncertainty import Uncertainty
+from greedy_ensembles.models.headed import once
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
@@ -175,7 +176,8 @@ class Ensemble:
         self, say: Statement, placed: list[tuple[nn.Module, torch.device]], batch: Inputs, target: torch.device
     ) -> Tensor:
         inputs = {device: move(batch, device) for device in {device for _, device in placed}}
-        every = [say(member, inputs[device], self.normalize, torch.preserve_format) for member, device in placed]
+        with once(getattr(say, "recordable", True)):  # members on one backbone run it once
+            every = [say(member, inputs[device], self.normalize, torch.preserve_format) for member, device in placed]
         return torch.stack([one if one.device == target else one.to(target) for one in every])
 
     def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:

@@ -4,6 +4,7 @@ What members share (the weights of one network with several masks, a backbone wi
 the first alone. The file of a member that is not ``make_model``'s network as it is says which method built it.
 """
 
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from greedy_ensembles.inputs import Normalize, as_normalize
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.method import METHODS
 from greedy_ensembles.method.swap import BUILT_BY
+from greedy_ensembles.models.headed import Headed
 from greedy_ensembles.storage import FolderError
 
 #: What a run held out to be judged on lies in this file of its folder, and of that of an ensemble saved from it.
@@ -101,21 +103,21 @@ def write_members(folder: Path, members: Sequence[nn.Module]) -> list[str]:
     for number, member in enumerate(members, start=1):
         weights = weights_file(folder, number)
         weights.parent.mkdir(parents=True)
-        checksums.append(write_member(weights, member, members[0], checksums[0] if checksums else ""))
+        first = (members[0].state_dict(), checksums[0]) if checksums else ({}, "")
+        checksums.append(write_member(weights, member, *first))
     return checksums
 
 
-def write_member(path: Path, model: nn.Module, first: nn.Module | None, checksum: str) -> str:
+def write_member(path: Path, model: nn.Module, there: Mapping[str, Tensor], checksum: str) -> str:
     """Write a member's weights and return their checksum; what it shares with the first member stands there alone.
 
     Args:
         path: where `weights_file` says.
         model: the member.
-        first: the first member of the ensemble, if it is at hand; it may be this one.
+        there: what the first member has, as far as it is in memory; nothing for the first itself.
         checksum: of the first member's file.
     """
     own = model.state_dict()
-    there = {} if first is None or model is first else first.state_dict()
     shared = [name for name, value in own.items() if name in there and _is_same(value, there[name])]
     metadata = {BUILT_BY: getattr(model, BUILT_BY, "")}
     if shared:
@@ -160,9 +162,13 @@ def load_member(
         first: the first member, if it was loaded; what is shared with it is then shared in memory, too.
     """
     weights, metadata = storage.read_tensors(path, device, checksum)
-    if "shared" in metadata:
-        weights |= _shared(path, metadata, first, device)
+    shared = _shared(path, metadata, first, device) if "shared" in metadata else {}
+    weights |= shared
     model = make_model()
+    if isinstance(model, Headed):
+        # Not the factory's own backbone, on which other ensembles stand; members of one ensemble share theirs.
+        whole = all(f"backbone.{name}" in shared for name in model.backbone.state_dict())
+        model.backbone = first.backbone if isinstance(first, Headed) and whole else copy.deepcopy(model.backbone)
     if built_by := metadata.get(BUILT_BY):
         storage.require(built_by in METHODS, path, f"its members are built by {built_by!r}, which is no method")
         model = METHODS[built_by]().as_member(model)

@@ -27,6 +27,7 @@ from greedy_ensembles.inputs import (
     to_model,
 )
 from greedy_ensembles.labels import bernoulli, log_bernoulli
+from greedy_ensembles.models.headed import Headed
 
 #: What is made of a member, a batch, its normalisation and the layout that images are given in.
 Statement = Callable[[nn.Module, Inputs, Normalize | None, torch.memory_format], Tensor]
@@ -257,9 +258,11 @@ def one_ahead(started: Iterator[Callable[[], Result]]) -> Iterator[Result]:
 
 
 def can_capture(members: Sequence[nn.Module]) -> bool:
-    """Return whether all members lie on one GPU."""
+    """Return whether all members lie on one GPU, and none on a backbone that is better run once for all."""
     device = device_of(members[0])
-    return device.type == "cuda" and all(device_of(member) == device for member in members)
+    return device.type == "cuda" and all(
+        device_of(member) == device and not isinstance(member, Headed) for member in members
+    )
 
 
 def _state(members: Sequence[nn.Module], batch: Tensor) -> tuple[object, ...]:

@@ -7,12 +7,13 @@ from functools import partial
 from torch import nn
 
 from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.models.headed import heads
 from greedy_ensembles.models.mlp import MLP
 from greedy_ensembles.models.preresnet import PreResNet
 from greedy_ensembles.models.vgg import VGG16BN
 from greedy_ensembles.models.wide_resnet import WideResNet28x10
 
-__all__ = ["MLP", "VGG16BN", "PreResNet", "WideResNet28x10", "named"]
+__all__ = ["MLP", "VGG16BN", "PreResNet", "WideResNet28x10", "heads", "named"]
 
 #: The networks of the paper; any other depth of a PreResNet has a name too.
 _PAPER = ("PreResNet8", "PreResNet20", "PreResNet164", "VGG16BN", "WideResNet28x10")

@@ -28,6 +28,7 @@ from greedy_ensembles import storage
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import ModelFactory
 from greedy_ensembles.method import Bank
+from greedy_ensembles.models.headed import Heads
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.reading import (
     bank_file,
@@ -66,10 +67,13 @@ class RunFolder:
         self._checkpoint = path / "checkpoint.safetensors"
         self._clock = clock
         self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
-        # What later members share with the first is stored once; nothing is, once the first is gone.
-        self._first: Callable[[], nn.Module | None] = lambda: None
+        # What later members share with the first, which may be gone by then, is stored once.
+        self._first: dict[str, weakref.ref[Tensor]] = {}
         self._checksum = ""
-        self.finished = len(read_members(path))
+        members = read_members(path)
+        self.finished = len(members)
+        if members and isinstance(make_model, Heads) and members[0].get("origin") != "earlier":
+            self._remember(make_model(), members[0]["files"]["weights"])  # the configuration says: the same backbone
         run = read_run(path)
         self._size: int = run["size"]
         self._bound: dict[str, str] = {"run": run["id"]} if "id" in run else {}  # what binds files to this run
@@ -151,11 +155,10 @@ class RunFolder:
         """Write a finished member."""
         weights = weights_file(self.path, member.number)
         weights.parent.mkdir(parents=True, exist_ok=True)
-        if member.number == 1:
-            self._first = weakref.ref(member.model)
+        there = {name: value for name, found in self._first.items() if (value := found()) is not None}
         lines = "".join(json.dumps(line) + "\n" for line in member.history).encode()
         files = {
-            "weights": write_member(weights, member.model, self._first(), self._checksum),
+            "weights": write_member(weights, member.model, there, self._checksum),
             "history": digest_of_lines(lines),
         }
         storage.write_bytes(weights.with_name("history.jsonl"), [lines])
@@ -165,8 +168,13 @@ class RunFolder:
             files["bank"] = storage.write_tensors(bank, {"outputs": member.row})
         storage.write_json(weights.with_name("member.json"), {**member.facts, **self._bound, "files": files})
         if member.number == 1:
-            self._checksum = files["weights"]
+            self._remember(member.model, files["weights"])
         self.finished = member.number
+
+    def _remember(self, first: nn.Module, checksum: str) -> None:
+        """Note what the first member is made of, and the checksum of its file."""
+        self._first = {name: weakref.ref(value) for name, value in first.state_dict(keep_vars=True).items()}
+        self._checksum = checksum
 
     def facts(self) -> list[dict[str, Any]]:
         """Return what became of the finished members."""

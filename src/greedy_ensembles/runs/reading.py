@@ -249,10 +249,10 @@ class Run:
             )
         if self.make_model is None and known is not None:
             _check_size(known, self.folder)
-        members = [
-            load_member(weights_file(self.folder, number), facts["files"]["weights"], make_model, self.device)
-            for number, facts in enumerate(self.members, start=1)
-        ]
+        members: list[nn.Module] = []
+        for number, facts in enumerate(self.members, start=1):
+            file, first = weights_file(self.folder, number), members[0] if members else None
+            members.append(load_member(file, facts["files"]["weights"], make_model, self.device, first))
         inputs = read_inputs(self.folder / "run.json", self.information)
         notes: dict[str, str] = {}
         # A folder from elsewhere may say what it likes.

@@ -89,6 +89,7 @@ class Algorithm:
     parameters: dict[str, list[int]]  #: names and shapes of a model's
     parts: "list[weakref.ref[object]]"  #: of what `make_model` returned last: the next one must have others
     at_once: int | None  #: how many members train together at the most
+    whole: Callable[[nn.Module], nn.Module] = lambda model: model  #: from what is trained to a member
 
     def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
         """Train the members that are not there yet, and return them; where there is a folder, it has them instead."""
@@ -101,7 +102,8 @@ class Algorithm:
         keep = done.append if folder is None else folder.add
         finished = 0 if folder is None else folder.finished
         for number, model in list(enumerate(self.earlier or (), start=1))[finished:]:
-            keep(Finished(number, model, {"number": number, "origin": "earlier"}, [], self._enter(model, bank)))
+            row, facts = self._enter(model, bank), {"number": number, "origin": "earlier"}
+            keep(Finished(number, self.whole(model), facts, [], row))
             finished += 1
         while finished < self.size:
             members = self._next_group(finished, folder)
@@ -242,7 +244,7 @@ class Algorithm:
             member.end_epoch(record, self.recipe.patience)
             trained = 1 if self.method.coupling.one_network else self.size
             of_run = {"size": trained, "epochs": self.recipe.epochs, "done": done + position}
-            events.append(Epoch(member=member.number, model=member.model, **of_run, **record))
+            events.append(Epoch(member=member.number, model=self.whole(member.model), **of_run, **record))
         return events
 
     def _judge(self, engine: PlainEngine) -> tuple[list[float | None], list[float | None]]:
@@ -273,9 +275,10 @@ class Algorithm:
             lambda model: self._enter(model, bank),
             (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None,
         )
-        if changed := coupling.changes(self.recipe, member.number, self.seed):
-            for one in made:
-                one.facts["recipe"] = describe(changed)
+        changed = coupling.changes(self.recipe, member.number, self.seed)
+        for one in made:
+            one.model = self.whole(one.model)
+            one.facts |= {"recipe": describe(changed)} if changed else {}
         return made
 
     @torch.no_grad()

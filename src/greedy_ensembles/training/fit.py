@@ -28,6 +28,7 @@ from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.labels import DISTANCES, label_loss
 from greedy_ensembles.method import Coupling, as_coupling, check_terms
 from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.models.headed import Heads
 from greedy_ensembles.runs.configuration import (
     describe,
     describe_data,
@@ -40,6 +41,7 @@ from greedy_ensembles.runs.notes import WeakMemberWarning, failed_members, train
 from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import Examples, advice_on_scale, as_examples
+from greedy_ensembles.training.frozen import check_heads, digest_of, on_features
 from greedy_ensembles.training.loaders import LoaderExamples, WorkedExamples
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.shared import SharedAlgorithm, check_ranks
@@ -137,6 +139,8 @@ def fit(
             validation=validation,
             earlier=earlier,
         )
+        if isinstance(make_model, Heads):
+            check_heads(make_model, coupling, earlier, ranks.world)
         if ranks.world > 1:
             check_ranks(ranks, algorithm, _configuration(algorithm, validation))
             algorithm = SharedAlgorithm(**vars(algorithm), ranks=ranks)
@@ -150,7 +154,11 @@ def fit(
             watchers = []  # the first process tells of all members
         elif progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
-        done = _train(algorithm, folder, watchers)
+        trained = algorithm
+        if isinstance(make_model, Heads) and (folder is None or folder.finished < size):
+            trained = on_features(algorithm, make_model)
+        done = _train(trained, folder, watchers)
+        algorithm.at_once = trained.at_once
         return _collect(algorithm, folder, done, data, validation)
 
 
@@ -277,6 +285,7 @@ def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
         "schedule": algorithm.schedule.name,
         "data": examples.digest(),
         "model": algorithm.parameters,
+        **({"backbone": digest_of(made)} if isinstance(made := algorithm.make_model, Heads) else {}),
     }
 
 

@@ -211,8 +211,8 @@ def try_model(
     if drifting:
         warnings.warn(
             f"{len(drifting)} BatchNorm layers are frozen (the first is {drifting[0]!r}), and their running statistics "
-            "are not: training moves them. To keep them, override train(mode) of the model so that it leaves the "
-            "frozen part in eval mode; or set momentum=0 in these layers",
+            "are not: training moves them. To keep them, use ge.models.heads, override train(mode) of the model so "
+            "that it leaves the frozen part in eval mode, or set momentum=0 in these layers",
             stacklevel=4,
         )
     model = model.to(execution.device).eval()

@@ -1,0 +1,133 @@
+"""Fine-tuning (`ge.models.heads`): members under way are heads, and examples and samples of p* are features.
+
+Heads are small networks that any engine trains. What cannot change between epochs goes through the backbone once, for
+all members: samples of p*, held-out examples, and arrays that are not augmented. Other examples go through it in every
+batch, behind the augmentation.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from greedy_ensembles.engines.execution import Execution
+from greedy_ensembles.ensemble import Ensemble
+from greedy_ensembles.forms import Form, form_of
+from greedy_ensembles.inputs import Inputs, as_stored, batches_of, dtype_of, each, logits_of, move, to_model
+from greedy_ensembles.method import Coupling
+from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.models.headed import Headed, Heads
+from greedy_ensembles.runs.configuration import describe
+from greedy_ensembles.training.algorithm import Algorithm
+from greedy_ensembles.training.examples import ArrayExamples, Examples
+from greedy_ensembles.training.recipe import AUGMENTATIONS
+from greedy_ensembles.training.split import Data
+
+_ROWS = 1024  # inputs at once that go through the backbone outside of training steps
+
+
+def check_heads(heads: Heads, coupling: Coupling, earlier: Ensemble | None, world: int) -> None:
+    """Refuse what members that share a backbone cannot have."""
+    if coupling.one_network or type(coupling).build is not Coupling.build:
+        raise ValueError(f"method {coupling.label!r} changes networks, and ge.models.heads shares one; use another")
+    if world > 1:
+        raise ValueError(f"ge.models.heads as make_model trains in one process, and {world} were started")
+    if not all(isinstance(member, Headed) and member.backbone is heads.backbone for member in earlier or ()):
+        raise ValueError("earlier must hold heads that the same ge.models.heads made, as make_model is")
+
+
+def digest_of(heads: Heads) -> str:
+    """Return a hash of the backbone's weights and statistics."""
+    return hashlib.sha256(json.dumps(describe(heads.backbone.state_dict())).encode()).hexdigest()
+
+
+def on_features(algorithm: Algorithm, heads: Heads) -> Algorithm:
+    """Return the algorithm with heads for models and features for inputs; members that it returns are whole."""
+    execution, raw, weighting = algorithm.execution, algorithm.data, algorithm.method.weighting
+    probe = heads().to(execution.device)
+    features = _Features(probe, execution)
+    augment = algorithm.recipe.augment
+    kept = isinstance(raw.examples, ArrayExamples) and augment is None
+    examples = features.of_examples(raw, raw.examples, raw.examples.chunks()) if kept else raw.examples
+    held_out, validation = examples, raw.validation
+    if not kept or raw.held_out is not raw.examples:
+        held_out, validation = features.of_held_out(raw), torch.arange(len(raw.validation), device=execution.device)
+    data = FeatureData(
+        examples, raw.train, held_out, validation, None, raw.device, raw.classes, dtype_of(probe.head),
+        None if kept else raw,
+    )  # fmt: skip
+    if weighting is not None:
+        weighting = _FeatureSamples(weighting, raw, features)
+    change = AUGMENTATIONS[augment] if isinstance(augment, str) else augment
+    return replace(
+        algorithm,
+        make_model=heads.make_head,
+        data=data,
+        method=replace(algorithm.method, weighting=weighting),
+        recipe=algorithm.recipe if kept else replace(algorithm.recipe, augment=features.behind(change)),
+        earlier=None if algorithm.earlier is None else Ensemble([one.head for one in algorithm.earlier]),  # type: ignore[misc]
+        whole=heads.join,
+    )
+
+
+@dataclass(frozen=True)
+class FeatureData(Data):
+    """Features of all examples; or of the held-out ones, and inputs that become features behind the augmentation."""
+
+    raw: Data | None
+
+    def look_up(self, indices: Any, held_out: bool = False) -> tuple[Inputs, Tensor]:
+        """Return features, or inputs where examples are not kept as features, and what the loss is of."""
+        return super().look_up(indices, held_out) if held_out or self.raw is None else self.raw.look_up(indices)
+
+
+class _Features:
+    """The backbone, as training runs it."""
+
+    def __init__(self, probe: Headed, execution: Execution) -> None:
+        self._probe, self._execution, self.dtype = probe, execution, dtype_of(probe)
+
+    def __call__(self, inputs: Inputs) -> Tensor:
+        """Return features of inputs as models take them."""
+        layout = self._execution.layout(self._probe.backbone)
+        with self._execution.autocast():
+            return logits_of(self._probe.features, move(inputs, memory_format=layout))  # type: ignore[no-any-return]
+
+    def behind(self, change: Callable[[Any], Any] | None) -> Callable[[Any], Tensor]:
+        """Return what augments inputs and makes features of them."""
+        return self if change is None else lambda inputs: self(change(inputs))
+
+    def of_examples(self, raw: Data, examples: Examples, batches: Any) -> ArrayExamples:
+        """Return examples with features in the place of inputs."""
+        every = [self(to_model(move(batch, raw.device), raw.normalize, self.dtype)) for batch in batches]
+        x = torch.cat(every)
+        return ArrayExamples(x, examples.labels.to(x.device), form_of(x), None, examples.weights)
+
+    def of_held_out(self, raw: Data) -> ArrayExamples:
+        """Return features of the held-out examples, in order."""
+        batches = [raw.look_up(batch, held_out=True) for batch in raw.held_out.ordered(raw.validation, _ROWS)]
+        if not batches or len(raw.validation) == 0:
+            nothing = torch.zeros(0, 1, dtype=self.dtype, device=raw.device)
+            return ArrayExamples(nothing, torch.zeros(0, dtype=torch.long, device=raw.device), form_of(nothing))
+        x = torch.cat([self(inputs) for inputs, _ in batches])
+        return ArrayExamples(x, torch.cat([labels for _, labels in batches]), form_of(x))
+
+
+class _FeatureSamples:
+    """p*, seen through the backbone."""
+
+    def __init__(self, weighting: Weighting, raw: Data, features: _Features) -> None:
+        self._weighting, self._raw, self._features = weighting, raw, features
+        self._form: Form = raw.examples.form
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return features of n samples."""
+        drawn = self._weighting.sample(n, generator)
+        stored = each(lambda one, form: as_stored(one, form.dtype), drawn, self._form)
+        raw, dtype = self._raw, self._features.dtype
+        batches = (to_model(move(one, raw.device), raw.normalize, dtype) for one in batches_of(stored, _ROWS))
+        return torch.cat([self._features(batch) for batch in batches])
