@@ -142,7 +142,10 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         for name, given in (("X", X), ("y", y)):
             check_unmasked(name, given)
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", multi_output=True)
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except ValueError as error:
+            raise ValueError(f"y will not do: {error}") from None
         independent = type_of_target(y) == "multilabel-indicator"
         y = (y.toarray() if issparse(y) else y) if independent else column_or_1d(y, warn=True)
         if independent and self.class_weight is not None:
