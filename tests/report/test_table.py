@@ -13,16 +13,15 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.benchmark.comparison import Cell
+from greedy_ensembles.report.latex import latex_text, to_latex
 from greedy_ensembles.report.table import (
     Column,
     Entry,
     Table,
-    latex_text,
     pivot,
     show,
     to_csv,
     to_html,
-    to_latex,
     to_markdown,
     to_records,
 )

@@ -13,6 +13,7 @@ from rich.console import Console
 from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
 from greedy_ensembles.benchmark.evaluation import Evaluation
+from greedy_ensembles.report import latex
 from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.table import PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
@@ -165,7 +166,7 @@ def _with_differences(comparison: Comparison) -> list[str]:
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
     below = _with_differences(comparison)
-    texts = [formats.to_latex(dataclasses.replace(table, notes=below)) for table in tables(comparison)]
+    texts = [latex.to_latex(dataclasses.replace(table, notes=below)) for table in tables(comparison)]
     return "% needs \\usepackage{booktabs}\n" + "\n".join(texts)
 
 

@@ -1,4 +1,4 @@
-"""One table, and every format that it is written in: Markdown, CSV, JSON, LaTeX, HTML and the terminal.
+"""One table, and the formats that it is written in: Markdown, CSV, JSON, HTML and the terminal; `latex` has its own.
 
 A table has columns of facts (a set, a count of images, a method) and of figures (means over seeds, with the published
 figure where there is one). Formats for people round; those for programs do not, and have shares from 0 to 1.
@@ -26,19 +26,6 @@ PUBLISHED = "paper"  #: what published figures are called
 _NAME, _GAP = 12, 2  # letters of a line of a name that is broken into several; and between columns
 _PUBLISHED_DIGITS = 2  # what the paper prints, and all that a difference from it can mean
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    PLUS_MINUS: r"$\pm$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    **{character: f"\\{character}" for character in "&%$#_"},
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,36 +261,6 @@ def to_records(table: Table, facts: Sequence[str]) -> list[dict[str, Any]]:
         }
         for row in table.rows
     ]
-
-
-def latex_text(text: str) -> str:
-    r"""Return text that LaTeX prints as it is.
-
-    >>> latex_text("50 % of tiny_imagenet & more")
-    '50 \\% of tiny\\_imagenet \\& more'
-    """
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def to_latex(table: Table) -> str:
-    """Return a table that needs the package booktabs; its title and notes are the caption."""
-    body = []
-    for number, line in enumerate(table.lines()):
-        if line.opens and number:
-            body.append(r"\addlinespace")
-        indents = [r"\quad " * (line.kind != "ours" and column.key == table.label) for column in table.shown]
-        cells = (indent + latex_text(cell) for indent, cell in zip(indents, line.cells, strict=True))
-        body.append(" & ".join(cells) + r" \\")
-    layout = "".join("r" if table.is_numeric(column) else "l" for column in table.shown)
-    heading = " & ".join(latex_text(column.title) for column in table.shown)
-    rows = "\n".join(body)
-    return (
-        "\\begin{table}\n\\centering\n"
-        f"\\caption{{{latex_text('. '.join([table.title, *table.notes]))}.}}\n"
-        f"\\begin{{tabular}}{{{layout}}}\n"
-        f"\\toprule\n{heading} \\\\\n\\midrule\n{rows}\n\\bottomrule\n"
-        "\\end{tabular}\n\\end{table}\n"
-    )
 
 
 def show(table: Table, console: Console, marked: int | None = None) -> None:
