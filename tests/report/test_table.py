@@ -13,18 +13,16 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.benchmark.comparison import Cell
-from greedy_ensembles.report.latex import latex_text, to_latex
 from greedy_ensembles.report.table import (
     Column,
     Entry,
     Table,
     pivot,
     show,
-    to_csv,
     to_html,
     to_markdown,
-    to_records,
 )
+from greedy_ensembles.report.table_files import latex_text, to_csv, to_latex, to_records
 
 COLUMNS = (
     Column("set"),

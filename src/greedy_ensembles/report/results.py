@@ -13,8 +13,8 @@ from rich.console import Console
 from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
 from greedy_ensembles.benchmark.evaluation import Evaluation
-from greedy_ensembles.report import latex
 from greedy_ensembles.report import table as formats
+from greedy_ensembles.report import table_files
 from greedy_ensembles.report.table import PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__
@@ -166,7 +166,7 @@ def _with_differences(comparison: Comparison) -> list[str]:
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
     below = _with_differences(comparison)
-    texts = [latex.to_latex(dataclasses.replace(table, notes=below)) for table in tables(comparison)]
+    texts = [table_files.to_latex(dataclasses.replace(table, notes=below)) for table in tables(comparison)]
     return "% needs \\usepackage{booktabs}\n" + "\n".join(texts)
 
 
@@ -197,12 +197,12 @@ def _counted(row: formats.Row) -> str:
 
 def to_csv(comparison: Comparison) -> str:
     """Return one line for each figure of each method on each set; a set that is missing has a line without figures."""
-    return formats.to_csv(tables(comparison))
+    return table_files.to_csv(tables(comparison))
 
 
 def to_json(comparison: Comparison) -> str:
     """Return everything but the scores of single images; what is infinite is written as a string."""
-    inside, outside = (formats.to_records(table, _ROW_FACTS) for table in tables(comparison))
+    inside, outside = (table_files.to_records(table, _ROW_FACTS) for table in tables(comparison))
     content = {
         "greedy_ensembles": __version__,
         "score": comparison.first.score,

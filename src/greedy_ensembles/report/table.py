@@ -1,12 +1,10 @@
-"""One table, and the formats that it is written in: Markdown, CSV, JSON, HTML and the terminal; `latex` has its own.
+"""One table, and how people see it: in Markdown, HTML and the terminal; `table_files` has CSV, JSON and LaTeX.
 
 A table has columns of facts (a set, a count of images, a method) and of figures (means over seeds, with the published
 figure where there is one). Formats for people round; those for programs do not, and have shares from 0 to 1.
 """
 
-import csv
 import dataclasses
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -109,7 +107,7 @@ class Entry:
 
 
 Row = Mapping[str, Entry]  #: by the key of a column; a column that is not there is empty
-_EMPTY = Entry()
+EMPTY = Entry()
 
 
 class Line(NamedTuple):
@@ -137,7 +135,7 @@ class Table:
 
     def is_numeric(self, column: Column) -> bool:
         """Say whether a column is of numbers; a cell of it may be empty all the same."""
-        entries = (row.get(column.key, _EMPTY).value for row in self.rows)
+        entries = (row.get(column.key, EMPTY).value for row in self.rows)
         return column.digits is not None or any(isinstance(value, int | float) for value in entries)
 
     def lines(self) -> Iterator[Line]:
@@ -145,7 +143,7 @@ class Table:
         columns, last = self.shown, None
         group = [column.key for column in columns].index(self.label) if self.label else 0
         for row in self.rows:
-            entries = [row.get(column.key, _EMPTY) for column in columns]
+            entries = [row.get(column.key, EMPTY) for column in columns]
             cells = [entry.shown(column) for entry, column in zip(entries, columns, strict=True)]
             opens = cells[:group] != last
             last = cells[:group]
@@ -185,7 +183,7 @@ def pivot(table: Table, metric: str, index: Sequence[str], across: str) -> Table
     for row in table.rows:
         place = {key: row[key] for key in index}
         own = rows.setdefault(tuple(entry.shown(by_key[key]) for key, entry in place.items()), place)
-        own[row[across].shown(by_key[across])] = row.get(metric, _EMPTY)
+        own[row[across].shown(by_key[across])] = row.get(metric, EMPTY)
     facts = [dataclasses.replace(by_key[key], shown=True) for key in index]
     figures = [dataclasses.replace(by_key[metric], key=name, heading=name, better="") for name in names if name]
     return Table(by_key[metric].heading, [*facts, *figures], list(rows.values()))
@@ -208,59 +206,8 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 
 def to_markdown(table: Table) -> str:
     """Return a table in Markdown, published figures in brackets, without its title and notes."""
-    rows = ([row.get(column.key, _EMPTY).both(column) for column in table.shown] for row in table.rows)
+    rows = ([row.get(column.key, EMPTY).both(column) for column in table.shown] for row in table.rows)
     return markdown_table([column.heading or column.key for column in table.shown], rows)
-
-
-def _flat(entry: Entry) -> dict[str, Any]:
-    """Return a figure with names for all of its parts."""
-    mean, error = entry.published if isinstance(entry.published, Cell) else (None, None)
-    ours = dataclasses.asdict(entry.value) if isinstance(entry.value, Estimate) else {}
-    return {**ours, PUBLISHED: mean, f"{PUBLISHED}_standard_error": error, "difference": entry.difference}
-
-
-def csv_cell(value: Any) -> Any:
-    """Return a fact as a spreadsheet may have it: a text that it would take for a formula gets a quote before it.
-
-    >>> csv_cell("=1+1"), csv_cell("plain"), csv_cell(-1.5)
-    ("'=1+1", 'plain', -1.5)
-    """
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
-
-
-def to_csv(tables: Sequence[Table]) -> str:
-    """Return one line for each figure of each row; a row without figures has a line without them.
-
-    Names of figures and their parts stand where the columns of figures stood.
-    """
-    parts = ["metric", "mean", "standard_error", PUBLISHED, f"{PUBLISHED}_standard_error", "difference"]
-    facts = [column.key if column.digits is None else "" for column in tables[0].columns]
-    first = facts.index("")
-    fields = [*facts[:first], *parts, *filter(None, facts[first:])]
-    output = io.StringIO()
-    writer = csv.DictWriter(output, fields, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for table in tables:
-        for row in table.rows:
-            known = {key: csv_cell(row[key].value) for key in facts if key in row}
-            figures = [column.key for column in table.columns if column.digits is not None and column.key in row]
-            if not figures:
-                writer.writerow(known)
-            for metric in figures:
-                writer.writerow({**known, "metric": metric, **_flat(row[metric])})
-    return output.getvalue()
-
-
-def to_records(table: Table, facts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows for JSON: some facts by their keys, and all figures."""
-    figures = [column.key for column in table.columns if column.digits is not None]
-    return [
-        {
-            **{key: row.get(key, _EMPTY).value for key in facts},
-            "figures": {key: _flat(row[key]) for key in figures if key in row},
-        }
-        for row in table.rows
-    ]
 
 
 def show(table: Table, console: Console, marked: int | None = None) -> None:
@@ -318,7 +265,7 @@ def to_html(table: Table) -> Markup:
     for column in table.shown:
         kind = Markup(' class="number"') if table.is_numeric(column) else ""
         hint = Markup(' title="{} is better"').format(column.better) if column.better else ""
-        entries = [row.get(column.key, _EMPTY) for row in table.rows]
+        entries = [row.get(column.key, EMPTY) for row in table.rows]
         shown = {column.heading or column.key: [(entry.sort_key, entry.shown(column)) for entry in entries]}
         if any(isinstance(entry.published, Cell) for entry in entries):
             printed = [entry.published.mean if isinstance(entry.published, Cell) else "" for entry in entries]
