@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.cli import application
 
 CALLS = {"passes": 0}
 
@@ -29,19 +30,19 @@ class Net(nn.Sequential):
         return super().forward(x)
 
 
-def data():
+def data(seed=0):
     y = torch.arange(45) % 3
-    return torch.randn(45, 1, 6, 6, generator=torch.Generator().manual_seed(0)) + y[:, None, None, None], y
+    return torch.randn(45, 1, 6, 6, generator=torch.Generator().manual_seed(seed)) + y[:, None, None, None], y
 
 
-def fit(**options):
+def fit(data_seed=0, **options):
     recipe = ge.Recipe(**{"epochs": 3, "batch_size": 16, "lr": 0.05, **options.pop("recipe", {})})
     weighting = ge.weighting.Gaussian(0.0, 3 * torch.ones(1, 6, 6))
     default = {"size": 5, "schedule": "concurrent", "validation": 0.2, "progress": False, "device": "cpu"}
     options = {"strength": 2.0, "weighting": weighting, **default, **options}
     if options.get("method") in ("deep", "snapshot"):
         options.pop("weighting")
-    return ge.fit(Net, data(), recipe=recipe, **options)
+    return ge.fit(Net, data(data_seed), recipe=recipe, **options)
 
 
 #: Trainings that are the same in any number of processes.
@@ -67,12 +68,21 @@ def main(folder, *cases):
             found[case] = predictions(fit(run_dir=folder / "run", callbacks=[events.append]))
             told[case] = [(event.member, event.epoch, event.done) for event in events]
             continue
+        if case == "command":
+            arguments = [str(folder / "table.csv"), "--out", str(folder / "command"), "--target", "class"]
+            arguments += ["--size", "3", "--strength", "1", "--schedule", "concurrent", "--device", "cpu"]
+            application()(
+                ["train", *arguments, "--set", "lr=1e-9", "--set", "epochs=34", "--set", "batch_size=16"],
+                standalone_mode=False,
+            )
+            continue
         if case == "refused":
             wrong = {
                 "concurrent": {"schedule": "sequential"},
                 "one process": {"method": "snapshot", "schedule": "sequential", "recipe": {"epochs": 5}},
                 "start fewer": {"size": 1},
                 "seed": {"seed": rank},
+                ": data": {"data_seed": rank},
                 "members_at_once": {"recipe": {"members_at_once": 2}},
             }
             for named, options in wrong.items():

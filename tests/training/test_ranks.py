@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -51,18 +53,35 @@ def test_the_result_is_that_of_one_process(in_one, tmp_path):
         for case, probs in found.items():
             assert torch.equal(probs, expected[case]), (case, rank)
         refused = {name: right for name, right in told[rank].items() if name not in expected}
-        assert refused == dict.fromkeys(["concurrent", "one process", "start fewer", "seed", "members_at_once"], True)
+        assert refused == dict.fromkeys(
+            ["concurrent", "one process", "start fewer", "seed", ": data", "members_at_once"], True
+        )
     for case in ("greedy", "repulsive", "deep"):
         assert [one[case] for one in told] == [passes[case] // 5 * 3, passes[case] // 5 * 2]
 
 
 def test_a_process_that_dies_ends_the_others_and_fewer_go_on(in_one, tmp_path):
     """Four processes, the last of which is killed in its second epoch; then two, which go on from there."""
-    died = torchrun(4, SCRIPT, tmp_path, "resumed", DIES="3")
-    assert died.returncode != 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "4"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DIES": "3", **meet}
+    started = [  # as torchrun does, which would end the others itself
+        subprocess.Popen(
+            [sys.executable, SCRIPT, tmp_path, "resumed"], env={**environment, "RANK": str(rank)}, stderr=-1
+        )
+        for rank in range(4)
+    ]
+    told = [one.communicate(timeout=120)[1].decode() for one in started]
+    assert [one.returncode for one in started] == [1, 1, 1, -signal.SIGKILL]
+    assert all("ConnectionError" in theirs and "run_dir" in theirs for theirs in told[:3]), told
     assert (tmp_path / "run/checkpoint.safetensors").exists()
-    done = torchrun(2, SCRIPT, tmp_path, "resumed")
+    table = "\n".join(f"{torch.sin(torch.tensor(float(k * k))):.3f},{k % 2}" for k in range(60))
+    (tmp_path / "table.csv").write_text(f"x,class\n{table}\n")
+    done = torchrun(2, SCRIPT, tmp_path, "resumed", "command")
     assert done.returncode == 0, done.stderr
+    assert done.stdout == f"3 members in {tmp_path / 'command'}\n"  # the command speaks with one voice
+    assert [done.stderr.count(word) for word in ("warning", "table.csv, held out", "epoch 34/34")] == [1, 1, 3]
     told = [json.loads((tmp_path / f"told-{rank}.json").read_text())["resumed"] for rank in (0, 1)]
     assert told == [[[member, epoch, 5 * (epoch - 1) + member] for epoch in (2, 3) for member in range(1, 6)], []]
     for rank in (0, 1):

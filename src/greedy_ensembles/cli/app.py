@@ -3,10 +3,13 @@
 import functools
 import importlib
 import inspect
+import io
+import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
 
@@ -94,7 +97,7 @@ def goes_on(interruption: KeyboardInterrupt) -> None:
 def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
     """Make a command end in one line, not in a traceback, where its user can mend what went wrong.
 
-    Warnings are one line as well.
+    Warnings are one line as well. Of the processes that `torchrun` starts, the others speak of errors alone.
     """
 
     @functools.wraps(command)
@@ -103,8 +106,11 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
             print(f"warning: {in_options(str(message), _options_of(command))}", file=sys.stderr)
 
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), ExitStack() as quiet:
                 warnings.showwarning = show
+                if not is_first():
+                    quiet.enter_context(redirect_stdout(io.StringIO()))
+                    quiet.enter_context(redirect_stderr(io.StringIO()))
                 command(*arguments, **options)
         except KeyboardInterrupt as interruption:
             print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
@@ -114,6 +120,11 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
             raise typer.Exit(1) from None
 
     return run
+
+
+def is_first() -> bool:
+    """Say whether this is the only process of a command, or the first of those that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def check_there(paths: Iterable[Path]) -> None:

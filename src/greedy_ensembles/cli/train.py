@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import difflib
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -17,7 +16,17 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from greedy_ensembles.cli.app import DataFolder, Device, Quiet, app, check_folder, goes_on, imported, in_one_line
+from greedy_ensembles.cli.app import (
+    DataFolder,
+    Device,
+    Quiet,
+    app,
+    check_folder,
+    goes_on,
+    imported,
+    in_one_line,
+    is_first,
+)
 
 if TYPE_CHECKING:
     from greedy_ensembles.data import ImageSet, LabelledSet
@@ -154,11 +163,10 @@ def train(
         raise
     except TypeError as error:  # of the model, as a rule, which may be the user's own
         raise ValueError(str(error)) from error
-    if task.test is not None:
+    if task.test is not None and is_first():
         write_held_out(out.expanduser(), task.test)
     count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
-    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, one says it
-        Console().print(f"{count} in {out}", soft_wrap=True, highlight=False, markup=False)
+    Console().print(f"{count} in {out}", soft_wrap=True, highlight=False, markup=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -86,7 +86,7 @@ def _told() -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise RuntimeError(
+        raise ConnectionError(
             "another process of this training ended, or does not answer; its own message says why. With run_dir, the "
             f"same command goes on after the last epoch that was saved ({str(error).splitlines()[0]})"
         ) from error

@@ -124,6 +124,8 @@ def fit(
         stack.callback(Generators.current(execution.device).restore, execution.device)
         stack.callback(torch.set_grad_enabled, torch.is_grad_enabled())  # an interrupt may leave it off
         stack.enter_context(execution.settings())
+        if ranks.rank > 0:  # the first process warns
+            stack.enter_context(warnings.catch_warnings(action="ignore", category=UserWarning))
         algorithm = _build(
             make_model=make_model,
             data=data,

@@ -1,0 +1,316 @@
+"""How one ensemble grows over processes: what a step's exchange takes, a model of the step, and GPUs by that model.
+
+    python benchmarks/scale.py [--out FOLDER] [--rounds 4] [--calls 100] [--epochs 8]
+
+1, 2 and 4 processes of this machine (gloo, one thread each) exchange outputs as `ge.fit` does, and train a small
+network concurrently with it. Rounds of all three take turns, so that a busy spell of the machine meets all of them.
+The model of a step is
+
+    max over ranks of members x member-step + exchange,
+
+where cores are shared: 4 processes on 2 cores take twice as long for a member. It is held against what was measured,
+and read out for GPUs with the step times of `results/engine/speed.json` and NCCL's own latencies. FOLDER's
+`reading.md`, written by hand, begins the page.
+"""
+
+import argparse
+import datetime
+import itertools
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+import greedy_ensembles as ge
+from greedy_ensembles import machine
+from greedy_ensembles.engines.ranks import Exchange, Ranks
+from greedy_ensembles.report.table import markdown_table
+from greedy_ensembles.runs.configuration import git_commit
+
+PROCESSES = (1, 2, 4)
+MEMBERS, BATCH, STEPS, CLASSES = 8, 32, 10, 10  # of the training that is timed; as many samples of p* as examples
+SIZES = ((BATCH, CLASSES), (128, 10), (128, 100), (128, 1000))  # n x classes
+KINDS, CLOCKS = ("median", "first quartile"), ("wall", "processor")
+SPEED = Path(__file__).parents[1] / "results/engine/speed.json"
+NETWORKS = ("VGG16BN", "WideResNet28x10")
+#: What is read out: members, and GPUs to share them.
+READ_OUT = ((11, 1), (11, 8), (11, 11), (64, 1), (64, 8), (64, 64))
+
+#: NCCL's model of its own all-gather, by which it chooses between algorithms: ring, the protocol for small messages,
+#: Hopper, nodes of eight on NVLink. Microseconds and GB/s. Of its figures for kinds of hosts, the slower.
+SOURCE = "https://github.com/NVIDIA/nccl/blob/b6475625fbcaa2c3c0e50eed2fa1255d7514d4a2/src/graph/tuning.cc"
+CALL, HOP, HOP_BESIDE_NETWORK, HOP_OVER_NETWORK = 6.6, 0.6, 2.0, 2.7
+IN_A_NODE, BETWEEN_NODES = 87.7, 19.0
+NODE = 8
+
+
+def all_gather(gpus: int, size: int) -> float:
+    """Return NCCL's milliseconds to have `size` bytes in all on every one of so many GPUs."""
+    if gpus == 1:
+        return 0.0
+    between = -(-gpus // NODE) - 1
+    hop, bandwidth = (HOP_BESIDE_NETWORK, BETWEEN_NODES) if between else (HOP, IN_A_NODE)
+    latency = CALL + (gpus - 1 - between) * hop + between * HOP_OVER_NETWORK
+    return (latency + size / (1e3 * bandwidth) * (gpus - 1) / gpus) / 1e3
+
+
+def step(members: int, ranks: int, member_step: float, exchange: float) -> float:
+    """Return what a step takes: the rank with the most members, and the exchange."""
+    return max(len(range(members)[share]) for share in Ranks(0, ranks).shares(members)) * member_step + exchange
+
+
+def read_out(speed: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return steps on GPUs by the model; `speed` has milliseconds of a member's step, by network and by how."""
+    rows = []
+    for network, times in speed.items():
+        for members, gpus in READ_OUT:
+            exchange = all_gather(gpus, members * 128 * CLASSES * 4)
+            most = -(-members // gpus)
+            # Members fill a GPU together better than alone; fewer than were measured are taken to be as slow as alone.
+            captured = step(members, gpus, times["together" if most >= times["size"] else "alone"], exchange)
+            plain = step(members, gpus, times["plain"], exchange)
+            tenfold = step(members, gpus, 0.0, 10 * exchange) / captured
+            rows.append(
+                {
+                    **{"network": network, "members": members, "gpus": gpus, "most": most, "exchange": exchange},
+                    **{"captured": captured, "plain": plain, "tenfold": tenfold},
+                    "faster": members * times["together"] / captured,
+                    "faster, plain": members * times["together"] / plain,
+                }
+            )
+    return rows
+
+
+def speed_of_members() -> dict[str, Any]:
+    """Return milliseconds of a member's step on an H200, as `results/engine` has them."""
+    content = json.loads(SPEED.read_text())
+    kinds = {"together": "concurrent, p* batch 128", "alone": "sequential, p* batch 128"}
+    kinds["plain"] = "published loop, greedy"
+    parts = {network: content["parts"][network]["times"] for network in NETWORKS}
+    return {
+        network: {**{kind: times[name]["milliseconds"] for kind, name in kinds.items()}, "size": content["size"]}
+        for network, times in parts.items()
+    }
+
+
+def now() -> tuple[float, float]:
+    """Return the time, and this process's time on a processor, in which it does not wait for others; milliseconds."""
+    return 1e3 * time.perf_counter(), 1e3 * time.process_time()
+
+
+def between(ends: list[tuple[float, float]], count: int) -> dict[str, list[float]]:
+    """Return by clock how long each took of `count` things that lie between two times."""
+    pairs = list(itertools.pairwise(ends))
+    return {clock: [(later[k] - earlier[k]) / count for earlier, later in pairs] for k, clock in enumerate(CLOCKS)}
+
+
+def exchanges(ranks: Ranks, n: int, classes: int, calls: int) -> dict[str, list[float]]:
+    """Return how long exchanges took in this process, by clock, in milliseconds; the first ones are left out."""
+    exchange, ends = Exchange(ranks, MEMBERS), []
+    outputs = torch.rand(len(range(MEMBERS)[exchange.own]), n, classes)
+    for _ in range(calls + calls // 10 + 1):
+        exchange(outputs)
+        ends.append(now())
+    return between(ends[-calls - 1 :], 1)
+
+
+def network() -> nn.Module:
+    """Return a small network, whose steps are short enough for an exchange to be seen beside them."""
+    body = nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.BatchNorm2d(32), nn.ReLU()
+    return nn.Sequential(*body, nn.Flatten(), nn.Linear(32 * 8 * 8, CLASSES))
+
+
+def steps(epochs: int) -> dict[str, list[float]]:
+    """Return how long steps of `ge.fit` took, by clock, of an epoch each, in milliseconds; the first is left out."""
+    ends = []
+
+    def note(event: ge.Epoch) -> None:
+        if event.member == 1:
+            ends.append(now())
+
+    y = torch.arange(STEPS * BATCH) % CLASSES
+    x = (
+        torch.rand(STEPS * BATCH, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+        + y[:, None, None, None] / CLASSES
+    )
+    ge.fit(
+        network,
+        (x, y),
+        size=MEMBERS,
+        weighting=ge.weighting.FromData(x),
+        recipe=ge.Recipe(epochs=epochs + 1, batch_size=BATCH),
+        schedule="concurrent",
+        validation=0,
+        device="cpu",
+        progress=False,
+        callbacks=[note],
+    )
+    return between(ends, STEPS)
+
+
+def work(rank: int, world: int, meeting: str, calls: int, epochs: int) -> dict[str, dict[str, list[float]]]:
+    """Take part in a group of processes, and return times by what was timed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    limit = datetime.timedelta(minutes=5)
+    distributed.init_process_group("gloo", f"file://{meeting}", limit, world, rank)
+    try:
+        found = {f"{n} x {classes}": exchanges(Ranks(rank, world), n, classes, calls) for n, classes in SIZES}
+        return {**found, "step": steps(epochs)}
+    finally:
+        distributed.destroy_process_group()
+        torch.set_num_threads(threads)
+
+
+def measure(processes: tuple[int, ...], rounds: int, calls: int, epochs: int) -> dict[str, Any]:
+    """Return medians and first deciles by how many processes, what, and clock; this one is the first of every group."""
+    every: dict[str, Any] = {str(world): {} for world in processes}
+    context = multiprocessing.get_context("spawn")
+    for _ in range(rounds):
+        for world in processes:
+            with tempfile.TemporaryDirectory() as folder:
+                asked = (world, f"{folder}/meeting", calls, epochs)
+                others = [context.Process(target=work, args=(rank, *asked), daemon=True) for rank in range(1, world)]
+                for other in others:
+                    other.start()
+                for name, clocks in work(0, *asked).items():
+                    for clock, times in clocks.items():
+                        every[str(world)].setdefault(name, {}).setdefault(clock, []).extend(times)
+                for other in others:
+                    other.join()
+                    assert other.exitcode == 0
+    for found in every.values():
+        for name, clocks in found.items():
+            found[name] = {clock: _summary(times) for clock, times in clocks.items()}
+    return every
+
+
+def _summary(times: list[float]) -> dict[str, float]:
+    return dict(
+        zip((*KINDS, "count"), (statistics.median(times), statistics.quantiles(times)[0], len(times)), strict=True)
+    )
+
+
+def predicted(measured: dict[str, Any], world: str, clock: str, cores: int) -> dict[str, float]:
+    """Return a step in so many processes of this machine by the model, a member's from that of one process."""
+    slower, found = max(1, int(world) / cores) if clock == "wall" else 1, {}
+    for which in KINDS:
+        member_step = slower * measured["1"]["step"][clock][which] / MEMBERS
+        exchange = measured[world][f"{BATCH} x {CLASSES}"][clock][which]
+        found[which] = step(MEMBERS, int(world), member_step, exchange)
+    return found
+
+
+def page(content: dict[str, Any], reading: str = "") -> str:
+    """Return tables as Markdown, and what someone has to say of them first."""
+    measured, checked = content["measured"], []
+    counts = measured["1"][f"{BATCH} x {CLASSES}"]["wall"]["count"], measured["1"]["step"]["wall"]["count"]
+    facts = [
+        ["command", f"`{content['command']}`"],
+        ["date, commit", f"{content['date']}, {content['commit']}"],
+        ["machine", f"{content['machine']}, torch {content['torch']}; gloo, one thread a process"],
+        ["load", f"{content['load']:.1f} processes at work or waiting for a core in the minute before"],
+        ["counts", f"{counts[0]:,} exchanges of each size, {counts[1]} epochs of {STEPS} steps, in each column or row"],
+        ["figures", "medians, and in brackets first quartiles, nearer to what it takes where nothing else runs"],
+        [
+            "processor time",
+            "that of the first process, which has the most members: what it does, without what it waits",
+        ],
+    ]
+    exchanged = [
+        [f"{n} x {classes}", f"{4 * MEMBERS * n * classes / 1e3:,.0f} kB"]
+        + [
+            _both({which: 1e3 * one[f"{n} x {classes}"]["wall"][which] for which in KINDS}, 0)
+            for one in measured.values()
+        ]
+        for n, classes in SIZES
+    ]
+    for (world, found), clock in itertools.product(list(measured.items())[1:], CLOCKS):
+        model, took = predicted(measured, world, clock, content["cores"]), found["step"][clock]
+        one = measured["1"]["step"][clock]
+        ratio = {which: took[which] / model[which] for which in KINDS}
+        checked.append([world, clock, _both(one, 1), _both(took, 1), _both(model, 1), _both(ratio, 2)])
+    lines = [
+        *("# How an ensemble grows over processes", ""),
+        *([reading.strip(), ""] if reading else []),
+        markdown_table(["", ""], facts),
+        *("", f"## The exchange of a step, {MEMBERS} members, microseconds", ""),
+        markdown_table(["n x classes", "in all", *(f"processes: {world}" for world in measured)], exchanged),
+        *("", f"## The model against `ge.fit`: {MEMBERS} members, milliseconds a step", ""),
+        f"Two convolutions on 12 x 12 images, batch {BATCH}, as many samples of p*. A member's step is that of one "
+        f"process over {MEMBERS}; by the wall, times processes over cores ({content['cores']}) where there are more.",
+        "",
+        markdown_table(["processes", "time", "one process", "measured", "model", "measured over model"], checked),
+        *("", "## GPUs, by the model", ""),
+        *_gpus(content["speed"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _both(found: dict[str, float], digits: int) -> str:
+    return "{:,.{d}f} ({:,.{d}f})".format(*(found[which] for which in KINDS), d=digits)
+
+
+def _gpus(speed: dict[str, Any]) -> list[str]:
+    """Return the table of GPUs, and what it is made of."""
+    rows = [
+        [
+            *(row["network"], str(row["members"]), str(row["gpus"]), str(row["most"])),
+            *(
+                f"{1e3 * row['exchange']:.0f}",
+                f"{row['captured']:.1f}",
+                f"{row['faster']:.1f}",
+                f"{row['tenfold']:.0%}",
+            ),
+            *(f"{row['plain']:.1f}", f"{row['faster, plain']:.1f}"),
+        ]
+        for row in read_out(speed)
+    ]
+    headings = ["network", "M", "GPUs", "members on the fullest", "exchange, us", "captured step, ms", "times faster"]
+    return [
+        "Not measured: step times of one H200 by version 0.1 ([speed](../engine/speed.md): batch 128, p* batch 128), "
+        f"latencies of NCCL's own model of an all-gather ([source]({SOURCE})), nodes of {NODE} GPUs. What a "
+        "network states of its own latency would come on top. Times faster: than one GPU with captured steps. Members "
+        "on a GPU that holds fewer than were measured together are taken to be as slow as one alone.",
+        "",
+        markdown_table([*headings, "ten times the exchange, of it", "plain step, ms", "times faster, plain"], rows),
+    ]
+
+
+def run(out: Path | None, processes: tuple[int, ...], **asked: int) -> None:
+    """Measure, print, and write where asked."""
+    content = {
+        "command": "python benchmarks/scale.py --out results/scale",
+        "asked": asked,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.processor(),
+        "cores": machine.cores(),
+        "load": os.getloadavg()[0],
+        "torch": torch.__version__,
+        "commit": git_commit(),
+        "measured": measure(processes, **asked),
+        "speed": speed_of_members(),
+    }
+    own = None if out is None else out / "reading.md"  # written by hand, and kept
+    text = page(content, own.read_text() if own is not None and own.exists() else "")
+    print(text)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "scale.json").write_text(json.dumps(content, indent=1) + "\n")
+        (out / "scale.md").write_text(text)
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("--out", type=Path)
+    options.add_argument("--rounds", type=int, default=4)
+    options.add_argument("--calls", type=int, default=100)
+    options.add_argument("--epochs", type=int, default=8)
+    run(processes=PROCESSES, **vars(options.parse_args()))
