@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import large_data, repeats
+from benchmarks import large_data, repeats, scale
 from torch import nn
 
 from greedy_ensembles import models
@@ -188,3 +188,45 @@ def test_memory_and_throughput_of_large_data_are_measured():
     for one in found.values():
         assert one["ratio"] == pytest.approx(one["ours_per_s"] / one["plain_per_s"])
         assert one["peak_mib"] < 1024
+
+
+def test_exchanges_and_steps_are_measured_over_processes():
+    found = scale.measure((1, 2), rounds=1, calls=4, epochs=2)
+    for one in found.values():
+        assert one.keys() == {"32 x 10", "128 x 10", "128 x 100", "128 x 1000", "step"}
+        assert {clock["count"] for name, clocks in one.items() for clock in clocks.values() if name != "step"} == {4}
+        assert one["step"]["wall"]["count"] == 2
+        assert 0 < one["step"]["processor"]["first quartile"] <= one["step"]["processor"]["median"]
+
+
+def test_a_step_is_that_of_the_fullest_rank_and_the_exchange():
+    assert scale.step(11, 8, member_step=3.0, exchange=0.5) == 6.5
+    measured = {
+        world: {
+            "step": {"wall": dict.fromkeys(scale.KINDS, 80.0)},
+            "32 x 10": {"wall": dict.fromkeys(scale.KINDS, 1.0)},
+        }
+        for world in ("1", "2", "4")
+    }
+    found = [scale.predicted(measured, world, "wall", cores=2)["median"] for world in ("2", "4")]
+    assert found == [41.0, 41.0]  # eight members: four on a core of their own; two each at half the speed
+
+
+def test_gpus_are_read_out_with_what_nccl_says_of_itself():
+    assert [scale.all_gather(gpus, 0) for gpus in (1, 8, 64)] == pytest.approx([0, 0.0108, 0.1375])
+    assert scale.all_gather(64, 19_000_000) == pytest.approx(0.1375 + 63 / 64)
+    rows = scale.read_out({"net": {"together": 1.0, "alone": 2.0, "plain": 5.0, "size": 11}})
+    found = {(row["members"], row["gpus"]): row for row in rows}
+    assert found[11, 1]["captured"] == 11
+    assert found[11, 8]["captured"] == pytest.approx(4 + scale.all_gather(8, 56_320))
+    assert found[64, 64]["plain"] == pytest.approx(5 + scale.all_gather(64, 327_680))
+    assert found[64, 8]["faster"] == pytest.approx(64 / (16 + scale.all_gather(8, 327_680)))
+
+
+def test_the_page_of_scale_is_made_of_what_was_measured():
+    content, reading = (
+        json.loads((RESULTS / "scale/scale.json").read_text()),
+        (RESULTS / "scale/reading.md").read_text(),
+    )
+    assert content["speed"] == scale.speed_of_members()
+    assert (RESULTS / "scale/scale.md").read_text() == scale.page(content, reading)

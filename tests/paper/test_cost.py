@@ -1,5 +1,7 @@
 import dataclasses
 import io
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -118,6 +120,13 @@ def test_more_gpus_take_less_time_but_no_less_than_a_run(tmp_path):
     assert f" {spelled(sum(prices))} " in estimate(1)
     assert f" {spelled(prices[-1])} " in estimate(64)
     assert f"{spelled(sum(prices))} of one device, {spelled(prices[-1])} on 64" in estimate(64)
+
+
+def test_the_page_on_scale_has_what_the_paper_takes(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/scale.md").read_text().splitlines()
+    for gpus in (1, 8, 64):
+        text = shown(partial(show_studies, gpus=gpus), list(STUDIES.values()), Protocol(), H200, tmp_path)
+        assert text.splitlines()[-1] in page
 
 
 def test_runs_are_listed_with_their_state(tmp_path, tiny, records_with):
