@@ -41,6 +41,8 @@ def why_not_captured(step: Step) -> str | None:
     """Return what forbids capturing a training, as far as can be told without trying."""
     if step.off_device is not None:
         return step.off_device
+    if step.accumulate > 1:
+        return "gradients are accumulated over batches"
     if step.make_optimizer is None:
         return "optimizers of one's own may do what cannot be recorded; those of the recipe can"
     return None

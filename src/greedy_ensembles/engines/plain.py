@@ -44,6 +44,17 @@ class Plan(NamedTuple):
     rates: list[float]  #: what the learning rate is multiplied by
 
 
+class Turn(NamedTuple):
+    """The place of a batch among those whose gradients are averaged for one update."""
+
+    share: float
+    first: bool
+    last: bool
+
+
+ALONE = Turn(1.0, first=True, last=True)
+
+
 class Losses(NamedTuple):
     """Means over an epoch: of the loss over examples, and of the coupling's term over steps."""
 
@@ -59,7 +70,9 @@ class Step:
     look_up: Callable[[Any], tuple[Any, Tensor]]  #: from indices, or an iterator, to inputs and targets
     to_model: Call  #: from samples as they are stored to inputs as models take them
     loss: Callable[[Tensor, Tensor], Tensor]
-    augment: Call | None
+    augment: Callable[..., Any] | None
+    mixes: bool  #: whether `augment` takes and returns targets, too
+    accumulate: int  #: batches whose gradients are averaged for one update
     coupling: Coupling
     bank: Bank | None  #: None where no p* is drawn
     outputs: Call  #: from logits to what distances are measured between
@@ -79,7 +92,9 @@ class Step:
     def forward(self, model: nn.Module, inputs: Inputs, targets: Tensor, samples: Inputs | None) -> Pass:
         """Send a member's examples and samples of p* through it."""
         layout = self.execution.layout(model)
-        inputs = move(inputs if self.augment is None else self.augment(inputs), memory_format=layout)
+        if self.augment is not None:
+            inputs, targets = self.augment(inputs, targets) if self.mixes else (self.augment(inputs), targets)
+        inputs = move(inputs, memory_format=layout)
         others = None
         with self.execution.autocast():
             if samples is None:
@@ -113,13 +128,17 @@ class Step:
         (pull,) = torch.autograd.grad(terms.sum(), live)
         return terms[own].detach(), list(pull[own])
 
-    def update(self, member: Member, passed: Pass, pull: Tensor | None) -> None:
+    def update(self, member: Member, passed: Pass, pull: Tensor | None, turn: Turn = ALONE) -> None:
         """Move a member against the gradient of its loss plus its term, whose gradient at its outputs is `pull`."""
-        member.optimizer.zero_grad()
+        if turn.first:
+            member.optimizer.zero_grad()
+        loss = passed.loss if turn.share == 1 else passed.loss * turn.share
         if pull is None or passed.outputs is None:
-            passed.loss.backward()
+            loss.backward()
         else:
-            torch.autograd.backward([passed.loss, passed.outputs], [None, pull])
+            torch.autograd.backward([loss, passed.outputs], [None, pull if turn.share == 1 else pull * turn.share])
+        if not turn.last:
+            return
         if self.clip is not None:
             nn.utils.clip_grad_norm_(member.model.parameters(), self.clip)
         member.optimizer.step()
@@ -140,20 +159,22 @@ class PlainEngine:
         count = len(self.members)
         samples: Sequence[Tensor | None] = plan.samples or [None] * len(plan.rates)
         totals = torch.zeros(2, count, dtype=torch.float64, device=self._step.execution.device)
-        seen = [0] * count
+        seen, most, steps = [0] * count, self._step.accumulate, len(plan.rates)
+        groups = [min(most, steps - first) for first in range(0, steps, most)]  # batches of each update
+        turns = [Turn(1 / size, k == 0, k == size - 1) for size in groups for k in range(size)]
         for member in self.members:
             member.model.train()
         # Members that meet no one need not take turns.
         for part in [slice(count)] if plan.samples else [slice(k, k + 1) for k in range(count)]:
             members = self.members[part]
             with members[0].at_work() if len(members) == 1 else nullcontext():
-                for examples, chosen, rate in zip(plan.examples, samples, plan.rates, strict=True):
-                    for k, rows in enumerate(self._take(members, examples[part], chosen, rate, totals[:, part])):
+                for examples, chosen, rate, turn in zip(plan.examples, samples, plan.rates, turns, strict=True):
+                    for k, rows in enumerate(self._take(members, examples[part], chosen, rate, turn, totals[:, part])):
                         seen[(part.start or 0) + k] += rows
         return means(totals, plan, self._step, seen)
 
     def _take(
-        self, members: list[Member], examples: Any, chosen: Tensor | None, rate: float, totals: Tensor
+        self, members: list[Member], examples: Any, chosen: Tensor | None, rate: float, turn: Turn, totals: Tensor
     ) -> list[int]:
         """Take a step of these members, add losses and terms to their sums, and return how many examples each saw."""
         step = self._step
@@ -168,7 +189,7 @@ class PlainEngine:
         for position, (member, passed, pull) in enumerate(zip(members, passes, pulls, strict=True)):
             set_learning_rate(member.optimizer, rate)
             with nullcontext() if len(members) == 1 else member.at_work():
-                step.update(member, passed, pull)
+                step.update(member, passed, pull, turn)
             totals[0, position].add_(passed.loss.detach(), alpha=rows[position])
         if terms is not None:
             totals[1] += terms

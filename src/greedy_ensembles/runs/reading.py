@@ -57,6 +57,7 @@ _RECIPE_OF_0_1: dict[str, Any] = {
     "gamma": 0.5,
     "loss": None,
     "augment": None,
+    "accumulate": 1,
     "normalize": None,
     "select_by": "accuracy",
     "patience": None,

@@ -39,7 +39,7 @@ from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.runs.notes import non_finite
 from greedy_ensembles.training.events import Epoch
 from greedy_ensembles.training.examples import advice_on_scale
-from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer
+from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer, takes_targets
 from greedy_ensembles.training.split import Data
 from greedy_ensembles.training.validate import check_model
 
@@ -300,12 +300,15 @@ class Algorithm:
     def _step(self, bank: Bank | None, recipe: Recipe) -> Step:
         """Return what every engine needs to know of a step."""
         data = self.data
+        augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
         return Step(
             execution=self.execution,
             look_up=data.look_up,
             to_model=lambda samples: to_model(samples, data.normalize, data.dtype),
             loss=recipe.loss or cross_entropy,
-            augment=AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment,
+            augment=augment,
+            mixes=augment is not None and takes_targets(augment),
+            accumulate=recipe.accumulate,
             coupling=self.method.coupling,
             bank=bank,
             outputs=self.method.outputs,

@@ -156,9 +156,7 @@ def fit(
             watchers = []  # the first process tells of all members
         elif progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
-        trained = algorithm
-        if isinstance(make_model, Heads) and (folder is None or folder.finished < size):
-            trained = on_features(algorithm, make_model)
+        trained = on_features(algorithm, make_model, folder) if isinstance(make_model, Heads) else algorithm
         done = _train(trained, folder, watchers)
         algorithm.at_once = trained.at_once
         return _collect(algorithm, folder, done, data, validation)

@@ -7,7 +7,6 @@ batch, behind the augmentation.
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +21,10 @@ from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.models.headed import Headed, Heads
 from greedy_ensembles.runs.configuration import describe
+from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.algorithm import Algorithm
 from greedy_ensembles.training.examples import ArrayExamples, Examples
-from greedy_ensembles.training.recipe import AUGMENTATIONS
+from greedy_ensembles.training.recipe import AUGMENTATIONS, Augmentation, takes_targets
 from greedy_ensembles.training.split import Data
 
 _ROWS = 1024  # inputs at once that go through the backbone outside of training steps
@@ -45,8 +45,10 @@ def digest_of(heads: Heads) -> str:
     return hashlib.sha256(json.dumps(describe(heads.backbone.state_dict())).encode()).hexdigest()
 
 
-def on_features(algorithm: Algorithm, heads: Heads) -> Algorithm:
+def on_features(algorithm: Algorithm, heads: Heads, folder: RunFolder | None) -> Algorithm:
     """Return the algorithm with heads for models and features for inputs; members that it returns are whole."""
+    if folder is not None and folder.finished == algorithm.size:
+        return algorithm  # nothing is left to train
     execution, raw, weighting = algorithm.execution, algorithm.data, algorithm.method.weighting
     probe = heads().to(execution.device)
     features = _Features(probe, execution)
@@ -62,13 +64,12 @@ def on_features(algorithm: Algorithm, heads: Heads) -> Algorithm:
     )  # fmt: skip
     if weighting is not None:
         weighting = _FeatureSamples(weighting, raw, features)
-    change = AUGMENTATIONS[augment] if isinstance(augment, str) else augment
     return replace(
         algorithm,
         make_model=heads.make_head,
         data=data,
         method=replace(algorithm.method, weighting=weighting),
-        recipe=algorithm.recipe if kept else replace(algorithm.recipe, augment=features.behind(change)),
+        recipe=algorithm.recipe if kept else replace(algorithm.recipe, augment=features.behind(augment)),
         earlier=None if algorithm.earlier is None else Ensemble([one.head for one in algorithm.earlier]),  # type: ignore[misc]
         whole=heads.join,
     )
@@ -97,9 +98,19 @@ class _Features:
         with self._execution.autocast():
             return logits_of(self._probe.features, move(inputs, memory_format=layout))  # type: ignore[no-any-return]
 
-    def behind(self, change: Callable[[Any], Any] | None) -> Callable[[Any], Tensor]:
+    def behind(self, augment: str | Augmentation | None) -> Augmentation:
         """Return what augments inputs and makes features of them."""
-        return self if change is None else lambda inputs: self(change(inputs))
+        if augment is None:
+            return self
+        change = AUGMENTATIONS[augment] if isinstance(augment, str) else augment
+        if not takes_targets(change):
+            return lambda inputs: self(change(inputs))
+
+        def mixed(inputs: Inputs, targets: Tensor) -> tuple[Tensor, Tensor]:
+            inputs, targets = change(inputs, targets)
+            return self(inputs), targets
+
+        return mixed
 
     def of_examples(self, raw: Data, examples: Examples, batches: Any) -> ArrayExamples:
         """Return examples with features in the place of inputs."""

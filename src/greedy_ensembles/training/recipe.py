@@ -1,5 +1,6 @@
 """The recipe: how one member is trained, whatever the method (Appendix C.1)."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -16,9 +17,9 @@ from greedy_ensembles.engines.execution import Precision
 from greedy_ensembles.inputs import as_normalize
 from greedy_ensembles.method import Statistics
 
-OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+OptimizerFactory = Callable[[Any], torch.optim.Optimizer]
 Loss = Callable[[Tensor, Tensor], Tensor]
-Augmentation = Callable[[Tensor], Tensor]
+Augmentation = Callable[..., Any]
 Score = Callable[[Tensor, Tensor], float]
 OptimizerName = Literal["sgd", "adamw"]
 Schedule = Literal["anneal", "milestones", "constant"]
@@ -40,7 +41,8 @@ class Recipe:
         weighting_samples: size of the p* set that steps choose from; None: as many as there are training examples; of
             data that is not in memory at most 2**26 numbers, of a DataLoader the size of the sample that was taken.
         optimizer: "sgd", "adamw", or a callable from parameters to a ``torch.optim.Optimizer``, which then has its own
-            learning rate, momentum and weight decay.
+            learning rate, momentum and weight decay. A callable whose argument is called ``model`` is given the model
+            instead, for groups of parameters by name.
         lr: the learning rate that `schedule` multiplies.
         momentum: of SGD.
         nesterov: whether SGD's momentum is Nesterov's.
@@ -57,7 +59,9 @@ class Recipe:
         loss: a callable from (logits, targets) to a scalar; None: cross-entropy.
         augment: "flip_crop" (flip, reflect-pad 4, crop back), "flip_crop_paper" (as the paper's code does it: pad
             2, and shifts of -2 to +1), or a callable on a batch of inputs as the model gets them; applied to training
-            examples alone.
+            examples alone. A callable of two arguments is given labels, too, and returns (inputs, targets), such as
+            mixup's shares of classes (n, classes).
+        accumulate: batches whose gradients are averaged for one update. Above 1, engines take plain steps.
         normalize: (mean, std), numbers or one number a channel, taken out of the inputs of training, p* and prediction
             alike, after uint8 inputs were scaled to [0, 1].
         select_by: by what a member's best epoch is selected on the held-out examples: "accuracy", "nll" (the negative
@@ -93,6 +97,7 @@ class Recipe:
     gamma: float = 0.5
     loss: Loss | None = None
     augment: AugmentationName | Augmentation | None = None
+    accumulate: int = 1
     normalize: Sequence[float | Sequence[float]] | None = None
     select_by: Literal["accuracy", "nll"] | Score = "accuracy"
     patience: int | None = None
@@ -109,7 +114,7 @@ class Recipe:
             value = getattr(self, field.name)
             if isinstance(value, np.generic):
                 object.__setattr__(self, field.name, value.item())
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "accumulate"):
             check_count(name, getattr(self, name), least=1)
         for name in ("weighting_batch_size", "weighting_samples", "members_at_once", "patience", "steps_per_epoch"):
             if getattr(self, name) is not None:
@@ -271,6 +276,21 @@ def flip_crop_paper(images: Tensor) -> Tensor:
 AUGMENTATIONS: dict[str, Augmentation] = {"flip_crop": flip_crop, "flip_crop_paper": flip_crop_paper}
 
 
+def takes_targets(augment: Augmentation) -> bool:
+    """Return whether an augmentation is one of inputs and targets: a callable that needs two arguments."""
+    return len(_required(augment)) == 2
+
+
+def _required(call: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the arguments without which something cannot be called; none where that is not known."""
+    try:
+        arguments = inspect.signature(call.forward if isinstance(call, nn.Module) else call).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    placed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [one for one in arguments if one.kind in placed and one.default is inspect.Parameter.empty]
+
+
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     """Return the recipe's optimizer over the parameters that learn, its learning rates noted as the schedule's base."""
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -278,7 +298,8 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
     optimizer: torch.optim.Optimizer
     if callable(recipe.optimizer):
-        optimizer = recipe.optimizer(parameters)
+        of_model = [one.name for one in _required(recipe.optimizer)] == ["model"]
+        optimizer = recipe.optimizer(model if of_model else parameters)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"the recipe's optimizer must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
         ours = {id(p) for p in model.parameters()}

@@ -39,7 +39,7 @@ from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments, paper_weighting
 from greedy_ensembles.training.examples import Examples
-from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer
+from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
 
 
 def check_arguments(
@@ -227,7 +227,7 @@ def try_model(
         samples = each(lambda one, form: as_stored(one, form.dtype), drawn, examples.form)
         _run(model, samples, "samples of weighting", recipe)
     if recipe.augment is not None:
-        _check_augment(x, model, recipe)
+        _check_augment(x, labels, model, recipe)
     for number, member in enumerate(earlier or (), start=1):
         for batch, what in ((x, "x"), (samples, "samples of weighting")):
             if batch is not None:
@@ -327,10 +327,16 @@ def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:
         raise ValueError(f"earlier member {number} {SOFTMAX}")
 
 
-def _check_augment(x: Inputs, model: nn.Module, recipe: Recipe) -> None:
+def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe) -> None:
     augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
     assert augment is not None
+    device = device_of(model)
+    inputs = to_model(move(x, device), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
     try:
-        augment(to_model(move(x, device_of(model)), recipe.normalize, dtype_of(model)))  # type: ignore[arg-type]
+        if not takes_targets(augment):
+            augment(inputs)
+            return
+        mixed, targets = augment(inputs, labels.to(device))
+        (recipe.loss or cross_entropy)(as_logits(logits_of(model, mixed)), targets)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(f"augment cannot take {describe_inputs(x)}: {error}") from error
