@@ -42,7 +42,6 @@ from greedy_ensembles.models.headed import once
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
-
 Result = TypeVar("Result")
 
 
@@ -345,8 +344,7 @@ class Ensemble:
         for number, checksum in enumerate(content.members, start=1):
             first = members[0] if members else None
             members.append(saving.load_member(saving.weights_file(folder, number), checksum, make_model, device, first))
-        inputs, notes, targets = content.inputs, content.notes, content.targets
-        ensemble = cls(members, content.normalize, inputs=inputs, notes=notes, targets=targets)
+        ensemble = cls(members, content.normalize, inputs=content.inputs, notes=content.notes, targets=content.targets)
         ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(content.members))
         ensemble.run, ensemble.held_out = content.run, folder / saving.HELD_OUT
         return ensemble

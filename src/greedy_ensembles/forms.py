@@ -255,7 +255,8 @@ def as_trained(batch: Inputs, form: Form) -> Inputs:
 def example_of(given: Any, form: Form | None) -> Inputs:
     """Return a batch to make a graph from: the one that was given, or an input of nothing."""
     if given is not None:
-        return as_entries(given) if form is None else as_trained(as_entries(given), form)
+        given = as_entries(given, "example")
+        return given if form is None else as_trained(given, form)
     if form is None:
         raise ValueError("example must be a batch of inputs: what this ensemble was trained on is not known")
     return each(InputForm.example, form)  # type: ignore[no-any-return]

@@ -12,7 +12,8 @@ def build(make_model, data, **changes):
     """Return the Algorithm of a `ge.fit` with these arguments."""
     options = {
         "size": 3, "method": "greedy", "strength": 3.0, "weighting": None, "distance": "probabilities", "recipe": None,
-        "schedule": "concurrent", "seed": 0, "validation": 0.0, "earlier": None, "device": "cpu", **changes,
+        "schedule": "concurrent", "seed": 0, "validation": 0.0, "earlier": None, "device": "cpu",
+        "targets": "classes", **changes,
     }  # fmt: skip
     coupling, recipe = as_coupling(options["method"]), options["recipe"] or ge.Recipe()
     coupling.strength, coupling.size = options["strength"], options["size"]
