@@ -30,16 +30,17 @@ def test_the_readme_prints_what_it_shows(capsys):
 
 
 HEADLINES = {
-    "[MNIST](results/mnist/mnist.md), PreResNet8 | 5, 0.1": ("mnist/m-5", "greedy, lambda_M = 0.1"),
-    "[SVHN](results/svhn/svhn.md), VGG16BN | 5, 1": ("svhn/vgg16bn-m-5", "greedy, lambda_M = 1"),
-    "[CIFAR-10](results/cifar10/cifar10.md), VGG16BN | 11, 5": ("cifar10/vgg16bn-m-11", "greedy, lambda_M = 5"),
-    "[CIFAR-10](results/capacity/capacity.md), PreResNet20 | 11, 1": ("capacity/cifar-10", "greedy, lambda_M = 1"),
+    "[MNIST](results/mnist/mnist.md), PreResNet8, M = 5, lambda_M = 0.1": "mnist/m-5",
+    "[SVHN](results/svhn/svhn.md), VGG16BN, M = 5, lambda_M = 1": "svhn/vgg16bn-m-5",
+    "[CIFAR-10](results/cifar10/cifar10.md), VGG16BN, M = 11, lambda_M = 5": "cifar10/vgg16bn-m-11",
+    "[CIFAR-10](results/capacity/capacity.md), PreResNet20, M = 11, lambda_M = 1": "capacity/cifar-10",
 }
 
 
-def headline(record, greedy):
-    """Return the seeds and figures of a row of the README, Deep Ensembles' and the method's, from a record."""
-    content = json.loads((ROOT / "results" / f"{record}.json").read_text())
+def headline(setting):
+    """Return the seeds and figures of a row of the README, Deep Ensembles' and the method's, from its record."""
+    content = json.loads((ROOT / "results" / f"{HEADLINES[setting]}.json").read_text())
+    greedy = f"greedy, {setting.split(', ')[-1]}"
 
     def figure(rows, method, metric, factor=1, digits=3, kind=""):
         (found,) = (row["figures"][metric] for row in rows if row["method"] == method and row["set"].endswith(kind))
@@ -48,30 +49,31 @@ def headline(record, greedy):
         return f"{factor * found['mean']:.{digits}f}{around}"
 
     cells = [
-        (content["in_domain"], "accuracy", 100, 2),
-        (content["in_domain"], "nll", 100, 2),
         (content["means"], "auc", 1, 3, " synthetic"),
         (content["means"], "auc", 1, 3, " natural"),
         (content["means"], "fpr95", 1, 3, " natural"),
+        (content["in_domain"], "accuracy", 100, 2),
+        (content["in_domain"], "nll", 100, 2),
     ]
     (seeds,) = {row["figures"]["accuracy"]["seeds"] for row in content["in_domain"]}
     pairs = [[figure(rows, method, *how) for method in ("Deep Ensembles", greedy)] for rows, *how in cells]
-    return [str(seeds), *map(" → ".join, pairs)]
+    return [f"{seeds} seed{'s' if seeds > 1 else ''}", *map(" → ".join, pairs)]
 
 
 @pytest.mark.parametrize("setting", HEADLINES)
 def test_headline_results_are_those_of_the_records(setting):
-    assert f"| {' | '.join([setting, *headline(*HEADLINES[setting])])} |" in (ROOT / "README.md").read_text()
+    seeds, *cells = headline(setting)
+    assert f"| {' | '.join([f'{setting}, {seeds}', *cells])} |" in (ROOT / "README.md").read_text()
 
 
 def test_the_answer_above_all_results_is_that_of_the_records():
     told = " ".join((ROOT / "results" / "README.md").read_text().replace("0.", ".").split())
-    mnist, svhn, cifar, _ = (headline(*of) for of in HEADLINES.values())
-    (low, high), (fpr, worse) = ([side.removeprefix("0") for side in cell.split(" → ")] for cell in cifar[4:])
-    assert re.sub("±[.0-9]+", "", mnist[4]).replace("0.", ".") in told
-    assert svhn[4].replace("0.", ".") in told
+    mnist, svhn, cifar, _ = map(headline, HEADLINES)
+    (low, high), (fpr, worse) = ([side.removeprefix("0") for side in cell.split(" → ")] for cell in cifar[2:4])
+    assert re.sub("±[.0-9]+", "", mnist[2]).replace("0.", ".") in told
+    assert svhn[2].replace("0.", ".") in told
     assert f"AUC falls from {low} to {high} and FPR95 rises from {fpr} to {worse}" in told
-    assert cifar[2] in told
+    assert cifar[5] in told
 
 
 def test_what_the_readme_says_against_the_method_is_in_the_records():

@@ -243,6 +243,19 @@ def test_html_can_be_sorted_and_has_a_column_of_published_figures(table):
     assert [(text, key) for text, key, _ in last] == [("gone", "gone"), ("missing", ""), *[("", "")] * 4]
 
 
+@pytest.mark.parametrize(("better", "best"), [("higher", ["0.900", "0.900", "0.7"]), ("lower", ["0.1", "0.2"])])
+def test_html_marks_the_best_of_every_group(better, best):
+    figures = {"a": [0.9001, 0.1, 0.8999], "b": [0.2, 0.7], "level": [0.50001, 0.5], "alone": [0.3]}
+    rows = [
+        {"set": Entry(name), "method": Entry(f"{number}"), "auc": Entry(Estimate(value, None, 1))}
+        for name, values in figures.items()
+        for number, value in enumerate(values)
+    ]
+    columns = [Column("set"), Column("method"), Column("auc", "AUC", digits=3, better=better)]
+    marked = re.findall("<strong>(.*?)</strong>", to_html(Table("t", columns, rows, label="method")))
+    assert marked == [f"{float(text):.3f}" for text in best]
+
+
 def test_html_is_escaped():
     hostile = "\"><script>alert('x')</script>"
     odd = Table(hostile, [Column("method", hostile)], [{"method": Entry(hostile)}])

@@ -138,6 +138,28 @@ class Table:
         entries = (row.get(column.key, EMPTY).value for row in self.rows)
         return column.digits is not None or any(isinstance(value, int | float) for value in entries)
 
+    def best(self, column: Column) -> set[int]:
+        """Return the numbers of the rows with the best figure of their group; as printed, so equals are all of them.
+
+        A group in which all are equal has no best.
+        """
+        if not column.better or not self.label:
+            return set()
+        columns = self.shown
+        before = columns[: [each.key for each in columns].index(self.label)]
+        groups: dict[tuple[str, ...], dict[int, tuple[float, str]]] = {}
+        for number, row in enumerate(self.rows):
+            value = row.get(column.key, EMPTY).value
+            if isinstance(value, Estimate):
+                group = groups.setdefault(tuple(row.get(each.key, EMPTY).shown(each) for each in before), {})
+                group[number] = (value.mean, column.spelled(value.mean, None))
+        found: set[int] = set()
+        for group in groups.values():
+            _, text = (max if column.better == "higher" else min)(group.values())
+            winners = {number for number, (_, other) in group.items() if other == text}
+            found |= winners if len(winners) < len(group) else set()
+        return found
+
     def lines(self) -> Iterator[Line]:
         """Yield the rows as they are printed, each with the published figures and the differences below it."""
         columns, last = self.shown, None
@@ -259,14 +281,18 @@ def _blocks(table: Table, least: Sequence[int], width: int) -> list[list[int]]:
 
 
 def to_html(table: Table) -> Markup:
-    """Return a table that a script can sort, with a column of published figures beside each that has some."""
+    """Return a table that a script can sort, the best of a group in bold, published figures in their own columns."""
     headings: list[Markup] = []
     rows: list[list[Markup]] = [[] for _ in table.rows]
     for column in table.shown:
         kind = Markup(' class="number"') if table.is_numeric(column) else ""
         hint = Markup(' title="{} is better"').format(column.better) if column.better else ""
         entries = [row.get(column.key, EMPTY) for row in table.rows]
-        shown = {column.heading or column.key: [(entry.sort_key, entry.shown(column)) for entry in entries]}
+        best = table.best(column)
+        texts = [entry.shown(column) for entry in entries]
+        marked = [Markup("<strong>{}</strong>").format(text) if n in best else text for n, text in enumerate(texts)]
+        keys = [entry.sort_key for entry in entries]
+        shown = {column.heading or column.key: list(zip(keys, marked, strict=True))}
         if any(isinstance(entry.published, Cell) for entry in entries):
             printed = [entry.published.mean if isinstance(entry.published, Cell) else "" for entry in entries]
             texts = [entry.shown_published(column) for entry in entries]

@@ -260,6 +260,7 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Ite
         "inputs": None if form is None else to_json(form),
         "model": describe(algorithm.make_model),
         "data": describe_data(data),
+        "validation_examples": len(algorithm.data.validation),
         "threads": algorithm.execution.threads,
         **provenance(algorithm.execution.device, algorithm.execution.threads),
     }

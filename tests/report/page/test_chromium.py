@@ -88,7 +88,7 @@ def page(tmp_path_factory):
     gallery = Gallery("Most certain", [picture] * 12)
     views = [OodView(name, "Noise.", [rates, rates], [gallery]) for name in ("uniform", "gaussian")]
     radar = draw_chart("Radar", "A triangle.", wheel, polar=True)
-    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], radar, views, [gallery, gallery])
+    evaluated = Evaluated("a finding", [table, table], ["(a) a note"], ["a", "b"], radar, views, [gallery, gallery])
     loss = curves("Loss", members, 0.5)
     run = TrainedRun("greedy, seed 0 (runs/greedy)", "Selected epochs: 1.", [loss], members, '{"seed": 0}')
     part = Part("mnist", "part-1", table, [run], ["Not finished."], evaluated, maps)

@@ -10,7 +10,7 @@ from greedy_ensembles import metrics
 from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
 from greedy_ensembles.benchmark.comparison import Setting
 from greedy_ensembles.paper import published
-from greedy_ensembles.report.page.evaluated import evaluated, galleries
+from greedy_ensembles.report.page.evaluated import evaluated, finding, galleries
 from greedy_ensembles.report.results import tables
 
 
@@ -43,6 +43,31 @@ def test_the_tables_are_those_of_the_other_formats_with_the_papers_figures(compa
     assert shown.notes[0].startswith("paper: ")
     alone = Comparison(comparison.methods[1:])
     assert not any("paper" in note for note in evaluated(alone, {}).notes)
+
+
+def test_the_finding_names_the_best_detector_and_every_figure(comparison):
+    deep, greedy = (
+        [np.mean([each.auc for each in one.ood]) for one in method.evaluations] for method in comparison.methods
+    )
+    error = np.std(deep, ddof=1) / np.sqrt(2)
+    assert finding(comparison) == (
+        "Best by AUC is greedy, lambda_M = 0.1 (in brackets: Deep Ensembles): mean AUC over 3 OOD sets by mutual "
+        f"information {greedy[0]:.3f} ({np.mean(deep):.3f}±{error:.3f}); FPR95 0.500 (0.500±0.000); "
+        "accuracy (%) 92.00 (90.50±0.00); "
+        "with one seed, a difference may be chance."
+    )
+    turned = Comparison(comparison.methods[::-1])
+    assert finding(turned) == finding(comparison)
+
+
+def test_a_finding_of_equals_and_of_one_method(comparison):
+    again = Method("again", comparison.methods[1].evaluations)
+    assert finding(Comparison((comparison.methods[1], again))).startswith(
+        "greedy, lambda_M = 0.1 and again are level (in brackets: again): "
+    )
+    alone = finding(Comparison(comparison.methods[1:]))
+    assert alone.startswith("greedy, lambda_M = 0.1: mean AUC over 3 OOD sets")
+    assert "chance" not in alone
 
 
 def test_curves_of_every_method_with_their_areas_in_words(comparison):

@@ -51,7 +51,7 @@ def hostile_page():
     gallery = Gallery(HOSTILE, [Picture("data:image/png;base64,", HOSTILE, [HOSTILE])])
     run = TrainedRun(HOSTILE, HOSTILE, [chart], [HOSTILE], HOSTILE)
     view = OodView(HOSTILE, HOSTILE, [chart], [gallery])
-    evaluated = Evaluated([table], [HOSTILE], [HOSTILE], chart, [view], [gallery])
+    evaluated = Evaluated(HOSTILE, [table], [HOSTILE], [HOSTILE], chart, [view], [gallery])
     return Page(HOSTILE, [Part(HOSTILE, "part-1", table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])])
 
 

@@ -129,6 +129,8 @@ def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
     accuracies = [value for member in run.members if (value := _number(member.get("validation_accuracy"))) is not None]
     seconds = sum(_number(member.get("seconds")) or 0.0 for member in run.members)
     accuracy = float(np.mean(accuracies)) if accuracies else None
+    examples = _number(run.information.get("validation_examples"))  # not in older folders
+    counted = "" if examples is None else f" of {examples:,.0f}"
     return {
         "run": Entry(str(run.folder)),
         "method": Entry(label),
@@ -137,7 +139,7 @@ def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
         "lambda_M": Entry(0.0, text="") if facts.strength is None else Entry(float(facts.strength)),
         "seed": Entry(facts.seed, text=f"{facts.seed}"),
         "epochs": Entry(_number(epochs), text=f"{epochs}"),
-        "validation accuracy": Entry(accuracy, text="" if accuracy is None else f"{accuracy:.2%}"),
+        "validation accuracy": Entry(accuracy, text="" if accuracy is None else f"{accuracy:.2%}{counted}"),
         "training time": Entry(seconds, text=duration(seconds)),
     }
 

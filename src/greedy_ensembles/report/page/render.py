@@ -63,8 +63,9 @@ class OodView:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation: tables, notes, a radar, and a view of each OOD set."""
+    """An evaluation: what was found in a sentence, tables, notes, a radar, and a view of each OOD set."""
 
+    finding: str
     tables: Sequence[Table]
     notes: Sequence[str]
     methods: Sequence[str]
