@@ -12,6 +12,7 @@ from greedy_ensembles.engines.captured import GroupStep
 from greedy_ensembles.engines.graphs import Draws, make_capturable
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.engines.stacked import StackedEngine
+from greedy_ensembles.method import Hyper
 
 CPU = torch.device("cpu")
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -55,6 +56,18 @@ def test_engines_agree_with_a_loop(train):
     for member, model in zip(of.members, models, strict=True):
         for found, expected in zip(member.model.parameters(), model.parameters(), strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_label_smoothing_has_them_too():
+    """An example of weight 0 is as good as none, and one of weight 2 as two of them."""
+    method = Hyper(label_smoothing=(0.2, 0.2))
+    loss = method.changes(RECIPE, 1, 0)["loss"]
+    logits, labels, weights = torch.randn(4, 3), torch.tensor([0, 1, 2, 1]), torch.tensor([1.0, 0.0, 2.0, 1.0])
+    targets = torch.zeros(4, 3).scatter_(1, labels[:, None], weights[:, None])
+    repeated = torch.tensor([0, 2, 2, 3])
+    expected = cross_entropy(logits[repeated], labels[repeated], label_smoothing=0.2)
+    torch.testing.assert_close(loss(logits, targets), expected)
+    torch.testing.assert_close(loss(logits[repeated], labels[repeated]), expected)
 
 
 def test_they_are_part_of_a_run_and_refused_where_they_will_not_do(tmp_path):

@@ -78,6 +78,15 @@ def test_it_meets_earlier_members_of_two_logits_and_is_exported(quick, tmp_path)
     assert torch.equal(outputs["flag"], both.flag(X))
 
 
+@pytest.mark.parametrize("make_model", [column, flat])
+def test_all_members_of_a_batch_ensemble_are_judged_by_it(make_model, quick):
+    recipe, told = ge.Recipe(epochs=4, batch_size=16), []
+    options = {**quick, "method": "batch", "recipe": recipe, "validation": (X, Y), "callbacks": [told.append]}
+    ensemble = ge.fit(make_model, (X, Y), size=3, **options)
+    best = max(event.validation_accuracy for event in told)
+    assert ge.metrics.accuracy(ensemble.predict_proba(X).mean(dim=0), Y) == pytest.approx(best)
+
+
 def test_a_third_class_is_refused(quick):
     with pytest.raises(ValueError, match="labels go up to 2, but the model has 2 classes"):
         ge.fit(column, (X, torch.arange(60) % 3), size=1, **quick)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from greedy_ensembles.inputs import each, length, logits_of
+from greedy_ensembles.inputs import as_logits, each, length, logits_of
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.swap import swap
 
@@ -32,6 +32,7 @@ class RankOne(nn.Module):
 
     def __init__(self, layer: nn.Linear | nn.Conv2d, members: int) -> None:
         super().__init__()
+        self._batch = members  # rows of the batch under way, of all members
         if isinstance(layer, nn.Conv2d):
             sizes, self._after = (layer.in_channels, layer.out_channels), 2  # dimensions behind that of channels
         else:
@@ -43,7 +44,12 @@ class RankOne(nn.Module):
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the members' products with their rows."""
+        """Return the members' products with their rows, or refuse a layer that gets something else first."""
+        if len(self.r) > 1 and len(x) % self._batch:
+            raise ValueError(
+                f"a layer got {tuple(x.shape)} of a batch of {self._batch} rows; {Batch.label} needs rows first in "
+                "front of every nn.Linear and nn.Conv2d, as batch_first=True has them"
+            )
         x = self.layer(x * self._rows(self.r, x))
         x = x * self._rows(self.s, x)
         return x if self.bias is None else x + self._rows(self.bias, x)
@@ -51,8 +57,9 @@ class RankOne(nn.Module):
     def _rows(self, vectors: Tensor, x: Tensor) -> Tensor:
         """Return every row's vector, in a form that broadcasts over x."""
         between = (1,) * (x.ndim - 2 - self._after)
-        rows = vectors.repeat_interleave(len(x) // len(vectors), dim=0)
-        return rows.view(len(x), *between, vectors.shape[1], *(1,) * self._after)
+        # One vector serves batches of any length, as exported graphs must.
+        rows = vectors if len(vectors) == 1 else vectors.repeat_interleave(len(x) // len(vectors), dim=0)
+        return rows.view(len(rows), *between, vectors.shape[1], *(1,) * self._after)
 
 
 class Tiled(nn.Module):
@@ -65,13 +72,17 @@ class Tiled(nn.Module):
     def forward(self, *several: Any, **named: Any) -> Tensor:
         """Return logits (members * n, classes) in training, and (n, classes) otherwise."""
         x: Any = named or (several[0] if len(several) == 1 else several)
+        for layer in self.network.modules():
+            if isinstance(layer, RankOne):
+                layer._batch = self.members * length(x)
         logits: Tensor = logits_of(
             self.network, each(lambda part: part.repeat(self.members, *(1,) * (part.ndim - 1)), x)
         )
         if self.training:
             return logits
-        every = logits.log_softmax(dim=1).reshape(self.members, length(x), -1)
-        return every.logsumexp(dim=0) - math.log(self.members)
+        every = as_logits(logits).log_softmax(dim=1).reshape(self.members, length(x), -1)
+        mean = every.logsumexp(dim=0) - math.log(self.members)
+        return mean if logits.shape[1:].numel() > 1 else mean[:, 1:] - mean[:, :1]
 
 
 def _of_all(loss: Any, logits: Tensor, targets: Tensor) -> Tensor:

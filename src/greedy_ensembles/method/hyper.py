@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.method.deep import Deep
@@ -64,7 +65,7 @@ class Hyper(Deep):
     def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:
         """Return the learning rate, weight decay and loss of a member."""
         rate, decay, smoothing, _ = self._drawn(number, seed)
-        loss = partial(cross_entropy, label_smoothing=smoothing) if smoothing else recipe.loss
+        loss = partial(_smoothed, label_smoothing=smoothing) if smoothing else recipe.loss
         return {"lr": recipe.lr * rate, "weight_decay": recipe.weight_decay * decay, "loss": loss}
 
     def build(self, model: nn.Module, number: int, seed: int) -> nn.Module:
@@ -84,6 +85,14 @@ class Hyper(Deep):
             self.label_smoothing[0] + (self.label_smoothing[1] - self.label_smoothing[0]) * smoothing,
             self.dropout[0] + (self.dropout[1] - self.dropout[0]) * dropout,
         )
+
+
+def _smoothed(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """Return the cross-entropy; of targets with weights of examples, a row keeps its weight."""
+    if targets.ndim == 1:
+        return cross_entropy(logits, targets, label_smoothing=label_smoothing)
+    weights = targets.sum(dim=1, keepdim=True)  # PyTorch's own smoothing takes them for 1
+    return cross_entropy(logits, torch.lerp(targets, weights / targets.shape[1], label_smoothing))
 
 
 def _checked(name: str, given: Range, share: bool = False) -> Range:

@@ -22,6 +22,11 @@ def swap(model: nn.Module, replace: Callable[[nn.Module], nn.Module | None], met
         for name, part in parent._modules.items():  # not named_children, which leaves out a layer's second name
             if part in swapped:
                 parent._modules[name] = swapped[part]
+    for layer in model.modules():  # PyTorch's fast paths in eval mode take weights out of layers, and do not call them
+        if isinstance(layer, nn.TransformerEncoderLayer):
+            layer.activation_relu_or_gelu = 0
+        if isinstance(layer, nn.TransformerEncoder):
+            layer.use_nested_tensor = False
     model = swapped.get(model, model)
     setattr(model, BUILT_BY, method)
     return model
