@@ -229,3 +229,16 @@ def test_a_model_that_cannot_be_copied_is_not_captured():
 def test_what_is_known_to_be_beyond_capturing():
     assert why_not_captured(group().step) is None
     assert "optimizers of one's own" in why_not_captured(group(optimizer=lambda p: torch.optim.SGD(p, 0.1)).step)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_member_goes_on_from_what_such_steps_saved(optimizer):
+    """Their learning rates are tensors, those of a new optimizer are numbers."""
+    ours, theirs = group(optimizer=optimizer), group(optimizer=optimizer)
+    train_by_group_step(ours)
+    judged = {"validation_accuracy": None, "validation_score": None}
+    for member, other in zip(ours.members, theirs.members, strict=True):
+        member.epoch = 0
+        member.end_epoch({"loss": 1.0, "seconds": 0.0, **judged})
+        other.restore(member.state())
+    assert_close(theirs.values(), ours.values(), rtol=0, atol=0)

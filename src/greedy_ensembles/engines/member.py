@@ -283,6 +283,8 @@ def _is_alike(found: Any, expected: Any) -> bool:
     """Return whether two plain values, or tensors, are of one kind."""
     if isinstance(found, Tensor) and isinstance(expected, Tensor):
         return found.shape == expected.shape and found.dtype == expected.dtype
+    if isinstance(found, Tensor) and isinstance(expected, float):  # a learning rate of steps that were captured
+        return found.ndim == 0 and found.is_floating_point()
     if isinstance(found, list | tuple):
         return type(found) is type(expected) and len(found) == len(expected) and all(map(_is_alike, found, expected))
     numbers = isinstance(found, int | float) and isinstance(expected, int | float)
