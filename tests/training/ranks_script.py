@@ -84,6 +84,8 @@ def main(folder, *cases):
                 "seed": {"seed": rank},
                 ": data": {"data_seed": rank},
                 "members_at_once": {"recipe": {"members_at_once": 2}},
+                "members that are left": {"size": 3, "run_dir": folder / "finished"},
+                "go on with one process": {**CASES["deep"], "run_dir": folder / "under-way"},
             }
             for named, options in wrong.items():
                 try:

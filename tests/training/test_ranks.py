@@ -27,6 +27,10 @@ def torchrun(processes, *arguments, **variables):
     )
 
 
+def interrupt(_):
+    raise KeyboardInterrupt
+
+
 @pytest.fixture(scope="module")
 def in_one():
     """What one process makes of every case, and how often a network passed."""
@@ -44,6 +48,9 @@ def in_one():
 def test_the_result_is_that_of_one_process(in_one, tmp_path):
     """Five members do not go into two; each process takes the steps of its own, and has all of them at the end."""
     expected, passes = in_one
+    ranks_script.fit(size=2, run_dir=tmp_path / "finished")
+    with pytest.raises(KeyboardInterrupt):  # after the first epoch of one member
+        ranks_script.fit(**ranks_script.CASES["deep"], run_dir=tmp_path / "under-way", callbacks=[interrupt])
     done = torchrun(2, SCRIPT, tmp_path, *expected, "refused")
     assert done.returncode == 0, done.stderr
     told = [json.loads((tmp_path / f"told-{rank}.json").read_text()) for rank in (0, 1)]
@@ -53,9 +60,9 @@ def test_the_result_is_that_of_one_process(in_one, tmp_path):
         for case, probs in found.items():
             assert torch.equal(probs, expected[case]), (case, rank)
         refused = {name: right for name, right in told[rank].items() if name not in expected}
-        assert refused == dict.fromkeys(
-            ["concurrent", "one process", "start fewer", "seed", ": data", "members_at_once"], True
-        )
+        of_folders = ["members that are left", "go on with one process"]
+        of_arguments = ["concurrent", "one process", "start fewer", "seed", ": data", "members_at_once"]
+        assert refused == dict.fromkeys([*of_arguments, *of_folders], True)
     for case in ("greedy", "repulsive", "deep"):
         assert [one[case] for one in told] == [passes[case] // 5 * 3, passes[case] // 5 * 2]
 

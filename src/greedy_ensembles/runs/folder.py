@@ -184,7 +184,7 @@ class RunFolder:
         """Return all finished members; weights that were trained here stay on disk until they are used."""
         # Members that came from elsewhere may be of another kind than make_model's, so they are not read back.
         here = read_weights(self.path, self._make_model, self._device, start=len(self._earlier))
-        return [*self._earlier, *here]
+        return [*self._earlier[: self.finished], *here]  # a kill may have come before all of them were there
 
 
 @contextmanager

@@ -64,7 +64,11 @@ class SharedAlgorithm(Algorithm):
                 folder.add(done[-1])
         if len(done) == self.size:
             return done
-        self.exchange = Exchange(self.ranks, self.size - len(done))
+        if self.ranks.world > (left := self.size - len(done)):
+            raise ValueError(
+                f"{self.ranks.world} processes are more than the {left} members that are left; start fewer"
+            )
+        self.exchange = Exchange(self.ranks, left)
         members = self._next_group(len(done), folder)
         self._minimise(members, bank, folder, notify)
         made = [_sent(one) for member in members for one in self._finish(member, bank)]
@@ -97,9 +101,14 @@ class SharedAlgorithm(Algorithm):
         """Return one's own members of those that are left, as they were saved or at their initialisation."""
         assert self.exchange is not None
         state = self.ranks.share(None if folder is None else folder.checkpoint())
-        numbers = range(finished + 1, self.size + 1)[self.exchange.own]
-        members = [self._new_member(number) for number in numbers]
         saved = {} if state is None else {item["number"]: item for item in state["members"]}
+        left = range(finished + 1, self.size + 1)
+        if saved and not saved.keys() >= set(left):
+            raise ValueError(
+                f"run_dir has member {max(saved)} of {self.size} under way without those after it, and processes train "
+                "all that are left at the same time; go on with one process"
+            )
+        members = [self._new_member(number) for number in left[self.exchange.own]]
         for member in members:
             if saved:
                 member.restore(saved[member.number])
@@ -130,7 +139,9 @@ class SharedAlgorithm(Algorithm):
         """Bring all members' states to the first process, if it is time to save them."""
         if not self.ranks.share(folder is not None and folder.is_due(last)):
             return
-        states = [state for part in self.ranks.gather([member.state() for member in members]) for state in part]
+        states = [
+            state for part in self.ranks.gather([_on_cpu(member.state()) for member in members]) for state in part
+        ]
         if folder is not None:
             if folder.members_at_once is None:
                 folder.members_at_once = len(states)
@@ -159,6 +170,15 @@ class _Sent(NamedTuple):
     facts: dict[str, Any]
     history: History
     row: Tensor | None
+
+
+def _on_cpu(value: Any) -> Any:
+    """Return a state without tensors on a GPU, which would be made anew there by every process that receives them."""
+    if isinstance(value, dict):
+        return {key: _on_cpu(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_on_cpu(item) for item in value)
+    return value.cpu() if isinstance(value, Tensor) else value
 
 
 def _sent(one: Finished) -> _Sent:
