@@ -346,3 +346,13 @@ def test_states_that_take_long_to_write_are_saved_now_and_then(fit, make_model, 
     assert [saved(epoch, seconds=0.5) for epoch in range(1, 4)] == [1, 2, 3]  # every one
     assert [saved(epoch, seconds=2.0) for epoch in range(1, 10)] == [1] * 7 + [8, 8]
     assert saved(10, seconds=2.0, last=True) == 10
+
+
+def test_of_earlier_members_a_folder_has_those_that_were_written(fit, make_model, tmp_path):
+    """A kill may come between them; processes that share members are told what is there."""
+    earlier = ge.Ensemble.from_members([make_model(), make_model()])
+    with pytest.raises(Stop):
+        fit(earlier=earlier, callbacks=[stop_at(3, 1)])
+    shutil.rmtree(tmp_path / "run" / "members" / "02")
+    folder = RunFolder(tmp_path / "run", make_model, torch.device("cpu"), earlier)
+    assert len(folder.members()) == len(folder.facts()) == 1
