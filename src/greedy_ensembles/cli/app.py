@@ -108,7 +108,7 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
         try:
             with warnings.catch_warnings(), ExitStack() as quiet:
                 warnings.showwarning = show
-                if not is_first():
+                if not leads():
                     quiet.enter_context(redirect_stdout(io.StringIO()))
                     quiet.enter_context(redirect_stderr(io.StringIO()))
                 command(*arguments, **options)
@@ -122,9 +122,9 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
     return run
 
 
-def is_first() -> bool:
+def leads() -> bool:
     """Say whether this is the only process of a command, or the first of those that `torchrun` started."""
-    return os.environ.get("RANK", "0") == "0"
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK") == "0"
 
 
 def check_there(paths: Iterable[Path]) -> None:

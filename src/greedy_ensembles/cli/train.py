@@ -16,17 +16,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from greedy_ensembles.cli.app import (
-    DataFolder,
-    Device,
-    Quiet,
-    app,
-    check_folder,
-    goes_on,
-    imported,
-    in_one_line,
-    is_first,
-)
+from greedy_ensembles.cli.app import DataFolder, Device, Quiet, app, check_folder, goes_on, imported, in_one_line, leads
 
 if TYPE_CHECKING:
     from greedy_ensembles.data import ImageSet, LabelledSet
@@ -163,7 +153,7 @@ def train(
         raise
     except TypeError as error:  # of the model, as a rule, which may be the user's own
         raise ValueError(str(error)) from error
-    if task.test is not None and is_first():
+    if task.test is not None and leads():
         write_held_out(out.expanduser(), task.test)
     count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
     Console().print(f"{count} in {out}", soft_wrap=True, highlight=False, markup=False)
