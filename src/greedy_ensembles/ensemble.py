@@ -24,7 +24,7 @@ from greedy_ensembles.engines.prediction import (
     log_probabilities,
     probabilities,
 )
-from greedy_ensembles.forms import Form, admit, example_of
+from greedy_ensembles.forms import Form, admit, check_form, example_of
 from greedy_ensembles.inputs import (
     Inputs,
     Normalize,
@@ -52,7 +52,6 @@ class Ensemble:
     in training (after `normalize`); ``e[:3]`` is an ensemble of the first three.
     """
 
-    inputs: Form | None = None  #: what one input looks like, if that is known
     calibration: flags.Calibration | None = None  #: what `calibrate` found; a part of the ensemble has none
     run: Mapping[str, Any] | None = None  #: what is known of the run that it was read from; `save` keeps it
     held_out: Path | None = None  #: the file of what that run held out, if it did; `save` copies it
@@ -73,7 +72,7 @@ class Ensemble:
         self._members: list[nn.Module] = [member.eval() for member in as_all("members", members, nn.Module, "models")]
         self.normalize: Normalize | None = as_normalize(normalize)
         self.notes = dict(notes or {})  #: what the training says of itself on the card that `save` writes
-        self.inputs = inputs
+        self.inputs = None if inputs is None else check_form("inputs", inputs)  #: what one input is like, if known
         self.targets = targets  #: what an input has: one of several "classes", or any of several "labels"
         self._say = label_probabilities if targets == "labels" else probabilities
         self._captured: CapturedPrediction | None = None

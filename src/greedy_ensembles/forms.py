@@ -127,6 +127,14 @@ class InputForm(NamedTuple):
 Form = InputForm | dict[str, InputForm] | tuple[InputForm, ...]
 
 
+def check_form(name: str, form: Any) -> Form:
+    """Return a form, or raise TypeError."""
+    several = form.values() if isinstance(form, dict) else form if type(form) is tuple else (form,)
+    if not several or not all(isinstance(one, InputForm) for one in several):
+        raise TypeError(f"{name} must be an InputForm, as ensemble.inputs is, or a dict or tuple of them; got {form!r}")
+    return form  # type: ignore[no-any-return]
+
+
 def as_named(form: Form) -> Form | None:
     """Return a form that files can name, None for any other."""
     return form if all(one.is_nameable() for _, one in entries(form)) else None

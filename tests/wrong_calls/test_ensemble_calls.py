@@ -1,6 +1,7 @@
 """Wrong calls of ensembles, of what reads and writes them, of image sets and of the benchmark."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,9 @@ X = torch.zeros(4, 2)
 TABLE = X.numpy()
 MASKED = np.ma.masked_array(TABLE, mask=TABLE == 0)
 ENSEMBLE = ge.Ensemble([MODEL(), MODEL()])
+Y = torch.arange(40) % 2
+CALIBRATED = ge.Ensemble([MODEL(), MODEL()])
+CALIBRATED.calibrate(torch.randn(40, 2), Y)
 BAD_X = [None, 3.0, "iris", X[0], X * NAN, X + INF, X.cfloat(), MASKED, TABLE.astype(str), TABLE.astype(object), {}]
 PATHS = [3, None, b"folder", 1.5, ["folder"]]
 
@@ -25,14 +29,25 @@ CASES = [
     *wrong(
         ge.Ensemble, {"members": [MODEL()]}, members=[None, 3, MODEL(), MODEL, [], [3], "ab", [MODEL]],
         normalize=[3, (0.5,), (0.5, 0.0), (NAN, 1.0), "imagenet"], notes=[3, "text", [1]],
+        inputs=[3, "uint8", (2,), torch.float32, {"x": 3}, {}], targets=["label", None, 3],
     ),
-    *wrong(ge.Ensemble.from_members, {}, {"modules": "members"}, modules=[None, 3, MODEL(), [], [3]]),
+    *wrong(
+        ge.Ensemble.from_members, {"modules": [MODEL()]}, {"modules": "members"}, modules=[None, 3, MODEL(), [], [3]],
+        normalize=[3, "imagenet"], targets=["classes and labels", None],
+    ),
     *wrong(ENSEMBLE.to, {}, device=["tpu", 3, "cuda:x", None]),
     *(
         case
         for call in (ENSEMBLE.predict_proba, ENSEMBLE.predict_log_proba, ENSEMBLE.uncertainty)
         for case in wrong(call, {"x": X}, x=BAD_X, batch_size=COUNTS)
     ),
+    *wrong(
+        ENSEMBLE.calibrate, {"x": X.repeat(10, 1)}, x=BAD_X, fpr=[0, 1, -0.1, 0.001, NAN, "0.05", None, True],
+        y=[3, Y[:3], Y.float(), Y - 1, Y + 1, "01", Y[:, None]], score=["mi", None, 3], batch_size=COUNTS,
+    ),
+    *wrong(CALIBRATED.flag, {"x": X}, x=BAD_X, batch_size=COUNTS),
+    *wrong(CALIBRATED.predict_set, {"x": X}, x=BAD_X, alpha=[0, 1, NAN, 0.001, "0.1", None], batch_size=COUNTS),
+    *wrong(CALIBRATED.predict_calibrated, {"x": X}, x=BAD_X, batch_size=COUNTS),
     *wrong(ENSEMBLE.save, {}, folder=PATHS),
     *wrong(ENSEMBLE.save, {"folder": "/dev/null/x"}, notes=[3, "text", [1]]),
     *wrong(ENSEMBLE.export_torch, {"path": "x.pt2", "example": X}, path=PATHS, example=[3, "x", X[0]]),
@@ -45,6 +60,8 @@ CASES = [
     *wrong(ge.Uncertainty.of, {}, probs=[None, X, [[0.5]], torch.full((2, 3, 2), 2.0)]),
 ]  # fmt: skip
 
+CSV = Path(__file__).with_name("animals.csv")
+PROBS, NUMBERS = np.full((3, 2), 0.5), np.arange(3.0)
 IMAGES = np.zeros((4, 1, 4, 4), np.uint8)
 LABELS = np.arange(4) % 2
 SET = data.ImageSet(IMAGES, LABELS, "tiny")
@@ -68,7 +85,15 @@ CASES += [
         seed=[-1, 1.5, "0", None],
     ),
     *wrong(data.read, {"path": "images.npy"}, path=PATHS, size=[0, -1, "3"], channels=[0, 2, "3"], resize=["x", None]),
-    *wrong(data.read_parts, {"path": "images.npy"}, path=PATHS),
+    *wrong(
+        data.read_parts, {"path": "images"}, path=PATHS, size=[0, -1, 1.5, "3"], channels=[0, 2, "3"],
+        resize=["x", None, 3], unreadable=[3, "skip", True],
+    ),
+    *wrong(
+        data.read_table, {"path": CSV, "target": "kind"}, path=PATHS, target=["sort", 3, None, ["kind"]],
+        leave_out=["a", ["z"], 3, [3], None], columns=["a", ["z"], [], 3, ["kind"], ["a", "a"]],
+        classes=["cat", [], ["cat"], 3, [1, 2]],
+    ),
     *wrong(
         benchmark.Predictions, {"name": "tiny", "log_probs": P},
         log_probs=[None, P[0], P.astype(float), P[:0], P.tolist()], labels=[LABELS[:3], LABELS.astype(float), "0101"],
@@ -86,6 +111,24 @@ CASES += [
     *wrong(
         benchmark.judge, {"in_domain": PREDICTIONS, "ood": []}, in_domain=[None, P], ood=[3, [P], None],
         score=["mi", None], missing=[3, None],
+    ),
+    *wrong(
+        benchmark.judge_probabilities, {"name": "mine", "probs": PROBS, "labels": LABELS[:3], "ood": {"far": PROBS}},
+        {"ood": "(ood|far)"}, name=[3, None], probs=[None, 3, "ab", PROBS[0], PROBS * 2, PROBS * NAN, PROBS[:0]],
+        labels=[None, LABELS, LABELS[:3] - 1, LABELS[:3] + 1, LABELS[:3] / 2, "010"], score=["mi", None, 3, "energy"],
+        ood=[None, 3, [PROBS], {"far": PROBS * 2}, {"far": np.full((3, 4), 0.25)}, {"far": "ab"}, {3: PROBS}],
+    ),
+    *wrong(
+        benchmark.judge_scores, {"name": "norm", "in_scores": NUMBERS, "ood": {"far": NUMBERS}}, {"ood": "(ood|far)"},
+        name=[3, None], in_scores=[None, 3, "ab", [], NUMBERS * NAN, NUMBERS[None], ["a"]],
+        ood=[None, 3, [NUMBERS], {"far": NUMBERS * NAN}, {"far": "ab"}, {"far": []}, {3: NUMBERS}],
+    ),
+    *wrong(
+        ge.compare, {"methods": {"deep": ENSEMBLE}, "in_domain": (X, LABELS), "ood": {"far": X + 9}},
+        {"ood": "(ood|far)"}, methods=[None, 3, {}, [ENSEMBLE], {"deep": 3}, {"deep": []}, {3: ENSEMBLE}],
+        in_domain=[None, 3, X, (X, LABELS[:3]), (X, LABELS * 0.5)], score=["mi", 3, {"deep": "mi"}, {"shallow": "mi"}],
+        ood=[None, 3, "cifar10", {"far": 3}, {"far": X[:, :1]}, [X]], features=["layer", 3],
+        batch_size=[0, -1, 1.5, "3"], root=[3, b"x"],
     ),
     *wrong(benchmark.scores_of, {}, predictions=[None, P, 3]),
     *wrong(benchmark.estimate, {}, values=[[], None, 3, ["a"], "12"]),

@@ -9,6 +9,7 @@ from tests.wrong_calls.table import INF, NAN, assert_refused, wrong
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.method import Hyper, Repulsive
 
 X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(40) % 2
@@ -41,15 +42,30 @@ def bad_labels():
     ]  # fmt: skip
 
 
-RECIPE = partial(ge.Recipe)
+class Named(ge.Coupling):
+    label = "named"
+
+    def __init__(self, sees="earlier", terms=None):
+        self.sees, self._terms = sees, terms
+
+    def terms(self, live, bank):
+        return self._terms
+
+
+class Nameless(Named):
+    label = None
+
+
 FIT = {"make_model": MODEL, "data": (X, Y), "size": 2, "device": "cpu", "progress": False, "callbacks": [never]}
+SWEEP = {"make_model": MODEL, "data": (X, Y), "size": 2, "storage": "/dev/null/x", "on": None}
 CASES = [
     *wrong(
         ge.fit,
         FIT,
         {"strength": "strength"},
-        make_model=[None, 3, "mlp", MODEL(), lambda: 3, lambda: MODEL, lambda: nn.ReLU()],
+        make_model=[None, 3, "mlp", MODEL(), lambda: 3, lambda: MODEL, lambda: nn.ReLU(), lambda width: 3, nn.Linear],
         size=COUNTS,
+        targets=["label", None, 3, "labels"],
         strength=[-1.0, NAN, INF, "1", None, True, [1.0], torch.ones(2)],
         method=["greedi", None, 3, ge.Coupling, ["greedy"]],
         weighting=["gaussian", 3, ge.weighting.Gaussian, ge.weighting.Uniform(0, 1, (3,)), X],
@@ -66,6 +82,8 @@ CASES = [
     ),
     *wrong(ge.fit, FIT, {"data": "(x|y|X|data)"}, data=bad_pairs()),
     *wrong(lambda labels: ge.fit(**{**FIT, "data": (X, labels)}), {}, labels=bad_labels()),
+    *wrong(lambda validation: ge.fit(**{**FIT, "validation": (X, validation)}), {}, validation=bad_labels()),
+    *wrong(torch.no_grad()(lambda **given: ge.fit(**FIT)), {}, no_grad=[None]),
     *wrong(ge.fit, {**FIT, "method": "deep"}, weighting=[ge.weighting.Uniform(0, 1, (2,)), "paper"]),
     *wrong(
         lambda optimizer: ge.fit(**{**FIT, "recipe": ge.Recipe(optimizer=optimizer)}),
@@ -120,11 +138,30 @@ CASES = [
         {"make_model": MODEL, "data": (X, Y), "size": 2, "device": "cpu", "progress": False},
         make_model=[None, MODEL()],
         size=COUNTS,
-        strengths=[[], [0.0], [-1.0], [NAN], ["1"], 1.0, None, "1"],
+        strengths=[[], [0.0], [-1.0], [NAN], ["1"], 1.0, None, "1", [1.0, 3.0, 1]],
         seeds=[0, -1, 1.5, "3", [], [1.5], [0, 1], None],
         by=["loss", None, 3],
         validation=[0, 1.5, "0.1", None],
         run_dir=[3, b"run"],
+        on=[3, "slurm"],
+        cpus=COUNTS,
+        gpus=[-1, NAN, "1"],
+        seed=[0],
+    ),
+    *wrong(
+        ge.sweep,
+        {**SWEEP, "runs": {"seed": [0, 2]}},
+        {"runs": "(runs|sead)"},
+        make_model=[None, 3, MODEL()],
+        runs=[None, 3, {}, [], "seed", {"seed": 0}, {"seed": []}, [3], {"sead": [0]}, {"seed": [0, 1]}, [{}, {}]],
+        storage=[3, None, b"x", __file__],
+        on=[3, "slurm"],
+        cpus=COUNTS,
+        gpus=[-1, NAN, "1"],
+        progress=["yes", None],
+        size=COUNTS,
+        strength=[-1.0, "1"],
+        callbacks=[3],
     ),
     *wrong(
         ge.diversity_term,
@@ -165,6 +202,16 @@ CASES += [
         ge.GreedyEnsembleClassifier(device="cpu").fit, ESTIMATOR, y=[TABLE, LABELS * 0, None],
     ),
 ]  # fmt: skip
+CASES += [
+    *wrong(
+        Hyper, {}, lr=[3, None, (1, 0.5), (0, 1), (1,), "01", (NAN, 1), (1, INF), ("a", "b"), (1, 2, 3)],
+        weight_decay=[3, (0, 1), (1,)], label_smoothing=[0.1, (0.5, 1), (-0.1, 0)], dropout=[0.1, (0, 1), None],
+    ),
+    *wrong(Repulsive, {}, bandwidth=[0, -1, NAN, INF, "1", True, [1.0]]),
+    *wrong(lambda method: ge.fit(**{**FIT, "method": method}), {}, {"method": "(method|label)"}, method=[Nameless()]),
+    *wrong(lambda sees: ge.fit(**{**FIT, "method": Named(sees)}), {}, sees=["everyone", None]),
+    *wrong(lambda terms: ge.fit(**{**FIT, "method": Named(terms=terms)}), {}, terms=[0.0, None, torch.zeros(3)]),
+]  # fmt: skip
 SAMPLE = {"n": 2, "generator": torch.Generator()}
 IMAGES = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
 WEIGHTINGS = [
@@ -175,7 +222,7 @@ CASES += [
     *wrong(
         ge.weighting.Gaussian,
         {"mean": 0.0, "std": 1.0},
-        mean=[NAN, INF, "0", None],
+        mean=[NAN, INF, "0", None, True, [True, False]],
         std=[-1.0, NAN, "1", None],
         scale=[0, -1, NAN, "5", None],
         overflow=["warp", None, 3],

@@ -14,6 +14,7 @@ from greedy_ensembles.benchmark.evaluation import Evaluation, InDomain, judge, o
 from greedy_ensembles.benchmark.input_set import IN_DOMAIN
 from greedy_ensembles.benchmark.predictions import Predictions
 from greedy_ensembles.benchmark.scores import SCORES, Scores, check_score
+from greedy_ensembles.checks import as_all, check_kind
 from greedy_ensembles.metrics.values import check_probabilities
 
 
@@ -34,6 +35,7 @@ def judge_probabilities(
     >>> found.in_domain.accuracy, found.ood[0].auc
     (1.0, 1.0)
     """
+    check_kind("name", name, str, "a text")
     check_score(score)
     if SCORES[score]:
         raise ValueError(f"score={score!r} needs {SCORES[score]}, and {name} has probabilities alone")
@@ -54,6 +56,7 @@ def judge_probabilities(
 def _by_name(ood: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     if not isinstance(ood, Mapping):
         raise TypeError(f"ood must be a dict by the names of sets, got {type(ood).__name__}")
+    as_all("names of ood", ood, str, "texts")
     return ood.items()
 
 
@@ -61,8 +64,16 @@ def _as_array(values: Any) -> npt.NDArray[Any]:
     return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
 
 
+def _numbers(name: str, values: Any) -> Scores:
+    """Return a copy, which may be written to, in double precision."""
+    found = _as_array(values)
+    if found.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be numbers, got {found.dtype}")
+    return found.astype(np.float64)
+
+
 def _probabilities(name: str, probs: Any) -> Scores:
-    values = _as_array(probs).astype(np.float64)  # a copy, which may be written to
+    values = _numbers(name, probs)
     values = values[None] if values.ndim == 2 else values
     if values.ndim != 3 or 0 in values.shape:
         raise ValueError(f"{name} must be of shape (members, n, classes) or (n, classes), got {values.shape}")
@@ -87,7 +98,7 @@ def judge_scores(name: str, in_scores: Any, ood: Mapping[str, Any]) -> Evaluatio
     >>> judge_scores("norm", np.array([0.1, 0.2, 0.3]), {"far": np.array([0.25, 9.0])}).ood[0].auc
     0.8333333333333334
     """
-
+    check_kind("name", name, str, "a text")
     scores = _scores(f"{name}: in_scores", in_scores)
     none = math.nan
     inside = InDomain(IN_DOMAIN, len(scores), "", none, none, none, none, none, scores, every_score={name: scores})
@@ -97,7 +108,7 @@ def judge_scores(name: str, in_scores: Any, ood: Mapping[str, Any]) -> Evaluatio
 
 
 def _scores(name: str, values: Any) -> Scores:
-    found = _as_array(values).astype(np.float64)
+    found = _numbers(name, values)
     if found.ndim != 1 or not len(found) or not np.isfinite(found).all():
         raise ValueError(f"{name} must be finite numbers of shape (n,), got {found!r}")
     return found

@@ -121,6 +121,8 @@ def _checked_strengths(strengths: Sequence[float]) -> list[float]:
     tried = sorted({float(strength) for strength in strengths})
     if not tried:
         raise ValueError(f"strengths must hold a value of lambda_M at least; {BASELINE} are trained in any case")
+    if len(tried) < len(strengths):
+        raise ValueError(f"strengths must differ, each is tried with every seed; got {list(strengths)}")
     return tried
 
 

@@ -8,8 +8,10 @@ nothing for a long time, has failed.
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from greedy_ensembles.data.sources import SOURCES, Source
 #: Told what happens, a line at a time.
 Say = Callable[[str], None]
 _CHUNK = 1 << 18
+_ABANDONED = 3600  # seconds
 _SLOWEST = 1000  # bytes a second, over the time after which a connection counts as stalled
 
 
@@ -90,8 +93,20 @@ def check_name(name: str) -> None:
     check_choice("name", name, SOURCES)
 
 
+def _clear_old(folder: Path) -> None:
+    """Remove what downloads of version 0.1 left when they were killed: nothing in it has changed for an hour."""
+    left = [*folder.glob(".unpacking-*/"), *(path for path in folder.glob(".*-????????.part") if path.is_file())]
+    for path in left:
+        with suppress(OSError):
+            latest = max(one.lstat().st_mtime for one in (path, *path.rglob("*")))
+            if time.time() - latest > _ABANDONED:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def _provide(source: Source, root: Path, say: Say, options: dict[str, Any]) -> Path:
     archive = root / source.path
+    for folder in {archive.parent, root / (source.unpack or "")}:
+        _clear_old(folder)
     options = {"most": int(1.5e6 * source.size) + 1_000_000, **options}  # the size is a rounded figure
     if source.unpack is None:
         fetch(source.urls, archive, source.digest, say=say, **options)

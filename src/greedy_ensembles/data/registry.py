@@ -100,6 +100,7 @@ def read(
         images, labels = formats.read_arrays(path)
         return _shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels, resize)
     names = picture_sets.picture_names(path)
+    check_kind("unreadable", [] if unreadable is None else unreadable, list, "a list")
     lost: list[str] | None = None if unreadable is None else []
     images, kept = own_pictures.stack_readable(path, names, size, channels or 3, resize, lost)
     labels, classes = picture_sets.by_folder(kept)
@@ -134,6 +135,7 @@ def read_parts(
     """
     path = as_path("path", path)
     _check_shape(size, channels, resize)
+    check_kind("unreadable", [] if unreadable is None else unreadable, list, "a list")
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     parts = own_pictures.read_parts(path, size, resize, channels, unreadable)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from greedy_ensembles.checks import as_path, check_choice, naming
+from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind, naming
 from greedy_ensembles.data.labelled import LabelledSet, Labels, as_labels
 
 Rows = npt.NDArray[np.float64]
@@ -72,9 +72,15 @@ def read_table(
         classes: the classes, in the order of labels; None: those that are found.
     """
     path = as_path("path", path)
+    check_kind("target", target, str, "the name of a column")
+    for argument, given in (("leave_out", leave_out), ("columns", columns or ()), ("classes", classes or ())):
+        as_all(argument, given, str, "names")
+    if len(set(columns or ())) < len(columns or ()) or target in (columns or ()):
+        raise ValueError(f"columns must differ from each other and from the target {target!r}; got {columns}")
     headings, lines = _lines(path)
-    for name in [*([target] if target else []), *leave_out, *(columns or ())]:
-        check_choice(f"a column of {path}", name, headings)
+    named = [("target", target)] * bool(target) + [("leave_out", name) for name in leave_out]
+    for argument, name in named + [("columns", name) for name in columns or ()]:
+        check_choice(f"{argument}, a column of {path},", name, headings)
     used = list(columns) if columns is not None else [n for n in headings if n != target and n not in leave_out]
     if not used:
         raise ValueError(f"{path} has no columns beside {target}; there is nothing to learn from")

@@ -73,6 +73,20 @@ def check_terms(coupling: Coupling, classes: int) -> None:
         raise ValueError(f"{name}.terms must return one number a member, for two of them shape (2,); got {found}")
 
 
+def check_together(coupling: Coupling, schedule: str, count: int, at_once: int | None) -> None:
+    """Refuse a method whose members all see each other where they do not all train together."""
+    if count == 1:
+        return
+    why = f"schedule={schedule!r} trains them one after another" if schedule == "sequential" else ""
+    if at_once is not None and at_once < count:
+        why = why or f"members_at_once={at_once} trains {count} of them in groups"
+    if why:
+        raise ValueError(
+            f"every member of {coupling.label!r} meets all others, so they must train together, and {why}; use "
+            "schedule='concurrent' with room for all"
+        )
+
+
 __all__ = [
     "METHODS",
     "Bank",
@@ -90,6 +104,7 @@ __all__ = [
     "Statistics",
     "as_coupling",
     "check_terms",
+    "check_together",
     "diversity_term",
     "frozen_batchnorm",
     "rows_stay_rows",

@@ -97,7 +97,10 @@ def _smoothed(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor
 
 def _checked(name: str, given: Range, share: bool = False) -> Range:
     """Return a range of factors, or of shares of 1, or refuse it."""
-    low, high = float(given[0]), float(given[1])
+    try:
+        low, high = (math.nan if isinstance(end, str) else float(end) for end in given)
+    except (TypeError, ValueError):
+        low = high = math.nan
     if not (0 <= low <= high < 1 if share else 0 < low <= high < math.inf):
         bounds = "at least 0 and below 1" if share else "above 0 and finite"
         raise ValueError(f"{name} must be a range (low, high), {bounds}; got {given}")

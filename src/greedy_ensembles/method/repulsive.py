@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor
 
+from greedy_ensembles.checks import check_number
 from greedy_ensembles.method.coupling import Coupling
 
 
@@ -29,8 +30,8 @@ class Repulsive(Coupling):
     sees = "all"
 
     def __init__(self, bandwidth: float | None = None) -> None:
-        if bandwidth is not None and not 0 < bandwidth < math.inf:
-            raise ValueError(f"bandwidth must be above 0 and finite, got {bandwidth}")
+        if bandwidth is not None:
+            check_number("bandwidth", bandwidth, above=0)
         self.bandwidth = bandwidth
 
     def terms(self, live: Tensor, bank: Tensor) -> Tensor:

@@ -120,7 +120,10 @@ class Gaussian:
 
 def _finite(name: str, value: Any) -> Tensor:
     """Return numbers in single precision on the CPU, where samples are drawn, or refuse them."""
-    tensor = as_tensor(value, name).to("cpu", torch.float32)
+    tensor = as_tensor(value, name)
+    if tensor.dtype == torch.bool:
+        raise TypeError(f"{name} must hold numbers, not True and False")
+    tensor = tensor.to("cpu", torch.float32)
     if not torch.isfinite(tensor).all():
         raise ValueError(f"{name} must be finite")
     return tensor

@@ -11,7 +11,7 @@ from greedy_ensembles.benchmark.evaluation import Evaluation, as_reference, esti
 from greedy_ensembles.benchmark.input_set import InputSet, as_sets
 from greedy_ensembles.benchmark.presets import load_preset
 from greedy_ensembles.benchmark.scores import check_score
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind
 from greedy_ensembles.data import ImageSet
 from greedy_ensembles.engines.prediction import FeatureFunction
 from greedy_ensembles.ensemble import Ensemble
@@ -87,6 +87,7 @@ def compare(
     [('deep', 'mutual_information'), ('norm', 'norm')]
     """
     missing: tuple[str, ...] = ()
+    root = None if root is None else as_path("root", root)
     if isinstance(ood, str):
         if not isinstance(in_domain, ImageSet):
             raise TypeError(f"ood={ood!r} names a preset, which needs in_domain to be an ImageSet; give sets by name")
@@ -116,6 +117,7 @@ def _checked(
     """Return the repetitions of every method, or refuse what was not made of the same sets."""
     if not isinstance(methods, Mapping) or not methods:
         raise TypeError(f"methods must be a dict of ensembles and evaluations by name, got {methods!r}")
+    as_all("names of methods", methods, str, "texts")
     given: dict[str, list[Ensemble | Evaluation]] = {}
     for name, value in methods.items():
         given[name] = list(value) if isinstance(value, list | tuple) else [value]
@@ -149,6 +151,8 @@ def _chosen(
     given: Mapping[str, Sequence[Ensemble | Evaluation]], score: str | Mapping[str, str] | None, features: bool
 ) -> dict[str, str]:
     """Return the score of every method, or refuse one that it cannot have."""
+    if score is not None:
+        check_kind("score", score, (str, Mapping), "the name of a score, or a dict of them by method")
     asked = score if isinstance(score, Mapping) else {}
     for name in asked:
         check_choice("a method that score names", name, given)

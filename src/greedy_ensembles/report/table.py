@@ -5,6 +5,7 @@ figure where there is one). Formats for people round; those for programs do not,
 """
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -211,17 +212,21 @@ def pivot(table: Table, metric: str, index: Sequence[str], across: str) -> Table
     return Table(by_key[metric].heading, [*facts, *figures], list(rows.values()))
 
 
-def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Return texts as a table in Markdown.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where Markdown would see HTML, or an address; "a < b" and "<= 3" are none
 
-    >>> print(markdown_table(["a", "b"], [["1", "x|y"]]))
-    | a | b |
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""Return texts as a table in Markdown, in which none is HTML.
+
+    >>> print(markdown_table(["a", "b < c"], [["1", "x|y<br>"]]))
+    | a | b < c |
     |---|---|
-    | 1 | x\|y |
+    | 1 | x\|y&lt;br> |
     """
 
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+        texts = (_TAG.sub("&lt;", " ".join(cell.splitlines())).replace("|", r"\|") for cell in cells)
+        return "| " + " | ".join(texts) + " |"
 
     return "\n".join([line(headings), "|" + "---|" * len(headings), *map(line, rows)])
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from greedy_ensembles.checks import as_path
+from greedy_ensembles.checks import as_path, check_flag
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.method import Coupling
@@ -98,6 +98,7 @@ def sweep(
     >>> list(done.ensembles)
     ['seed-0-method-deep', 'seed-0-method-greedy', 'seed-2-method-deep', 'seed-2-method-greedy']
     """
+    check_flag("progress", progress)
     asked = _named(_listed(runs))
     every = {name: {**options, **own} for name, own in asked.items()}
     for own in every.values():
@@ -190,7 +191,7 @@ def _listed(runs: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> 
         listed = [dict(own) for own in runs]
     else:
         raise TypeError(f"runs must be a grid (a dict of lists) or a list of dicts, got {runs!r}")
-    if not listed:
+    if not listed or not runs:
         raise ValueError(f"runs must hold a run at least, got {runs!r}")
     return listed
 

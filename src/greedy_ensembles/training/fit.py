@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from numbers import Real
@@ -108,14 +108,12 @@ def fit(
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
     check_choice("schedule", schedule, SCHEDULES)
-    if callable(callbacks) or not isinstance(callbacks, Iterable):
-        raise TypeError("callbacks must be a list of callables, not one of them")
-    watchers: list[Callback] = list(callbacks)
     check_flag("progress", progress)
     place = None if run_dir is None else as_path("run_dir", run_dir)
     coupling, recipe = check_arguments(
-        make_model, size, method, strength, distance, targets, recipe, seed, earlier, schedule, watchers
+        make_model, size, method, strength, distance, targets, recipe, seed, earlier, schedule, callbacks
     )
+    watchers: list[Callback] = list(callbacks)
     if weighting is not None and as_coupling(method).sees == "none":
         raise ValueError(f"weighting is where members meet, and those of {coupling.label!r} do not; leave it out")
     execution = Execution(as_device(device), recipe.precision, recipe.deterministic)
@@ -195,7 +193,7 @@ def _build(
     changes = coupling.changes(recipe, 1, seed)
     first = replace(recipe, **changes) if changes else recipe
     trial = try_model(
-        lambda: coupling.build(make_model(), 1, seed), examples, p_star, first, execution, earlier, len(train)
+        lambda: coupling.build(make_model(), 1, seed), examples, p_star, first, execution, earlier, len(train), held_out
     )
     if p_star is not None:
         check_terms(coupling, trial.classes)
@@ -278,7 +276,7 @@ def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
         "method": describe_method(method.coupling),
         "weighting": describe_weighting(method.weighting),
         "distance": method.distance,
-        **({"targets": "labels"} if algorithm.data.of_labels else {}),  # runs of version 0.1 go on
+        **({"targets": "labels"} if algorithm.data.targets == "labels" else {}),  # runs of version 0.1 go on
         "recipe": describe(algorithm.recipe),
         "seed": algorithm.seed,
         "validation": float(validation) if isinstance(validation, Real) else algorithm.data.held_out.digest(),
@@ -332,9 +330,8 @@ def _collect(
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
     notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
-    targets = "labels" if algorithm.data.of_labels else "classes"
-    form = as_named(examples.form)
-    ensemble = Ensemble(members, algorithm.data.normalize, inputs=form, notes=notes, targets=targets)
+    known = {"inputs": as_named(examples.form), "notes": notes, "targets": algorithm.data.targets}
+    ensemble = Ensemble(members, algorithm.data.normalize, **known)  # type: ignore[arg-type]
     if folder is not None:
         weights = fingerprint([one["files"]["weights"] for one in facts])
         ensemble.calibration = read_calibration(folder.path, weights)

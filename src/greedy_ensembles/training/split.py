@@ -86,9 +86,9 @@ class Data:
     dtype: torch.dtype  #: of the models' parameters
 
     @property
-    def of_labels(self) -> bool:
-        """Whether examples have independent labels, and not one class each."""
-        return self.examples.labels.ndim == 2
+    def targets(self) -> str:
+        """What examples have: one of several "classes", or any of several "labels"."""
+        return "labels" if self.examples.labels.ndim == 2 else "classes"
 
     def look_up(self, indices: Any, held_out: bool = False) -> tuple[Inputs, Tensor]:
         """Return the inputs at these indices, or the next of an iterator, as models take them, and what the loss is of.

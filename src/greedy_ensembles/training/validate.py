@@ -3,9 +3,10 @@
 Each message names the argument, what was given and what would do.
 """
 
+import inspect
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ from greedy_ensembles.inputs import (
     to_model,
 )
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
-from greedy_ensembles.method import Coupling, as_coupling, rows_stay_rows
+from greedy_ensembles.method import Coupling, as_coupling, check_together, rows_stay_rows
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments, paper_weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
@@ -53,17 +54,27 @@ def check_arguments(
     seed: int,
     earlier: Ensemble | None,
     schedule: str,
-    callbacks: Sequence[object],
+    callbacks: Any,
 ) -> tuple[Coupling, Recipe]:
     """Return the coupling and the recipe, after all checks that need no data."""
+    if not torch.is_grad_enabled():
+        raise ValueError("training needs gradients, and torch.no_grad() or inference_mode() turned them off: leave it")
     if isinstance(make_model, nn.Module) or not callable(make_model):
         raise TypeError("make_model must be a callable without arguments that builds a new nn.Module at every call")
+    try:
+        inspect.signature(make_model).bind()
+    except ValueError:  # a callable that is not of Python may not tell its arguments
+        pass
+    except TypeError as error:
+        raise TypeError(f"make_model must need no arguments: {error}; functools.partial can give them") from None
     check_count("size", size, least=1)
     check_choice("targets", targets, TARGETS)
     check_choice("distance", distance, DISTANCES[targets])
     check_count("seed", seed, least=0)
     if seed + size > 2**32:
         raise ValueError(f"seed must be at most 2**32 - size, got {seed}")
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        raise TypeError("callbacks must be a list of callables, not one of them")
     if not all(callable(callback) for callback in callbacks):
         raise TypeError("callbacks must be callables of an Epoch")
     coupling = as_coupling(method, size, strength)
@@ -85,22 +96,8 @@ def check_arguments(
             raise ValueError(f"earlier must be left out: {coupling.label} trains one network, which has all members")
         _check_earlier(earlier, size, recipe, targets)
     if coupling.sees == "all":
-        _check_all_together(coupling, schedule, size - len(earlier or ()), recipe.members_at_once)
+        check_together(coupling, schedule, size - len(earlier or ()), recipe.members_at_once)
     return coupling, recipe
-
-
-def _check_all_together(coupling: Coupling, schedule: str, count: int, at_once: int | None) -> None:
-    """Refuse a method whose members all see each other where they do not all train together."""
-    if count == 1:
-        return
-    why = f"schedule={schedule!r} trains them one after another" if schedule == "sequential" else ""
-    if at_once is not None and at_once < count:
-        why = why or f"members_at_once={at_once} trains {count} of them in groups"
-    if why:
-        raise ValueError(
-            f"every member of {coupling.label!r} meets all others, so they must train together, and {why}; use "
-            "schedule='concurrent' with room for all"
-        )
 
 
 def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe, targets: str) -> None:
@@ -183,6 +180,7 @@ def try_model(
     execution: Execution,
     earlier: Ensemble | None,
     count: int,
+    held_out: Examples,
 ) -> Trial:
     """Send a few examples and samples of p* through every model that will see them, and through loss and optimizer.
 
@@ -194,6 +192,7 @@ def try_model(
         execution: where.
         earlier: members that are there already.
         count: how many examples there are to learn from.
+        held_out: where the held-out ones are, if not among them.
     """
     form = examples.form
     channels = form.shape[:1] if isinstance(form, InputForm) else ()
@@ -221,6 +220,8 @@ def try_model(
     classes = _check_outputs(said, x, labels, int(examples.labels.max()), recipe)
     if (said.shape[1:].numel() == 1 or labels.ndim == 2) and isinstance(list(model.modules())[-1], nn.Sigmoid):
         raise ValueError("the model ends in a sigmoid where a logit is expected; leave it out")
+    if held_out is not examples and (largest := int(held_out.labels.max())) >= classes:
+        raise ValueError(f"labels of validation go up to {largest}, but the model has {classes} classes")
     samples = None
     if weighting is not None:
         drawn = weighting.sample(2, generator(0))
