@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import large_data, repeats, scale
+from benchmarks import forest, large_data, repeats, scale
 from torch import nn
 
 from greedy_ensembles import models
@@ -230,3 +230,25 @@ def test_the_page_of_scale_is_made_of_what_was_measured():
     )
     assert content["speed"] == scale.speed_of_members()
     assert (RESULTS / "scale/scale.md").read_text() == scale.page(content, reading)
+
+
+@pytest.mark.parametrize("setting", forest.SETTINGS)
+@pytest.mark.parametrize("metric", forest.METRICS)
+def test_the_forest_plot_shows_the_means_of_the_pages(setting, metric):
+    name, strength = forest.SETTINGS[setting]
+    content = json.loads((forest.RESULTS / f"{name}.json").read_text())
+    rows = {row["method"]: row["figures"][metric] for row in content["means"] if row["set"].endswith(" natural")}
+    deep, greedy = rows["Deep Ensembles"], rows[f"greedy, lambda_M = {strength}"]
+    ours = forest.differences(content, strength, metric)["natural"]
+    assert len(ours) == greedy["seeds"]
+    assert sum(ours) / len(ours) == pytest.approx(greedy["mean"] - deep["mean"], abs=1e-9)
+    papers = forest.published(content, strength, metric).get("natural")
+    if greedy["paper"] is None:
+        assert papers is None
+    else:
+        assert papers == pytest.approx(greedy["paper"] - deep["paper"], abs=1e-9)
+
+
+def test_the_forest_plot_is_drawn(tmp_path):
+    forest.draw(tmp_path / "forest.png")
+    assert (tmp_path / "forest.png").stat().st_size > 10_000
