@@ -339,6 +339,7 @@ def test_hyper_members_train_one_after_another_and_can_be_added(tmp_path):
     ("method", "make_model", "recipe", "named"),
     [
         ("batch", lambda: nn.Sequential(nn.Bilinear(1, 1, 2)), {}, "nn.Linear or nn.Conv2d"),
+        ("batch", lambda: nn.Sequential(plain_mlp(), nn.Softmax(dim=1)), {}, "softmax"),
         ("dropout", plain_mlp, {}, "nn.Dropout"),
         ("dropout", lambda: mlp(0.0), {}, "nn.Dropout"),
         ("snapshot", mlp, {"epochs": 2}, "epochs"),

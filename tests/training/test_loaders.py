@@ -250,6 +250,7 @@ def test_p_star_of_an_array_on_disk_is_bounded(tmp_path):
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.uint8, (5, 1 << 24))
     y = np.zeros(5, np.int64)
     assert as_examples((x, y)).default_samples(5) == 4
+    assert as_examples(((x, x), y)).default_samples(5) == 2
     assert as_examples((np.zeros((5, 9)), y)).default_samples(5) == 5
 
 

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
+from greedy_ensembles.method import Deep
 
 SCHEDULES = ["sequential", "concurrent"]
 
@@ -198,3 +199,22 @@ def test_all_of_it_survives_an_interruption(tmp_path, schedule):
             ge.fit(network, data, validation=own, run_dir=tmp_path / "run", callbacks=[stop_after(count)], **options)
     resumed = ge.fit(network, data, validation=own, run_dir=tmp_path / "run", **options)
     assert all(same(a, b) for a, b in zip(whole, resumed, strict=True))
+
+
+class Restless(Deep):
+    """Its second member has less patience, and another score."""
+
+    label = "restless"
+
+    def changes(self, recipe, number, seed):
+        return {"patience": 2, "select_by": lambda probs, labels: 0.0 * len(labels)} if number == 2 else {}
+
+
+def test_a_method_may_change_them_for_a_member():
+    """A score that stays 0 has its best epoch first, and the latest of equals is kept."""
+    recipe, told = ge.Recipe(epochs=5, patience=4), []
+    options = {"size": 2, "method": Restless(), "recipe": recipe, "validation": 0.2, "progress": False}
+    ge.fit(network, noisy(60, 0), callbacks=[told.append], **options)
+    assert [event.epoch for event in told if event.member == 2] == [1, 2, 3]
+    with pytest.raises(ValueError, match="schedule"):
+        ge.fit(network, noisy(60, 0), schedule="concurrent", **options)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from greedy_ensembles.inputs import as_logits, each, length, logits_of
+from greedy_ensembles.inputs import SOFTMAX, are_probabilities, as_logits, each, length, logits_of
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.swap import swap
 
@@ -80,6 +80,8 @@ class Tiled(nn.Module):
         )
         if self.training:
             return logits
+        if logits.ndim == 2 and are_probabilities(logits):  # which no one could tell from what is returned
+            raise ValueError(f"the model {SOFTMAX}")
         every = as_logits(logits).log_softmax(dim=1).reshape(self.members, length(x), -1)
         mean = every.logsumexp(dim=0) - math.log(self.members)
         return mean if logits.shape[1:].numel() > 1 else mean[:, 1:] - mean[:, :1]

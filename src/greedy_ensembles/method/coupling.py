@@ -62,10 +62,12 @@ class Coupling(ABC):
 
     def check(self, recipe: Any, schedule: str) -> None:
         """Refuse a `ge.Recipe` or a schedule that the method cannot have."""
-        if self.one_network and schedule != "sequential":
+        own_recipes = type(self).changes is not Coupling.changes
+        if schedule != "sequential" and (self.one_network or own_recipes):
+            does = "trains one network for all of them" if self.one_network else "gives each a recipe of its own"
             raise ValueError(
-                f"schedule={schedule!r} trains members at the same time, and {self.label} trains one network for all "
-                "of them; use schedule='sequential'"
+                f"schedule={schedule!r} trains members at the same time, and {self.label} {does}; use "
+                "schedule='sequential'"
             )
 
     def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:

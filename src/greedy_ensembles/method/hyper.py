@@ -46,11 +46,7 @@ class Hyper(Deep):
 
     def check(self, recipe: Any, schedule: str) -> None:
         """Refuse members that train together, and recipes in which nothing can be drawn."""
-        if schedule != "sequential":
-            raise ValueError(
-                f"schedule={schedule!r} trains members together by one recipe, and every member of a {self.label} has "
-                "its own; use schedule='sequential'"
-            )
+        super().check(recipe, schedule)
         if callable(recipe.optimizer):
             raise ValueError(
                 f"a {self.label} draws lr and weight_decay, which an optimizer of your own has itself; use "

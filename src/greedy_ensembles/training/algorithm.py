@@ -241,7 +241,7 @@ class Algorithm:
                 "validation_score": score,
                 "seconds": seconds,
             }
-            member.end_epoch(record, self.recipe.patience)
+            member.end_epoch(record, self._recipe(member.number).patience)
             trained = 1 if self.method.coupling.one_network else self.size
             of_run = {"size": trained, "epochs": self.recipe.epochs, "done": done + position}
             events.append(Epoch(member=member.number, model=self.whole(member.model), **of_run, **record))
@@ -249,7 +249,7 @@ class Algorithm:
 
     def _judge(self, engine: PlainEngine) -> tuple[list[float | None], list[float | None]]:
         """Return each member's accuracy and score on the held-out examples; None where none are held out."""
-        held_out, select_by = self.data.validation, self.recipe.select_by
+        held_out, select_by = self.data.validation, self._recipe(engine.members[0].number).select_by
         if len(held_out) == 0:
             nothing: list[float | None] = [None] * len(engine.members)
             return nothing, nothing

@@ -235,7 +235,7 @@ def as_examples(data: Any, name: str = "data", seed: int = 0, targets: str = "cl
 
 
 def _from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", targets: str = "classes") -> ArrayExamples:
-    on_disk = any(isinstance(one, np.memmap) for one in (x.values() if isinstance(x, dict) else (x,)))
+    on_disk = any(isinstance(one, np.memmap) for _, one in entries(x))
     x = as_entries(x) if are_several(x) else as_tensor(x)
     labels = as_labels(y, name, targets)
     if not entries(x):
