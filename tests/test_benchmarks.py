@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import forest, large_data, repeats, scale
+from benchmarks import forest, heads, large_data, repeats, scale
 from torch import nn
 
 from greedy_ensembles import models
@@ -188,6 +188,12 @@ def test_memory_and_throughput_of_large_data_are_measured():
     for one in found.values():
         assert one["ratio"] == pytest.approx(one["ours_per_s"] / one["plain_per_s"])
         assert one["peak_mib"] < 1024
+
+
+def test_heads_are_measured_against_one_and_against_the_usual_way():
+    found = heads.measured(images=200, epochs=1, repeats=1)
+    assert found.keys() == {"one head", "five heads", "one member"}
+    assert min(found.values()) > 0
 
 
 def test_exchanges_and_steps_are_measured_over_processes():
