@@ -8,10 +8,12 @@ import shutil
 
 import pytest
 import torch
+from tests.engines.groups import Group, build
 from tests.runs.forgery import forge, train
 
 import greedy_ensembles as ge
 from greedy_ensembles import storage
+from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.runs.folder import flatten, unflatten
 from greedy_ensembles.storage import FolderError
 
@@ -175,3 +177,15 @@ def test_the_checkpoint_of_another_run_is_refused(run, tmp_path):
     with pytest.raises(FolderError, match=r"checkpoint\.safetensors is damaged \(it is of another run\)"):
         train(tmp_path / "other", size=3)
     assert len(train(run, size=3)) == 3
+
+
+def test_snapshots_that_are_missing_are_missed():
+    """Later ones would otherwise take their places."""
+    data, recipe = (torch.randn(20, 2), torch.arange(20) % 2), ge.Recipe(epochs=2)
+    asked = {"size": 2, "method": "snapshot", "schedule": "sequential", "recipe": recipe}
+    first, again = (Group(build(lambda: ge.models.MLP(2), data, **asked)) for _ in range(2))
+    first.train(PlainEngine(first.members, first.step))
+    state = first.members[0].state()
+    again.members[0].restore(state)
+    with pytest.raises(FolderError, match="kept"):
+        again.members[0].restore({**state, "kept": []})

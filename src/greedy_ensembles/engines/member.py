@@ -199,6 +199,9 @@ class Member:
     def _check_tensors(self, state: dict[str, Any]) -> None:
         """Refuse weights that are not of this model: of the last epoch, of the best one, and averaged ones."""
         model, best = self.model.state_dict(), state["best"]["weights"]
+        due = sum(epoch <= state["epoch"] for epoch in self.kept_epochs)
+        if len(state.get("kept", [])) != due:
+            raise ValueError(f"weights of {len(state.get('kept', []))} epochs were kept, not of {due}")
         average = dict(enumerate(self.average))
         _check_alike("model", dict(state["model"]), model)
         _check_alike("average", dict(enumerate(state.get("average", []))), average)
