@@ -167,6 +167,9 @@ def test_shapes_as_people_write_them():
     for text in ("32", "3,32,32", "3x32", "-3x32x32"):
         with pytest.raises(ValueError, match="--shape is channels x height x width"):
             parse_shape(text)
+    for text in ("3x0x0", "3x32x64", "4x32x32"):  # which would become another shape in silence
+        with pytest.raises(ValueError, match="--shape must be of square images"):
+            parse_shape(text)
 
 
 def linear():

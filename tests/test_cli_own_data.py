@@ -156,6 +156,9 @@ def test_a_table_is_known_by_its_columns(at_home, invoke, tmp_path):
     done = invoke("evaluate", run, "--on", "table.csv", "--device", "cpu")
     assert "90 rows" in done.output
     assert invoke("report", run, "--out", tmp_path / "page.html", "--device", "cpu").exit_code == 0
+    done = invoke("predict", run, "other", "--device", "cpu")
+    assert done.exit_code == 1
+    assert ".csv" in done.output and "--shape" not in done.output
 
 
 def test_columns_are_standardised_by_what_is_trained_on(home):

@@ -5,6 +5,7 @@ a limit for those who know their file.
 """
 
 import difflib
+import inspect
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -159,11 +160,17 @@ def check_draw(n: object, generator: object) -> None:
 
 
 def check_factory(name: str, value: object) -> None:
-    """Raise TypeError unless value can be called to build a model, and is none itself."""
+    """Raise TypeError unless value can be called without arguments to build a model, and is none itself."""
     if not callable(value) or (hasattr(value, "state_dict") and not isinstance(value, type)):
         raise TypeError(
             f"{name} must be a callable without arguments that builds a new nn.Module at every call, got {_told(value)}"
         )
+    try:
+        inspect.signature(value).bind()
+    except ValueError:  # some callables of C have no signature
+        return
+    except TypeError as error:
+        raise TypeError(f"{name} must need no arguments: {error}; functools.partial can give them") from None
 
 
 def _told(value: object) -> str:

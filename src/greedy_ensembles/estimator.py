@@ -153,7 +153,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         rows, y, weights = self._weighted(X, y, sample_weight)
         self.classes_, labels = (np.arange(y.shape[1]), y) if independent else np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y holds one class, {self.classes_[0]!r}; a classifier needs at least two")
+            raise ValueError(f"y holds one class, {self.classes_[0]}; a classifier needs at least two")
         train = partial(self._trained, rows, labels, weights, self._seed())
         try:
             self.ensemble_ = train(self.validation)

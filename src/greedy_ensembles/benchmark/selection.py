@@ -263,7 +263,8 @@ def check_strength_alone_differs(groups: Sequence[Sequence[RunFacts]]) -> None:
     others = [runs[0] for runs in groups if not runs[0].is_baseline]
     if not baseline or not others:
         lacking = "any lambda_M, to choose from" if baseline else f"{BASELINE}, to compare with"
-        raise ValueError(f"among the runs there are none of {lacking}")
+        train = "--strength" if baseline else "--method deep"
+        raise ValueError(f"among the runs there are none of {lacking}; `greedy-ensembles train` with {train} makes one")
     for run in others[1:]:
         _check_alike(others[0], run, _STRENGTH)
     for run in (*baseline[1:], others[0]):

@@ -139,6 +139,8 @@ def parse_shape(text: str) -> Shape:
     if not found:
         raise ValueError(f"--shape is channels x height x width, as in 3x32x32; got {text!r}")
     channels, height, width = map(int, found.groups())
+    if channels not in (1, 3) or height < 1 or height != width:
+        raise ValueError(f"--shape must be of square images of 1 or 3 channels, as in 3x32x32; got {text!r}")
     return channels, height, width
 
 
@@ -227,6 +229,7 @@ class ShapeUnknownError(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} cannot be resized, for it is not known what images the ensemble takes")
+        self.name = name
 
 
 def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:

@@ -55,7 +55,7 @@ class OwnData:
         count = len(self.train.classes or ())
         if isinstance(self.train, TableSet):
             if name not in (None, "MLP"):
-                raise ValueError(f"--model {name} takes images; a table takes MLP, or package:function")
+                raise ValueError(f"--model {name} takes images; a table takes MLP")
             return partial(MLP, self.train.rows.shape[1], (128, 128), count)
         return named(name or MODEL, classes=count, channels=self.train.inputs.shape[1])
 

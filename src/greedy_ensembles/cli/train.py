@@ -193,8 +193,8 @@ def _own(
 
     if not Path(text).expanduser().exists():
         nearest = difflib.get_close_matches(text.lower(), SETS, n=1)
-        hint = f"did you mean {nearest[0]}? " if nearest else ""
-        raise ValueError(f"there is no file or folder {text}, and no published set of that name; {hint}(`data list`)")
+        hint = f"; did you mean {nearest[0]}?" if nearest else " (`greedy-ensembles data list` has their names)"
+        raise ValueError(f"there is no file or folder {text}, and no published set of that name{hint}")
     check_fields(changes)  # before pictures are read, which may take a while
     size = None if shape is None else parse_shape(shape)
     own = read_own(text, shape=size, target=target, leave_out=leave_out, validation=validation, test=test)

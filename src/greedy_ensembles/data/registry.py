@@ -63,7 +63,7 @@ def load(
     if form is None:
         raise FileNotFoundError(
             f"{name} ({split}) is not in {folder}: get it with `greedy-ensembles data download {name}`, "
-            "or name another data folder (root, or GREEDY_ENSEMBLES_DATA)"
+            "or name another data folder with root=FOLDER or GREEDY_ENSEMBLES_DATA"
         )
     known = quick_note(form, split, folder)  # before the files are read: by their hashes, where these are known
     images = form.read(folder, split, size, resize).replace(name=name)

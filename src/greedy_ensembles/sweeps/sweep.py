@@ -26,6 +26,7 @@ from greedy_ensembles.runs.folder import FolderInUseError
 from greedy_ensembles.sweeps.executor import Executor, Fail, Job, open_executor
 from greedy_ensembles.training.events import Epoch, ProgressBars
 from greedy_ensembles.training.fit import fit
+from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.validate import check_arguments
 
 _SECONDS_BETWEEN_LOOKS = 0.2  # at a folder in other hands
@@ -222,6 +223,12 @@ def _check(make_model: ModelFactory, data: Any, asked: Mapping[str, Any]) -> Non
     for name in _OURS:
         if name in asked:
             raise TypeError(f"runs have no argument {name}; sweep gives ge.fit its own")
+    taken = inspect.signature(fit).parameters
+    for name in asked:
+        if name not in taken:
+            of_recipe = name in inspect.signature(Recipe).parameters
+            hint = f"give recipes: ge.Recipe({name}=...)" if of_recipe else f"it takes {', '.join(taken)}"
+            raise TypeError(f"ge.fit has no argument {name}, which runs name; {hint}")
     bound = inspect.signature(fit).bind(make_model, data, **asked)
     bound.apply_defaults()
     names = inspect.signature(check_arguments).parameters

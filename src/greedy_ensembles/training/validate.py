@@ -3,7 +3,6 @@
 Each message names the argument, what was given and what would do.
 """
 
-import inspect
 import warnings
 import weakref
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 
-from greedy_ensembles.checks import check_choice, check_count
+from greedy_ensembles.checks import check_choice, check_count, check_factory
 from greedy_ensembles.engines.execution import Execution, generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
@@ -59,14 +58,7 @@ def check_arguments(
     """Return the coupling and the recipe, after all checks that need no data."""
     if not torch.is_grad_enabled():
         raise ValueError("training needs gradients, and torch.no_grad() or inference_mode() turned them off: leave it")
-    if isinstance(make_model, nn.Module) or not callable(make_model):
-        raise TypeError("make_model must be a callable without arguments that builds a new nn.Module at every call")
-    try:
-        inspect.signature(make_model).bind()
-    except ValueError:  # a callable that is not of Python may not tell its arguments
-        pass
-    except TypeError as error:
-        raise TypeError(f"make_model must need no arguments: {error}; functools.partial can give them") from None
+    check_factory("make_model", make_model)
     check_count("size", size, least=1)
     check_choice("targets", targets, TARGETS)
     check_choice("distance", distance, DISTANCES[targets])
