@@ -216,7 +216,7 @@ def test_repetitions_are_judged_on_the_same_inputs(at_home, invoke):
         ("photo", [], "photo"),
         ("other", [], "class"),
         ("table.csv", [], "--target"),
-        ("table.csv", ["--target", "kinds"], "'kind'"),
+        ("table.csv", ["--target", "kinds"], "--target, a column of table.csv, must be one of"),
         ("table.csv", ["--target", "kind", "--model", "PreResNet8"], "--model"),
         ("table.csv", ["--target", "kind", "--shape", "3x8x8"], "--shape"),
         ("photos", ["--target", "kind"], "--target"),

@@ -78,9 +78,11 @@ def read_table(
     if len(set(columns or ())) < len(columns or ()) or target in (columns or ()):
         raise ValueError(f"columns must differ from each other and from the target {target!r}; got {columns}")
     headings, lines = _lines(path)
-    named = [("target", target)] * bool(target) + [("leave_out", name) for name in leave_out]
-    for argument, name in named + [("columns", name) for name in columns or ()]:
+    for argument, name in [("target", target)] * bool(target) + [("leave_out", name) for name in leave_out]:
         check_choice(f"{argument}, a column of {path},", name, headings)
+    if lacking := [name for name in columns or () if name not in headings]:
+        listed = ", ".join(map(repr, headings))
+        raise ValueError(f"{path} has no column {lacking[0]!r}, which is needed; its columns are {listed}")
     used = list(columns) if columns is not None else [n for n in headings if n != target and n not in leave_out]
     if not used:
         raise ValueError(f"{path} has no columns beside {target}; there is nothing to learn from")
@@ -117,8 +119,9 @@ def _number(text: str, path: Path, row: int, column: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
+        found = repr(text.strip()) if text.strip() else "nothing"
         raise ValueError(
-            f"row {row} of {path} has {text.strip() or 'nothing'!r} in column {column!r}, where a finite number is "
+            f"row {row} of {path} has {found} in column {column!r}, where a finite number is "
             "needed; turn it into numbers, fill or drop the row, or leave the column out"
         )
     return value
