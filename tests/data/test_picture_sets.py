@@ -97,18 +97,40 @@ def test_textures_are_labelled_by_their_folder(tmp_path, encoded, random_bytes):
     assert (labels.tolist(), classes) == ([0, 1], ("banded", "zigzagged"))
 
 
-def test_lsun_is_read_in_the_order_of_its_keys(tmp_path, encoded):
+@pytest.fixture
+def lsun(tmp_path, encoded):
     lmdb = pytest.importorskip("lmdb", reason="lmdb is an extra: greedy-ensembles[lsun]")
     with lmdb.open(str(tmp_path)) as database, database.begin(write=True) as transaction:
         for key, shade in ((b"b", 200), (b"a", 100)):
             transaction.put(key, encoded(np.full((300, 256, 3), shade, np.uint8), "WEBP"))
-    images, labels, _, _ = picture_sets.read_lsun(tmp_path, 32)
+    return tmp_path
+
+
+def test_lsun_is_read_in_the_order_of_its_keys(lsun):
+    images, labels, _, _ = picture_sets.read_lsun(lsun, 32)
     assert images.shape == (2, 3, 32, 32)
     assert images[:, 0, 0, 0].tolist() == pytest.approx([100, 200], abs=3)
     assert labels is None
-    (tmp_path / "data.mdb").write_bytes(b"nothing" * 100)
-    with pytest.raises(ValueError, match="not a readable LMDB"):
-        picture_sets.read_lsun(tmp_path, 32)
+
+
+def test_a_damaged_lsun_is_refused_by_name(lsun):
+    """Whatever becomes of the library's reader: an error, a signal, or more bytes than the file has."""
+    whole = (lsun / "data.mdb").read_bytes()
+    rng = np.random.default_rng(0)
+    damaged = [b"nothing" * 100, whole[:5000], b""]
+    for _ in range(12):
+        content = np.frombuffer(whole, np.uint8).copy()
+        places = rng.integers(0, min(len(content), 3 * 4096), 40)  # where its tree is
+        content[places] = rng.integers(0, 256, 40)
+        damaged.append(content.tobytes())
+    refused = 0
+    for content in damaged:
+        (lsun / "data.mdb").write_bytes(content)
+        try:
+            picture_sets.read_lsun(lsun, 32)
+        except ValueError as error:
+            refused += str(lsun) in str(error)
+    assert refused >= 8
 
 
 def test_lsun_says_what_is_missing(tmp_path, monkeypatch):

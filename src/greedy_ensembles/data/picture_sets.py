@@ -8,8 +8,12 @@ not followed.
 """
 
 import hashlib
+import importlib.util
 import io
-from collections.abc import Iterable, Sequence
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -80,27 +84,52 @@ def read_places(path: Path, size: int | None, resize: Resize = "crop") -> Read:
     return stack(path, chosen, size, 3, resize), None, None, _subset_note(chosen, PLACES_NAMES)
 
 
+#: Reads an LMDB folder, and writes lengths and bytes of its keys and values.
+_LMDB = """
+import struct, sys
+import lmdb
+with lmdb.open(sys.argv[1], readonly=True, lock=False, readahead=False, max_readers=1) as database:
+    with database.begin() as transaction:
+        for key, content in transaction.cursor():
+            sys.stdout.buffer.write(struct.pack("<QQ", len(key), len(content)) + key + content)
+"""
+
+
 def read_lsun(path: Path, size: int | None, resize: Resize = "crop") -> Read:
     """Return the pictures of LSUN's test set, an LMDB folder of encoded pictures, in the order of their keys."""
-    try:
-        import lmdb  # an extra: nothing else here needs it
-    except ImportError:
-        raise ValueError("LSUN is an LMDB database: pip install 'greedy-ensembles[lsun]' to read it") from None
+    if importlib.util.find_spec("lmdb") is None:  # an extra: nothing else here needs it
+        raise ValueError("LSUN is an LMDB database: pip install 'greedy-ensembles[lsun]' to read it")
     if not (path / "data.mdb").exists():
         raise ValueError(f"{path} is not an LMDB folder: it has no data.mdb")
-    try:
-        with (
-            lmdb.open(str(path), readonly=True, lock=False, readahead=False, max_readers=1) as database,
-            database.begin() as transaction,
-        ):
-            count = transaction.stat()["entries"]
-            numbered = (
-                (index, decode(content, str(path / key.decode("latin1")), size, 3, resize=resize))
-                for index, (key, content) in enumerate(transaction.cursor())
-            )
-            return assemble(numbered, count, path), None, None, ""
-    except lmdb.Error as error:
-        raise ValueError(f"{path} is not a readable LMDB database: {error}") from error
+    pictures = list(_lmdb_items(path))
+    numbered = (
+        (index, decode(content, str(path / key.decode("latin1")), size, 3, resize=resize))
+        for index, (key, content) in enumerate(pictures)
+    )
+    return assemble(numbered, len(pictures), path), None, None, ""
+
+
+def _lmdb_items(path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Return keys and values of an LMDB folder, read in a process of its own: the library trusts what it reads.
+
+    A damaged file may end that process, or lead it in circles; it cannot hold more than its own size.
+    """
+    left = (path / "data.mdb").stat().st_size
+    command = [sys.executable, "-c", _LMDB, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        while len(lengths := child.stdout.read(16)) == 16:
+            key, content = struct.unpack("<QQ", lengths)
+            left -= 16 + key + content
+            if left < 0:
+                child.kill()
+                raise ValueError(f"{path} is damaged: it holds more than its size")
+            yield child.stdout.read(key), child.stdout.read(content)
+        said = child.stderr.read().decode(errors="replace").strip().splitlines()
+    if child.returncode:
+        why = said[-1] if said else f"its reader ended by signal {-child.returncode}"
+        raise ValueError(f"{path} is not a readable LMDB database: {why}")
 
 
 def _subset_note(chosen: list[str], recorded: str) -> str:
