@@ -9,10 +9,11 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from greedy_ensembles.checks import as_path, check_choice, check_flag
+from greedy_ensembles.checks import as_path, check_choice, check_kind
 from greedy_ensembles.engines.execution import (
     Execution,
     Generators,
@@ -108,7 +109,7 @@ def fit(
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
     check_choice("schedule", schedule, SCHEDULES)
-    check_flag("progress", progress)
+    check_kind("progress", progress, (bool, np.bool_), "True or False")
     place = None if run_dir is None else as_path("run_dir", run_dir)
     coupling, recipe = check_arguments(
         make_model, size, method, strength, distance, targets, recipe, seed, earlier, schedule, callbacks
