@@ -14,13 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from greedy_ensembles.checks import as_path, check_choice, check_kind
-from greedy_ensembles.engines.execution import (
-    Execution,
-    Generators,
-    as_device,
-    choose_threads,
-    preserved_generators,
-)
+from greedy_ensembles.engines.execution import Execution, Generators, as_device, choose_threads, preserved_generators
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.engines.ranks import join
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
