@@ -72,7 +72,11 @@ def invoke():
 
     from greedy_ensembles.cli import application
 
-    return lambda *arguments: CliRunner().invoke(application(), [str(argument) for argument in arguments])
+    def run(*arguments):
+        wide = {"COLUMNS": "200"}  # and not what whoever runs the tests has, or gives the processes of xdist
+        return CliRunner().invoke(application(), [str(argument) for argument in arguments], env=wide)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 @pytest.fixture
 def reproduce(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     for name, count in {"TRAIN": 40, "TEST": 20, "OOD": 10}.items():
         monkeypatch.setattr(sets, name, count)
 

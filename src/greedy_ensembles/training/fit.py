@@ -105,6 +105,7 @@ def fit(
     check_choice("schedule", schedule, SCHEDULES)
     check_kind("progress", progress, (bool, np.bool_), "True or False")
     place = None if run_dir is None else as_path("run_dir", run_dir)
+    callbacks = list(callbacks) if isinstance(callbacks, Iterator) else callbacks
     coupling, recipe = check_arguments(
         make_model, size, method, strength, distance, targets, recipe, seed, earlier, schedule, callbacks
     )
