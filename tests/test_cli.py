@@ -46,7 +46,12 @@ def test_typing_errors_are_explained(invoke, arguments, message):
     assert "Traceback" not in done.stderr
 
 
-INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+INTERRUPTED = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been ignored at the start
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
+"""
 
 
 def run_with_module(folder, name, content, *arguments):
