@@ -97,8 +97,10 @@ def together(method: str) -> float:
     """Return training a small CNN concurrently over sequentially."""
     x, y = torch.rand(600, 1, 16, 16, generator=torch.Generator().manual_seed(0)), torch.arange(600) % 10
     recipe = ge.Recipe(epochs=2, batch_size=64)
-    options: dict[str, Any] = {"size": 5, "method": method, "weighting": ge.weighting.FromData(x), "recipe": recipe}
-    fit = partial(ge.fit, small_cnn, (x, y), progress=False, device="cpu", **options)
+    options: dict[str, Any] = {"weighting": ge.weighting.FromData(x)} if method == "greedy" else {}
+    fit = partial(
+        ge.fit, small_cnn, (x, y), size=5, method=method, recipe=recipe, progress=False, device="cpu", **options
+    )
     concurrent, sequential = in_turn(
         lambda: fit(schedule="concurrent"), lambda: fit(schedule="sequential"), **{**_TURNS, "repeats": 5}
     )
