@@ -50,6 +50,7 @@ def as_coupling(method: str | Coupling, size: int | None = None, strength: float
             coupling.strength = float(strength or 0)
             if not strength and type(coupling) in METHODS.values():  # what is left of these terms is a constant
                 coupling.sees = "none"
+            _check_terms(coupling)
         return coupling
     if isinstance(method, Coupling):
         kind = type(method).__name__
@@ -63,9 +64,9 @@ def as_coupling(method: str | Coupling, size: int | None = None, strength: float
     return METHODS[method]()
 
 
-def check_terms(coupling: Coupling, classes: int) -> None:
+def _check_terms(coupling: Coupling) -> None:
     """Refuse a method whose terms are not one number a member: tried on two members, three samples and a full bank."""
-    outputs = torch.arange(9.0 * classes).reshape(3, 3, classes).softmax(dim=2)
+    outputs = torch.arange(18.0).reshape(3, 3, 2).sin().softmax(dim=2)
     terms = coupling.terms(outputs[:2].clone().requires_grad_(), outputs[2:])
     if not isinstance(terms, Tensor) or terms.shape != (2,):
         found = f"shape {tuple(terms.shape)}" if isinstance(terms, Tensor) else type(terms).__name__
@@ -103,7 +104,6 @@ __all__ = [
     "Snapshot",
     "Statistics",
     "as_coupling",
-    "check_terms",
     "check_together",
     "diversity_term",
     "frozen_batchnorm",

@@ -21,7 +21,7 @@ from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.labels import DISTANCES, label_loss
-from greedy_ensembles.method import Coupling, as_coupling, check_terms
+from greedy_ensembles.method import Coupling, as_coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.models.headed import Heads
 from greedy_ensembles.runs.configuration import (
@@ -191,8 +191,6 @@ def _build(
     trial = try_model(
         lambda: coupling.build(make_model(), 1, seed), examples, p_star, first, execution, earlier, len(train), held_out
     )
-    if p_star is not None:
-        check_terms(coupling, trial.classes)
     if device.type == "cpu":
         rows = min(recipe.batch_size, len(train))
         rows += 0 if p_star is None else recipe.weighting_batch_size or recipe.batch_size
