@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -203,6 +204,24 @@ def test_a_strength_is_chosen_on_a_cluster_as_it_is_here(cluster, tmp_path):
     for strength in (None, 0.01):
         for ours, theirs in zip(there.ensembles[strength], here.ensembles[strength], strict=True):
             assert torch.equal(ours.predict_proba(x), theirs.predict_proba(x))
+
+
+def test_the_command_chooses_on_a_cluster_as_it_does_here(cluster, invoke, make_home, tmp_path, monkeypatch):
+    own = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+    runs = {
+        f"{name}-{seed}": ["--seed", seed, *more]
+        for name, more in (("deep", []), ("one", ["--strength", 1]))
+        for seed in (0, 2)
+    }
+    monkeypatch.chdir(make_home("flat_model", own, runs))
+    asked = ["select", *runs, "--model", "flat_model:make", "--root", "data", "--device", "cpu"]
+    assert invoke(*asked, "--out", tmp_path / "here").exit_code == 0
+    for kept in Path().glob("*/predictions"):
+        shutil.rmtree(kept)
+    done = invoke(*asked, "--on", "ray", "--out", tmp_path / "there")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "there/selection.json").read_text() == (tmp_path / "here/selection.json").read_text()
+    assert len(list(Path().glob("*/predictions"))) == 4
 
 
 def end_worker(tell):

@@ -12,8 +12,9 @@ for Deep Ensembles.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,11 @@ from greedy_ensembles.benchmark.runs import BASELINE, RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import Predict, facts_of, finished_run
 from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.data import SETS, ImageSet, load
+from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.notes import clearly_below
+from greedy_ensembles.sweeps.executor import Executor, Hear, Here, Job
 from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.split import split
 
@@ -214,23 +217,27 @@ def try_strengths(
     folders: Sequence[Path],
     predict: Predict,
     *,
-    on: str = "validation",
+    split: str = "validation",
     make_model: ModelFactory | None = None,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = "cpu",
     root: str | Path | None = None,
+    executor: Executor | None = None,
+    hear: Hear = lambda run, event: None,
 ) -> tuple[list[Trial], InDomain, list[RunFacts]]:
     """Return the in-domain figures of each strength over its seeds, those of one run, for the set, and all runs.
 
     Args:
         folders: runs that differ in lambda_M and seed alone, with Deep Ensembles among them, and two seeds of each.
         predict: from an ensemble, an image set and a run's folder to predictions.
-        on: "validation", what each run held out, or "test".
+        split: "validation", what each run held out, or "test".
         make_model: of runs with a model of one's own.
-        device: where the members go.
+        device: where the members go; None: to a GPU where there is one, where a run is predicted.
         root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+        executor: who predicts; None: this process.
+        hear: called with the name of a run once it is predicted, and None.
     """
-    check_choice("on", on, SPLITS)
-    facts = [facts_of(finished_run(folder, make_model, device)) for folder in folders]
+    check_choice("split", split, SPLITS)
+    facts = [facts_of(finished_run(folder, make_model)) for folder in folders]
     groups = list(group(facts).values())
     check_strength_alone_differs(groups)
     if facts[0].dataset not in SETS:
@@ -238,23 +245,40 @@ def try_strengths(
             f"{facts[0].source} was trained on data of one's own, which it does not keep; ge.select chooses a strength "
             "for any data, in Python"
         )
-    if on == "test":
+    if split == "test":
         every = load(facts[0].dataset, "test", root).with_note(NO_TEST).with_note(facts[0].training_note)
     else:
         every = training_images(facts[0], root)
-    results: dict[str, InDomain] = {}
-    labels: dict[str, np.ndarray] = {}
-    for run in facts:
-        images = every if on == "test" else held_out(run, every)
-        assert images.labels is not None
-        labels[run.source] = images.labels
-        ensemble = finished_run(Path(run.source), make_model, device).ensemble
-        results[run.source] = judge(predict(ensemble, images, Path(run.source)), []).in_domain
+    images = {run.source: every if split == "test" else held_out(run, every) for run in facts}
+    jobs: dict[str, Job] = {
+        source: partial(_judge, Path(source).absolute(), predict, own, make_model, device)
+        for source, own in images.items()
+    }
+    results: dict[str, InDomain] = (executor or Here()).run(jobs, hear)
     trials = [
-        Trial.of(own[0].strength, [results[run.source] for run in own], [labels[run.source] for run in own])
+        Trial.of(
+            own[0].strength,
+            [results[run.source] for run in own],
+            [np.asarray(images[run.source].labels) for run in own],
+        )
         for own in groups
     ]
     return trials, results[facts[0].source], [run for repetitions in groups for run in repetitions]
+
+
+def _judge(
+    folder: Path,
+    predict: Predict,
+    images: ImageSet,
+    make_model: ModelFactory | None,
+    device: torch.device | str | None,
+    tell: Callable[[None], None],
+) -> InDomain:
+    """Judge one run, where that is done."""
+    ensemble = finished_run(folder, make_model, as_device(device)).ensemble
+    found = judge(predict(ensemble, images, folder), []).in_domain
+    tell(None)
+    return found
 
 
 def check_strength_alone_differs(groups: Sequence[Sequence[RunFacts]]) -> None:

@@ -98,7 +98,8 @@ def select(
     }
     for seed in repeated:  # whose members meet nowhere
         runs[_name(None, seed)].pop("weighting", None)
-    trained, diverged = _train(make_model, data, runs, run_dir, {"on": on, "cpus": cpus, "gpus": gpus}, progress)
+    where = {"on": on, "cpus": cpus, "gpus": gpus, "device": options.get("device")}
+    trained, diverged = _train(make_model, data, runs, run_dir, where, progress)
     ensembles: dict[float | None, list[Ensemble]] = {}
     trials, harms = [], {}
     for strength in methods:

@@ -30,6 +30,15 @@ Device = Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda whe
 BatchSize = Annotated[
     int | None, typer.Option(help="How many images a member sees at once; default: 64 on the CPU, 1024 on CUDA.")
 ]
+On = Annotated[
+    str | None,
+    typer.Option(help="Where runs go: processes, ray, or ray://HOST:PORT; default: here, one after another."),
+]
+CpusPerRun = Annotated[int, typer.Option("--cpus-per-run", help="With --on: cores that a run needs.")]
+GpusPerRun = Annotated[
+    float | None,
+    typer.Option("--gpus-per-run", help="With --on: GPUs, or the share of one; default: 1 where there are any."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 app = typer.Typer(
@@ -88,10 +97,12 @@ def _options_of(command: Callable[..., None]) -> dict[str, str]:
     return {**{name: f"--set {name}" for name in fields}, **_ELSEWHERE, **known}
 
 
-def goes_on(interruption: KeyboardInterrupt) -> None:
+def goes_on(
+    interruption: KeyboardInterrupt, note: str = "Interrupted. The same command goes on from the last saved epoch."
+) -> None:
     """Say that an interrupted command can be continued, where what was under way has not said so already."""
     if not getattr(interruption, "__notes__", None):
-        interruption.add_note("Interrupted. The same command goes on from the last saved epoch.")
+        interruption.add_note(note)
 
 
 def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:

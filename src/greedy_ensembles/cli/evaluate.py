@@ -21,6 +21,7 @@ from greedy_ensembles.cli.app import (
     check_file,
     check_folder,
     check_there,
+    goes_on,
     imported,
     in_one_line,
 )
@@ -160,7 +161,7 @@ def progress(shown: bool, fresh: bool = False) -> Iterator[Callable[[int | None]
         try:
             yield watched
         except KeyboardInterrupt as interruption:
-            interruption.add_note("Interrupted. What was predicted is kept: the same command goes on from there.")
+            goes_on(interruption, "Interrupted. What was predicted is kept: the same command goes on from there.")
             raise
     if used:
         places = ", ".join(map(str, used))

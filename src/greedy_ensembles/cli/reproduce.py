@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from greedy_ensembles.cli.app import DataFolder, Device, Quiet, app, check_folder, goes_on, in_one_line
+from greedy_ensembles.cli.app import (
+    CpusPerRun,
+    DataFolder,
+    Device,
+    GpusPerRun,
+    On,
+    Quiet,
+    app,
+    check_folder,
+    goes_on,
+    in_one_line,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -47,15 +58,9 @@ def reproduce(
         str | None, typer.Option(help="Values of lambda_M with commas, or grid: all that the paper tried.")
     ] = None,
     part: Annotated[str | None, typer.Option("--only", metavar="N/K", help="The N-th of K parts of the runs.")] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(help="Where runs are made: processes, ray, or ray://HOST:PORT; default: here, one after another."),
-    ] = None,
-    cpus: Annotated[int, typer.Option("--cpus-per-run", help="With --on: cores that a run needs.")] = 1,
-    share: Annotated[
-        float | None,
-        typer.Option("--gpus-per-run", help="With --on: GPUs, or the share of one; default: 1 where there are any."),
-    ] = None,
+    on: On = None,
+    cpus: CpusPerRun = 1,
+    share: GpusPerRun = None,
     gpus: Annotated[int | None, typer.Option(help="With --list: what all would take on so many H200s.")] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Short for --schedule concurrent --precision bf16.")] = False,
     schedule: Annotated[str | None, typer.Option(help="sequential (the paper's) or concurrent.")] = None,
@@ -144,7 +149,7 @@ def reproduce(
         return
     failed = 0
     if not page_only:
-        where = {"on": on, "cpus": cpus, "gpus": 0.0 if share is None and device == "cpu" else share}
+        where = {"on": on, "cpus": cpus, "gpus": share, "device": device}
         runner = Runner(out, Sets(protocol, root), place if on is None else device, not quiet, pack, page)
         failed = _work(runner, asked, wanted, where)
     _write(asked, out, page or out / study, protocol, place, root)

@@ -97,7 +97,7 @@ def settle(name: str, outcome: Outcome, values: dict[str, Any], fail: Fail) -> N
 
 @contextmanager
 def open_executor(
-    on: str | None, *, storage: Path | None = None, cpus: int = 1, gpus: float | None = None
+    on: str | None, *, storage: Path | None = None, cpus: int = 1, gpus: float | None = None, device: object = None
 ) -> Iterator[Executor]:
     """Give an executor inside the block, after all that can be checked was checked.
 
@@ -107,8 +107,11 @@ def open_executor(
         storage: the folder that jobs write to, which all machines must see.
         cpus: how many cores a job needs, and threads it has.
         gpus: how many GPUs a job needs, or what share of one; None: one where there are any.
+        device: what was asked for; jobs on a CPU need no GPU.
     """
     check_count("cpus", cpus, least=1)
+    if gpus is None and str(device) == "cpu":
+        gpus = 0
     if gpus is not None:
         check_number("gpus", gpus, least=0)
         if gpus > 1 and gpus != int(gpus):

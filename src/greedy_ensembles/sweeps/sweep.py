@@ -109,9 +109,7 @@ def sweep(
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"storage must be a folder, but {folder} is a file")
     failures: dict[str, Exception] = {}
-    if str(options.get("device")) == "cpu" and gpus is None:
-        gpus = 0
-    with open_executor(on, storage=folder, cpus=cpus, gpus=gpus) as executor:
+    with open_executor(on, storage=folder, cpus=cpus, gpus=gpus, device=options.get("device")) as executor:
         ensembles = train_all(make_model, data, every, folder, executor, on is None, failures.__setitem__, progress)
     ordered = {name: ensembles[name] for name in asked if name in ensembles}
     return Sweep(asked, ordered, {name: failures[name] for name in asked if name in failures}, folder)
