@@ -72,7 +72,6 @@ BAD_GRIDS = [
     np.ma.masked_array(GRID, mask=GRID > 0),
 ]
 BAD_INDICES = [None, [5], [-9], [0, 0], [0.5], "01"]
-OUTPUTS, TARGETS = np.zeros((3, 4)), np.zeros(4)
 CASES += [
     *wrong(theory.trapezoid_weights, {}, grid=BAD_GRIDS),
     *wrong(theory.gaussian, {}, width=[0, -1, NAN, INF, "1", None]),
@@ -121,13 +120,6 @@ CASES += [
     ),
     *wrong(theory.maximum_divergence, {"objective": F}, objective=[None, 3], most_sets=[-1, 1.5, None]),
     *wrong(theory.divergence_bound, {}, objective=[None, 3]),
-    *wrong(
-        theory.ensemble_risk, {"outputs": OUTPUTS, "targets": TARGETS, "loss": np.subtract},
-        outputs=[None, OUTPUTS[0], OUTPUTS * NAN], targets=[None, TARGETS[:2], TARGETS * NAN],
-    ),
-    *wrong(theory.MeanMemberRisk, {"outputs": OUTPUTS, "targets": TARGETS, "loss": np.subtract}, size=[*COUNTS, 4]),
-    *wrong(theory.PairwiseDiversity, {"points": OUTPUTS, "size": 2}, points=[None, [], TARGETS * NAN]),
-    *wrong(theory.PairwiseDiversity, {"points": OUTPUTS}, size=[*COUNTS, 4]),
     *wrong(
         ge.models.MLP, {"inputs": 2}, inputs=COUNTS, classes=COUNTS, hidden=[3, None, [0], ["4"], [1.5], "44"],
     ),

@@ -11,32 +11,40 @@
 (array([0., 5., 1.]), array([0., 1., 5.]))
 
 A density on a grid and a ground set of kernels make a set function (`DivergenceObjective`); algorithms choose M of
-its elements. `set_function` says how the two meet, so that either can be replaced.
+its elements. `SetFunction` says how the two meet, so that either can be replaced.
 """
 
-from greedy_ensembles.theory.algorithms import exhaustive, greedy, lazy_greedy, random_greedy, stochastic_greedy
+from greedy_ensembles.theory.algorithms import (
+    Selection,
+    SetFunction,
+    exhaustive,
+    greedy,
+    lazy_greedy,
+    random_greedy,
+    stochastic_greedy,
+)
 from greedy_ensembles.theory.arrays import trapezoid_weights
 from greedy_ensembles.theory.divergence import GENERATORS, Generator, alpha, f_divergence
-from greedy_ensembles.theory.diversity import MeanMemberRisk, PairwiseDiversity, ensemble_risk
-from greedy_ensembles.theory.gains import exact_gains, expected_gains, point_gains
 from greedy_ensembles.theory.mixture import Kernel, KernelMixture, gaussian, generalised_exponential, laplace
-from greedy_ensembles.theory.objective import DivergenceObjective, divergence_bound, maximum_divergence
-from greedy_ensembles.theory.set_function import Counted, Selection, SetFunction
+from greedy_ensembles.theory.objective import (
+    DivergenceObjective,
+    divergence_bound,
+    exact_gains,
+    expected_gains,
+    maximum_divergence,
+    point_gains,
+)
 
 __all__ = [
     "GENERATORS",
-    "Counted",
     "DivergenceObjective",
     "Generator",
     "Kernel",
     "KernelMixture",
-    "MeanMemberRisk",
-    "PairwiseDiversity",
     "Selection",
     "SetFunction",
     "alpha",
     "divergence_bound",
-    "ensemble_risk",
     "exact_gains",
     "exhaustive",
     "expected_gains",
