@@ -1,6 +1,7 @@
 """A CPU that goes a GPU's way."""
 
 import pytest
+from tests.engines.torch_passes import TorchPasses
 
 from greedy_ensembles.engines import accelerate, norm
 
@@ -10,3 +11,4 @@ def as_on_a_gpu(monkeypatch):
     """Take the way that a GPU takes, with the kernels' mathematics in PyTorch."""
     for module in (accelerate, norm):
         monkeypatch.setattr(module, "can_launch", lambda _: True)
+    monkeypatch.setattr(norm, "_kernels", lambda: TorchPasses)

@@ -1,5 +1,6 @@
 """The Triton kernels: interpreted on a CPU, or as they are on a GPU."""
 
+import importlib
 import importlib.util
 import inspect
 import os
@@ -9,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.engines.torch_passes import TorchPasses
 
-from greedy_ensembles.engines import norm
-
-CHECKS = Path(__file__).with_name("kernel_checks.py")
+CHECKS = "tests.engines.kernel_checks"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 needs_cuda = [
     pytest.mark.cuda,
@@ -22,16 +22,15 @@ needs_cuda = [
 
 def load_checks():
     """Return the checks as a module: only where Triton is, and not interpreting."""
-    specification = importlib.util.spec_from_file_location("kernel_checks", CHECKS)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return importlib.import_module(CHECKS)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a GPU, they need not be interpreted")
 def test_interpreted_on_a_cpu():
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, str(CHECKS)], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", CHECKS], cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -41,7 +40,7 @@ def test_both_kinds_of_passes_are_called_alike():
     def signatures(passes):
         return {name: inspect.signature(getattr(passes, name)) for name in vars(passes) if not name.startswith("_")}
 
-    assert signatures(TritonPasses) == signatures(norm.TorchPasses)
+    assert signatures(TritonPasses) == signatures(TorchPasses)
 
 
 class TestOnAGpu:

@@ -4,6 +4,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from tests.engines.torch_passes import TorchPasses
 from torch import nn
 
 from greedy_ensembles.engines.accelerate import BatchNormReLU
@@ -51,7 +52,7 @@ def test_the_gradient_by_hand_is_autograds(n, others, channels, side, frozen, sh
     weights = torch.randn(x.shape, generator=draw)
     expected, plain = two_layers(layer, x, shift, n, frozen)
     theirs = torch.autograd.grad((expected * weights).sum(), [*leaves, plain.weight, plain.bias])
-    found = norm_relu(x, layer, shift, n, frozen)
+    found = norm_relu(x, layer, shift, n, frozen, TorchPasses)
     ours = torch.autograd.grad((found * weights).sum(), [*leaves, layer.weight, layer.bias])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     for a, b in zip(ours, theirs, strict=True):
@@ -71,9 +72,10 @@ def test_predictions_are_what_two_layers_give(n, channels, side, seed):
     x = 2 * torch.randn(n, channels, side, side, generator=draw)
     shift = torch.randn(channels, generator=draw)
     with torch.no_grad():
-        torch.testing.assert_close(norm_relu_prediction(x, ours), theirs(x))
+        torch.testing.assert_close(norm_relu_prediction(x, ours, passes=TorchPasses), theirs(x))
         shifted = theirs(x + shift[:, None, None])
-        torch.testing.assert_close(norm_relu_prediction(x, ours, shift), shifted, rtol=1e-4, atol=1e-5)
+        found = norm_relu_prediction(x, ours, shift, TorchPasses)
+        torch.testing.assert_close(found, shifted, rtol=1e-4, atol=1e-5)
 
 
 def test_what_the_kernels_do_not_take_goes_the_usual_way():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines import tf32
+from greedy_ensembles.engines.execution import tf32_inside
 from greedy_ensembles.engines.prediction import (
     _has_tensor_cores,
     _state,
@@ -75,7 +75,7 @@ def test_images_lie_channels_last_where_convolutions_run_on_tensor_cores():
     images, table = torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2, 3)
     net = ge.models.PreResNet(8)
     for allowed in (True, False):
-        with tf32.set_inside(allowed):
+        with tf32_inside(allowed):
             assert _has_tensor_cores(net, images) == allowed
             assert not _has_tensor_cores(copy.deepcopy(net).double(), images)
             assert _has_tensor_cores(copy.deepcopy(net).bfloat16(), images)
@@ -127,7 +127,7 @@ def test_switches_of_precision_are_noticed():
     with torch.autocast("cuda", torch.bfloat16) if torch.cuda.is_available() else autocast_for_cuda():
         assert switches() != before
     for allowed in (True, False):
-        with tf32.set_inside(allowed):
+        with tf32_inside(allowed):
             assert switches() != before  # convolutions may use it by default, products may not
     assert switches() == before
 

@@ -6,14 +6,14 @@ import sys
 import pytest
 import torch
 
-from greedy_ensembles.engines import tf32
+from greedy_ensembles.engines.execution import tf32_in_convolutions, tf32_inside, tf32_settings
 
 needs_newer = pytest.mark.skipif(
     not hasattr(torch.backends.cudnn, "conv"), reason="this PyTorch has no switches of the newer kind"
 )
 PRELUDE = """
 import torch, greedy_ensembles as ge
-from greedy_ensembles.engines import tf32
+from greedy_ensembles.engines.execution import tf32_in_convolutions, tf32_inside, tf32_settings
 b = torch.backends
 
 def read(text):
@@ -47,14 +47,14 @@ NEW_WAYS = [
 AS_ASKED = """
 before = [read(text) for text in OLDER + NEWER]
 for allowed in (True, False, True):
-    with tf32.set_inside(allowed):
+    with tf32_inside(allowed):
         inside = [eval(text) == 'tf32' for text in NEWER] or [b.cudnn.allow_tf32, b.cuda.matmul.allow_tf32]
-        print(tf32.allowed_in_convolutions() == allowed, set(inside) == {allowed})
+        print(tf32_in_convolutions() == allowed, set(inside) == {allowed})
     print(before == [read(text) for text in OLDER + NEWER])
 """
 CASES = {way: f"{way}\n{AS_ASKED}" for way in (*OLD_WAYS, *NEW_WAYS)} | {
     "afterwards": """
-with tf32.set_inside(False):
+with tf32_inside(False):
     pass
 b.fp32_precision = 'tf32'
 print(b.cuda.matmul.fp32_precision)
@@ -103,10 +103,10 @@ def test_a_general_switch_reaches_products_afterwards(said):
 
 
 def test_the_block_is_left_by_an_error_too():
-    before = tf32.settings()
-    with pytest.raises(KeyError), tf32.set_inside(not tf32.allowed_in_convolutions()):
+    before = tf32_settings()
+    with pytest.raises(KeyError), tf32_inside(not tf32_in_convolutions()):
         raise KeyError
-    assert tf32.settings() == before
+    assert tf32_settings() == before
 
 
 @needs_newer

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from greedy_ensembles.engines import kernels
+from greedy_ensembles.engines import norm as kernels
 
 
 @pytest.fixture

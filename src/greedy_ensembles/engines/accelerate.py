@@ -31,8 +31,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from greedy_ensembles.engines.kernels import can_launch
-from greedy_ensembles.engines.norm import can_fuse, can_predict, norm_relu, norm_relu_prediction
+from greedy_ensembles.engines.norm import can_fuse, can_launch, can_predict, norm_relu, norm_relu_prediction
 
 _RELU_FUNCTIONS = {functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
 _RELU_METHODS = {"relu", "relu_"}

@@ -22,7 +22,6 @@ import torch
 from torch import nn
 
 from greedy_ensembles.checks import check_choice
-from greedy_ensembles.engines import tf32
 
 Precision = Literal["float32", "tf32", "bf16"]
 #: Multiplications of a step's forward pass below which one thread trains. Where other processes keep the cores busy,
@@ -87,7 +86,7 @@ class Execution:
             if on_gpu:
                 # Shapes stay the same for thousands of steps, so a search for the fastest convolutions pays.
                 torch.backends.cudnn.benchmark = not self.deterministic
-            with tf32.set_inside(self.precision == "tf32") if on_gpu else nullcontext():
+            with tf32_inside(self.precision == "tf32") if on_gpu else nullcontext():
                 yield
         finally:
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
@@ -241,3 +240,64 @@ def seed_host(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (the global generator is what users' transforms draw from)
     random.seed(seed)
+
+
+# PyTorch has two generations of switches for TF32. Where one of the newer kind (``fp32_precision``) was set, the older
+# ones (``allow_tf32``) can refuse to be read; and what the older ones forbid, a newer one can still allow. Whoever uses
+# either must be able to train and predict here, get the precision asked for, and read all switches later as before.
+_NEWER = hasattr(torch.backends.cudnn, "conv")  # whether this PyTorch has both kinds
+
+
+def tf32_in_convolutions() -> bool:
+    """Return whether convolutions in single precision may round factors to TF32, as PyTorch lets them by default."""
+    allowed: bool = torch.backends.cudnn.conv.fp32_precision == "tf32" if _NEWER else torch.backends.cudnn.allow_tf32  # type: ignore[attr-defined]
+    return allowed
+
+
+def tf32_settings() -> tuple[object, ...]:
+    """Return all switches, for telling whether one has changed."""
+    return _older_of_convolutions(), _older_of_products(), *(part.fp32_precision for part in _tf32_parts())
+
+
+@contextmanager
+def tf32_inside(allowed: bool) -> Iterator[None]:
+    """Allow TF32, or forbid it, inside the block."""
+    convolutions, products, *newer = tf32_settings()
+    try:
+        if convolutions is not None:
+            torch.backends.cudnn.allow_tf32 = allowed
+        if products is not None:
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+        for part in _tf32_parts():
+            if (part.fp32_precision == "tf32") != allowed:
+                part.fp32_precision = "tf32" if allowed else "ieee"
+        yield
+    finally:
+        if convolutions is not None:
+            torch.backends.cudnn.allow_tf32 = convolutions  # type: ignore[assignment]
+        if products is not None:
+            torch.set_float32_matmul_precision(products)  # type: ignore[arg-type]
+        for part, before in zip(_tf32_parts(), newer, strict=True):
+            if part.fp32_precision != before:
+                part.fp32_precision = before
+
+
+def _tf32_parts() -> list[Any]:
+    """Return what has a switch of the newer kind: its setting, or what it takes from a more general one."""
+    if not _NEWER:
+        return []
+    return [torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
+
+
+def _older_of_convolutions() -> bool | None:
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # a newer switch was set to something else
+        return None
+
+
+def _older_of_products() -> str | None:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None

@@ -1,4 +1,4 @@
-"""BatchNorm in training followed by ReLU, with a gradient of its own: the mathematics, on any device.
+"""BatchNorm in training followed by ReLU, with a gradient of its own: the mathematics, and where kernels can run.
 
 Of a batch x (plus a shift s a channel), the first n rows are normalised by their own mean and variance, which update
 the running statistics; other rows, if there are any, are normalised by the running ones, just updated (`frozen`), or by
@@ -14,17 +14,20 @@ and, for the gradient g of what ReLU let through and h = (x - center)/std,
 where G and H are the sums of g and of g h over all rows that are not frozen: those that the mean and variance of the
 first rows act on.
 
-The four passes over the activations (moments, output, sums of the gradient, gradient) are Triton kernels on a GPU
-(`norm_passes`) and PyTorch elsewhere; the latter is what the tests hold against autograd, and the kernels against it.
-A fifth is all that predictions need, where every row is normalised by the running statistics.
+The four passes over the activations (moments, output, sums of the gradient, gradient) are kernels (`norm_passes`) in
+Triton, which is installed with PyTorch on Linux and compiles them when they are first needed. A fifth pass is all that
+predictions need, where every row is normalised by the running statistics. Tests have the passes in PyTorch, which they
+hold against autograd, and the kernels against them.
 """
 
+import functools
+import importlib.util
+import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-
-from greedy_ensembles.engines.kernels import can_launch, on_device_of, refuse_second_derivatives
 
 
 class Coefficients(NamedTuple):
@@ -81,20 +84,23 @@ def can_predict(layer: nn.BatchNorm2d, x: Tensor) -> bool:
     )
 
 
-def norm_relu(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int, frozen: bool = True) -> Tensor:
+def norm_relu(
+    x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int, frozen: bool = True, passes: Any = None
+) -> Tensor:
     """Normalise and activate a batch (n, channels, height, width) and update the layer's running statistics.
 
     Rows after the first are normalised by the running statistics if `frozen`, otherwise by those of the first rows.
+    `passes` are the kernels, or what stands in for them.
     """
     buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
-    settings = first_rows, frozen, layer.momentum, layer.eps
+    settings = first_rows, frozen, layer.momentum, layer.eps, passes or _kernels()
     return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None = None) -> Tensor:
+def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None = None, passes: Any = None) -> Tensor:
     """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients."""
     with on_device_of(x):
-        return _unflat(_passes(x).prediction(_flat(x), Given.by(layer, shift)), x)
+        return _unflat((passes or _kernels()).prediction(_flat(x), Given.by(layer, shift)), x)
 
 
 class _NormReLU(torch.autograd.Function):
@@ -110,8 +116,8 @@ class _NormReLU(torch.autograd.Function):
         frozen: bool,
         momentum: float,
         eps: float,
+        passes: Any,
     ) -> Tensor:
-        passes = _passes(x)
         flat = _flat(x)
         count = first_rows * x.shape[2] * x.shape[3]
         with on_device_of(x):
@@ -120,20 +126,20 @@ class _NormReLU(torch.autograd.Function):
             y = torch.empty_like(x, memory_format=torch.channels_last)
             passes.output(flat, count, coefficients, bias, _flat(y))
         ctx.save_for_backward(x, bias, *coefficients)
-        ctx.count, ctx.frozen, ctx.has_shift = count, frozen, shift is not None
+        ctx.count, ctx.frozen, ctx.has_shift, ctx.passes = count, frozen, shift is not None, passes
         return y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, bias, *rest = ctx.saved_tensors
         refuse_second_derivatives(x)
-        coefficients, passes = Coefficients(*rest), _passes(x)
+        coefficients, passes = Coefficients(*rest), ctx.passes
         flat, gradient = _flat(x), _flat(gradients[0].to(x.dtype))
         with on_device_of(x):
             sums = passes.gradient_sums(flat, gradient, ctx.count, ctx.frozen, coefficients, bias)
             dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
         shift = sums.shift if ctx.has_shift else None
-        return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None, None
+        return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None, None, None
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -146,80 +152,49 @@ def _unflat(flat: Tensor, x: Tensor) -> Tensor:
     return flat.view(n, height, width, channels).permute(0, 3, 1, 2)
 
 
-def _passes(x: Tensor) -> Any:
-    if not x.is_cuda:
-        return TorchPasses
+def _kernels() -> Any:
     from greedy_ensembles.engines.norm_passes import TritonPasses  # where there is a GPU, there is Triton
 
     return TritonPasses
 
 
-class TorchPasses:
-    """The passes in PyTorch, one line of mathematics each; x is (rows, channels), `count` its first rows."""
-
-    @staticmethod
-    def moments(
-        x: Tensor,
-        count: int,
-        frozen: bool,
-        weight: Tensor,
-        shift: Tensor | None,
-        buffers: tuple[Tensor, Tensor, Tensor],
-        momentum: float,
-        eps: float,
-    ) -> Coefficients:
-        """Update the running statistics, and return what to normalise by."""
-        running_mean, running_var, tracked = buffers
-        s = torch.zeros_like(weight) if shift is None else shift
-        var, mean = torch.var_mean(x[:count].float(), dim=0, correction=0)
-        running_mean.lerp_(mean + s, momentum)
-        running_var.lerp_(var * (count / max(count - 1, 1)), momentum)
-        tracked += 1
-        center = torch.stack([mean, running_mean - s if frozen else mean])
-        rstd = torch.rsqrt(torch.stack([var, running_var if frozen else var]) + eps)
-        return Coefficients(weight * rstd, center, rstd)
-
-    @staticmethod
-    def output(x: Tensor, count: int, by: Coefficients, bias: Tensor, y: Tensor) -> None:
-        """Write the activated, normalised rows into y."""
-        y.copy_(_before_relu(x, count, by, bias).relu())
-
-    @staticmethod
-    def gradient_sums(x: Tensor, gradient: Tensor, count: int, frozen: bool, by: Coefficients, bias: Tensor) -> Sums:
-        """Return sums of the gradient over rows."""
-        g = _let_through(x, gradient, count, by, bias)
-        products = g * _normalised(x, count, by)
-        free = count if frozen else len(x)
-        return Sums(g[:free].sum(0), products[:free].sum(0), products.sum(0), g.sum(0), g[free:].sum(0) * by.scale[1])
-
-    @staticmethod
-    def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:
-        """Return the gradient with respect to x."""
-        g, h = _let_through(x, gradient, count, by, bias), _normalised(x, count, by)
-        first = by.scale[0] * (g[:count] - sums.mean / count - h[:count] * (sums.variance / count))
-        return torch.cat([first, by.scale[1] * g[count:]]).to(x.dtype)
-
-    @staticmethod
-    def prediction(x: Tensor, given: Given) -> Tensor:
-        """Return rows normalised by given statistics, and activated."""
-        scale = given.weight.float() * torch.rsqrt(given.variance.float() + given.eps)
-        return ((x.float() - given.mean.float()) * scale + given.bias.float()).relu().to(x.dtype)
+def can_launch(x: Tensor) -> bool:
+    """Return whether kernels can take a tensor: it lies on a GPU, has values of its own, and there is a compiler."""
+    return x.is_cuda and not _is_traced() and has_kernels()
 
 
-def _groups(values: Tensor, rows: int, count: int) -> Tensor:
-    """Return (rows, channels) of what is (2, channels)."""
-    return torch.cat([values[0].expand(count, -1), values[1].expand(rows - count, -1)])
+@functools.cache
+def has_kernels() -> bool:
+    """Return whether there is a compiler for the kernels, and whether it works for the GPU that is here."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        from triton.runtime import driver
+
+        driver.active.get_current_target()
+    except Exception as error:  # of any kind: most often, there is no C compiler
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        warnings.warn(f"Triton does not work here ({reason}); PyTorch's own kernels are slower", stacklevel=2)
+        return False
+    return True
 
 
-def _before_relu(x: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
-    scale, center = (_groups(values, len(x), count) for values in (by.scale, by.center))
-    return (x.float() - center) * scale + bias
+def _is_traced() -> bool:
+    """Return whether tensors stand for others: for compilers, inside torch.vmap and torch.func, or torch.jit.trace."""
+    if torch.compiler.is_compiling():
+        return True
+    return torch._C._are_functorch_transforms_active() or torch._C._is_tracing()
 
 
-def _normalised(x: Tensor, count: int, by: Coefficients) -> Tensor:
-    rstd, center = (_groups(values, len(x), count) for values in (by.rstd, by.center))
-    return (x.float() - center) * rstd
+def on_device_of(x: Tensor) -> AbstractContextManager[object]:
+    """Return the block in which kernels are launched where x lies: left alone, Triton takes the current device."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
-def _let_through(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor) -> Tensor:
-    return gradient.float() * (_before_relu(x, count, by, bias) > 0)
+def refuse_second_derivatives(x: Tensor) -> None:
+    """Raise where a gradient by kernels is to be differentiated again: what they compute has no history."""
+    if x.is_cuda and torch.is_grad_enabled():
+        raise RuntimeError(
+            "gradients of this layer cannot be differentiated again (create_graph=True) where it runs kernels of our "
+            "own: on a GPU, on images that lie channels last. Give them in PyTorch's usual layout, or use the CPU"
+        )

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.engines import tf32
 from greedy_ensembles.engines.accelerate import accelerate
+from greedy_ensembles.engines.execution import tf32_in_convolutions, tf32_settings
 from greedy_ensembles.engines.graphs import Result, record, warm_up
 from greedy_ensembles.inputs import (
     SOFTMAX,
@@ -275,7 +275,7 @@ def _state(members: Sequence[nn.Module], batch: Tensor) -> tuple[object, ...]:
 def switches() -> tuple[object, ...]:
     """Return PyTorch's switches that decide in what precision members run."""
     autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return *tf32.settings(), autocast
+    return *tf32_settings(), autocast
 
 
 def _has_tensor_cores(member: nn.Module, batch: Tensor) -> bool:
@@ -283,4 +283,4 @@ def _has_tensor_cores(member: nn.Module, batch: Tensor) -> bool:
     images = batch.ndim == 4 and any(isinstance(layer, nn.Conv2d) for layer in member.modules())
     dtype = dtype_of(member)
     rounded = dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cuda")
-    return images and (rounded or (dtype == torch.float32 and tf32.allowed_in_convolutions()))
+    return images and (rounded or (dtype == torch.float32 and tf32_in_convolutions()))
