@@ -3,19 +3,32 @@
 import dataclasses
 import json
 import warnings
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
+from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import judge_scores
-from greedy_ensembles.method import METHODS
+from greedy_ensembles.method import METHODS, as_coupling
+from greedy_ensembles.paper import methods_page
 from greedy_ensembles.paper.studies import methods
 from greedy_ensembles.runs.notes import WeakMemberWarning
 
-TINY = dataclasses.replace(methods.SETTINGS[0], size=2, seeds=1, recipe=ge.Recipe(epochs=2, batch_size=128))
+TINY = dataclasses.replace(
+    methods.SETTINGS[0],
+    size=2,
+    seeds=1,
+    recipe=ge.Recipe(epochs=2, batch_size=128),
+    make_model=lambda: nn.Sequential(OrderedDict(relu=ge.models.MLP(64, (64,), 64), last=nn.Linear(64, 5))),
+    own={
+        "dropout": methods_page.Own("a layer of its own", make_model=methods.network),
+        "snapshot": methods_page.Own("too few epochs", {"epochs": 1}),
+    },
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +37,7 @@ def out(tmp_path_factory):
     (out / "reading.md").write_text("The answer.\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakMemberWarning)  # two epochs may leave some
-        methods.run(out, False, (TINY, dataclasses.replace(TINY, name="none", title="No data", read=lambda: None)))
+        methods_page.run(out, False, (TINY, dataclasses.replace(TINY, name="none", title="No data", read=lambda: None)))
     return out
 
 
@@ -38,14 +51,34 @@ def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
     page = (out / "methods.md").read_text()
     assert page.index("The answer.") < page.index("| method |")
     assert "No data" in page
+    made = json.loads((out / "methods.json").read_text())["made"]["digits"]
+    assert made.keys() == {"examples", "seeds", "machine", "started", "commit", "versions"}
+    assert all(f"- {name}: {value}" in page for name, value in made.items())
+    assert "test 451, uniform 400" in made["examples"]
     assert (out / "methods.png").stat().st_size > 10_000
+
+
+def test_a_method_that_refuses_a_setting_has_a_row_and_its_reason(out, rows):
+    assert rows["snapshot"] == {"method": "snapshot"}
+    page = (out / "methods.md").read_text()
+    assert "snapshot refuses this setting: Snapshot Ensembles needs" in page
+    assert "dropout has a layer of its own" in page
+
+
+@pytest.mark.parametrize("setting", methods.SETTINGS, ids=lambda setting: setting.name)
+def test_no_method_refuses_a_setting_of_the_study(setting):
+    for method in METHODS:
+        coupling, model = as_coupling(method, setting.size, 1.0), setting.model_of(method)()
+        assert setting.features in dict(model.named_modules())
+        coupling.check(setting.recipe_of(method), methods_page.schedule_of(method))
+        coupling.build(model, 1, 0)
 
 
 def test_costs_are_those_of_the_definitions(rows):
     # 450 examples, a tenth held out: 4 batches an epoch, 2 epochs.
     one = 4 * 2
     twice = dict.fromkeys(("greedy", "deep", "pairwise", "repulsive", "pointwise", "hyper", "batch"), 2 * one)
-    expected = {**twice, "snapshot": one, "dropout": one}
+    expected = {**twice, "dropout": one}
     assert {name: rows[name]["steps"] for name in expected} == expected
     assert rows["dropout"]["parameters"] == rows["deep"]["parameters"] / 2
     assert rows["5 neighbours"]["steps"] is None
@@ -84,7 +117,7 @@ def test_the_score_is_chosen_on_the_sets_that_may_choose():
         for one, other in zip(first, second, strict=True)
     ]
     evaluation = dataclasses.replace(judge_scores("s", low, {}), ood=tuple(merged))
-    result = methods.Result("m", [evaluation])
+    result = methods_page.Result("m", [evaluation])
     assert result.chosen(data) == "first"  # though the second is better on the other sets
     assert result.figure(data, "other", "first", "auc").mean == 0
     assert result.figure(data, "other", "unknown", "auc") is None

@@ -12,6 +12,7 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -58,6 +59,22 @@ def write_markdown(path: Path, title: str, parts: Iterable[str]) -> None:
     reading = own.read_text().strip() if own.exists() else ""
     text = "\n\n".join(part for part in (f"# {title}", reading, *parts) if part)
     write_bytes(path, [text.encode() + b"\n"])
+
+
+def provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return where, when and by what runs were started, out of what each run.json says."""
+
+    def every(texts: Iterable[str]) -> str:
+        return "; ".join(dict.fromkeys(texts))
+
+    started = sorted(str(run["started"]) for run in runs)
+    versions = (", ".join(f"{name} {version}" for name, version in run["versions"].items()) for run in runs)
+    return {
+        "machine": every(str(run["device"]) for run in runs),
+        "started": " to ".join(dict.fromkeys((started[0], started[-1]))),
+        "commit": every(str(run.get("git_commit") or "unknown")[:12] for run in runs),
+        "versions": every(versions),
+    }
 
 
 def write_page(

@@ -21,7 +21,7 @@ from sklearn.datasets import make_moons
 from torch import Tensor
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.pages import write_markdown
+from greedy_ensembles.paper.pages import provenance, write_markdown
 from greedy_ensembles.paper.study import Study
 from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.planes import KnownPoints, draw_plane, over_plane
@@ -127,8 +127,7 @@ def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor
 
 def _page(results: list[Result], runs: list[ge.Run]) -> list[str]:
     """Return the figures of the picture as Markdown, with what they came from."""
-    started, seed = runs[0].information, runs[0].configuration["seed"]
-    versions = ", ".join(f"{name} {version}" for name, version in started["versions"].items())
+    seed = runs[0].configuration["seed"]
     heading = [
         "method",
         "lambda_M",
@@ -149,8 +148,8 @@ def _page(results: list[Result], runs: list[ge.Run]) -> list[str]:
         f"{_RING_RADIUS:g} about their mean",
         f"SGD with momentum {RECIPE.momentum}, weight decay {RECIPE.weight_decay}, {RECIPE.epochs} epochs of batches "
         f"of {RECIPE.batch_size}, learning rate {RECIPE.lr} times {RECIPE.gamma} at epochs {list(RECIPE.milestones)}",
-        f"`greedy-ensembles two-moons --seed {seed}`, started {started['started']} on {started['device']} a run",
-        versions,
+        f"`greedy-ensembles two-moons --seed {seed}`",
+        *(f"{name}: {value}" for name, value in provenance([run.information for run in runs]).items()),
     ]
     picture = "![Mutual information over the plane, one panel an ensemble](two-moons.png)"
     return [picture, markdown_table(heading, rows), "\n".join(f"- {fact}" for fact in facts)]
