@@ -35,6 +35,7 @@ from greedy_ensembles.inputs import (
     dtype_of,
     entries,
     move,
+    to_model,
 )
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.metrics.uncertainty import Uncertainty
@@ -43,6 +44,7 @@ from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
 Result = TypeVar("Result")
+Placed = tuple[nn.Module, torch.device, torch.dtype]  #: a member, where its parameters lie, and of which type they are
 
 
 class Ensemble:
@@ -164,25 +166,22 @@ class Ensemble:
             captured = self._capture(say, x, batch_size)
             if captured is not None:
                 return [made(said) for said in captured.over(batches, target)]  # type: ignore[arg-type]
-            placed = [(member, device_of(member)) for member in self]
+            placed = [(member, device_of(member), dtype_of(member)) for member in self]
             return [made(self._of_members(say, placed, batch, target)) for batch in batches]
 
     def _admit(self, batches: Iterator[Inputs]) -> Iterator[Inputs]:
         return admit(batches, self.inputs, self.normalize, dtype_of(self[0]))
 
-    def _of_members(
-        self, say: Statement, placed: list[tuple[nn.Module, torch.device]], batch: Inputs, target: torch.device
-    ) -> Tensor:
-        inputs = {device: move(batch, device) for device in {device for _, device in placed}}
+    def _of_members(self, say: Statement, placed: list[Placed], batch: Inputs, target: torch.device) -> Tensor:
+        inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
         with once(getattr(say, "recordable", True)):  # members on one backbone run it once
-            every = [say(member, inputs[device], self.normalize, torch.preserve_format) for member, device in placed]
-        return torch.stack([one if one.device == target else one.to(target) for one in every])
+            every = [say(member, to_model(inputs[device], self.normalize, dtype)) for member, device, dtype in placed]
+        return torch.stack(every if inputs.keys() == {target} else [one.to(target) for one in every])
 
     def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:
         """Return a recording of all members on a batch: the one there is, or a new one if that is possible and pays."""
-        if not (self._can_be_captured and isinstance(x, Tensor | np.ndarray)) or len(x) < batch_size:
-            return None
-        if not can_capture(self._members) or not getattr(say, "recordable", True):
+        suits = self._can_be_captured and isinstance(x, Tensor | np.ndarray) and len(x) >= batch_size
+        if not suits or not can_capture(self._members) or not getattr(say, "recordable", True):
             return None
         batch = next(self._admit(batches_of(x, batch_size)))
         assert isinstance(batch, Tensor)

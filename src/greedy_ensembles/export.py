@@ -34,7 +34,7 @@ from greedy_ensembles.checks import as_path
 from greedy_ensembles.engines.prediction import Statement, probabilities
 from greedy_ensembles.flags import SCORES, Calibration
 from greedy_ensembles.forms import describe_inputs
-from greedy_ensembles.inputs import Inputs, Normalize, each, entries
+from greedy_ensembles.inputs import Inputs, Normalize, dtype_of, each, entries, to_model
 from greedy_ensembles.storage import write_bytes
 
 #: An ONNX file cannot be larger than two gigabytes; the weights of larger ensembles go into a second file beside it.
@@ -60,7 +60,9 @@ class Graph(nn.Module):
 
     def forward(self, x: Inputs) -> dict[str, Tensor]:
         """Return the outputs that the module's docstring lists."""
-        probs = torch.stack([self.say(member, x, self.normalize, torch.preserve_format) for member in self.members])
+        probs = torch.stack(
+            [self.say(member, to_model(x, self.normalize, dtype_of(member))) for member in self.members]
+        )
         # As in ge.metrics, which looks at the values to refuse what are no probabilities, as a graph cannot.
         double = probs.double()
         mean = double.mean(dim=0)

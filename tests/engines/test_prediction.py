@@ -14,6 +14,7 @@ from greedy_ensembles.engines.prediction import (
     _has_tensor_cores,
     _state,
     can_capture,
+    channels_last,
     one_ahead,
     probabilities,
     switches,
@@ -47,13 +48,14 @@ def test_inputs_are_scaled_and_normalised_and_outputs_are_probabilities():
     images = torch.tensor([[0, 255], [51, 102]], dtype=torch.uint8)
     logits = one((torch.tensor([[0.0, 1.0], [0.2, 0.4]]) - 0.5) / 0.25)
     expected = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
-    torch.testing.assert_close(probabilities(one, images, ((0.5,), (0.25,))), expected)
+    ensemble = ge.Ensemble.from_members([one], normalize=(0.5, 0.25))
+    torch.testing.assert_close(ensemble.predict_proba(images), expected[None])
 
 
 def test_precision_is_at_least_single_and_double_where_the_member_is():
     x = torch.randn(4, 2)
     for dtype, expected in ((torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64,) * 2):
-        probs = probabilities(nn.Linear(2, 3).to(dtype), x, None)
+        probs = ge.Ensemble.from_members([nn.Linear(2, 3).to(dtype)]).predict_proba(x)[0]
         assert probs.dtype == expected
         torch.testing.assert_close(probs.sum(dim=1), torch.ones(4, dtype=expected))
 
@@ -66,8 +68,8 @@ def test_a_layout_reaches_the_layers_whatever_the_number_of_channels(channels):
     one.blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     images = torch.rand(4, channels, 28, 28)
     with torch.no_grad():
-        found = probabilities(one, images, None, torch.channels_last)
-        torch.testing.assert_close(found, probabilities(one, images, None))
+        found = probabilities(one, channels_last(images))
+        torch.testing.assert_close(found, probabilities(one, images))
     assert [x.is_contiguous(memory_format=torch.channels_last) for x in seen] == [True, False]
 
 

@@ -7,6 +7,8 @@ replayed from then on.
 import difflib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,7 @@ from greedy_ensembles.inputs import (
     as_logits,
     device_of,
     dtype_of,
+    each,
     length,
     logits_of,
     to_model,
@@ -29,87 +32,56 @@ from greedy_ensembles.inputs import (
 from greedy_ensembles.labels import bernoulli, log_bernoulli
 from greedy_ensembles.models.headed import Headed
 
-#: What is made of a member, a batch, its normalisation and the layout that images are given in.
-Statement = Callable[[nn.Module, Inputs, Normalize | None, torch.memory_format], Tensor]
+#: What is made of a member and a batch as the member takes it (`to_model`), which is its own to write to.
+Statement = Callable[[nn.Module, Inputs], Tensor]
 
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
 WORTH_CAPTURING = 3
 _FEW = 4  # rows by which logits are told from probabilities
+_judged: WeakSet[nn.Module] = WeakSet()  # members whose outputs were looked at for that
 _STREAMS = 4  # for members side by side: each of them nearly fills a GPU
 
 
-def probabilities(
-    member: nn.Module,
-    batch: Inputs,
-    normalize: Normalize | None,
-    layout: torch.memory_format = torch.preserve_format,
-) -> Tensor:
-    """Return a member's class probabilities (n, classes), in double precision where the member is, else in single.
-
-    Args:
-        member: a network in eval mode.
-        batch: inputs in the space of the data, on the member's device.
-        normalize: what is taken out of them.
-        layout: of images in memory, as the member is to get them.
-    """
-    return logits(member, batch, normalize, layout).softmax(dim=1)
+def probabilities(member: nn.Module, x: Inputs) -> Tensor:
+    """Return a member's class probabilities (n, classes), in double precision where the member is, else in single."""
+    return logits(member, x).softmax(dim=1)
 
 
-def log_probabilities(
-    member: nn.Module,
-    batch: Inputs,
-    normalize: Normalize | None,
-    layout: torch.memory_format = torch.preserve_format,
-) -> Tensor:
+def log_probabilities(member: nn.Module, x: Inputs) -> Tensor:
     """Return the logarithms of `probabilities`, of which none is lost to rounding."""
-    return logits(member, batch, normalize, layout).log_softmax(dim=1)
+    return logits(member, x).log_softmax(dim=1)
 
 
-def label_probabilities(
-    member: nn.Module,
-    batch: Inputs,
-    normalize: Normalize | None,
-    layout: torch.memory_format = torch.preserve_format,
-) -> Tensor:
+def label_probabilities(member: nn.Module, x: Inputs) -> Tensor:
     """Return a member's probabilities of independent labels, (n, labels, 2)."""
-    return bernoulli(logits(member, batch, normalize, layout, of_labels=True))
+    return bernoulli(logits(member, x, of_labels=True))
 
 
-def label_log_probabilities(
-    member: nn.Module,
-    batch: Inputs,
-    normalize: Normalize | None,
-    layout: torch.memory_format = torch.preserve_format,
-) -> Tensor:
+def label_log_probabilities(member: nn.Module, x: Inputs) -> Tensor:
     """Return the logarithms of `label_probabilities`."""
-    return log_bernoulli(logits(member, batch, normalize, layout, of_labels=True))
+    return log_bernoulli(logits(member, x, of_labels=True))
 
 
-def logits(
-    member: nn.Module,
-    batch: Inputs,
-    normalize: Normalize | None,
-    layout: torch.memory_format = torch.preserve_format,
-    of_labels: bool = False,
-) -> Tensor:
+def logits(member: nn.Module, x: Inputs, of_labels: bool = False) -> Tensor:
     """Return a member's logits (n, classes), in single precision at least, or refuse what can be none."""
-    x = to_model(batch, normalize, dtype_of(member))
-    found = logits_of(member, _channels_last(x) if layout == torch.channels_last else x)
+    found, exporting = logits_of(member, x), torch.compiler.is_compiling()
     proper = isinstance(found, Tensor) and found.ndim in (1, 2) and 0 not in found.shape[1:]
-    if not proper or (not torch.compiler.is_compiling() and len(found) != length(x)):
+    if not proper or (not exporting and found.shape[0] != length(x)):
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ValueError(f"members must return logits (n, classes), or one logit (n, 1) of two classes; got {shape}")
     if of_labels and (found.ndim == 1 or found.shape[1] == 1):
         raise ValueError(f"members must return logits (n, labels) of two labels or more; got {tuple(found.shape)}")
     found = as_logits(found)
-    # Of results on a GPU this would have to wait for each of them.
-    if found.device.type == "cpu" and not torch.compiler.is_compiling() and are_probabilities(found[:_FEW]):
-        warnings.warn(f"a member {SOFTMAX}", stacklevel=7)
+    # Once a member: it costs as much as a small network. Of results on a GPU this would have to wait for each of them.
+    if not exporting and member not in _judged and found.device.type == "cpu":
+        _judged.add(member)
+        if are_probabilities(found[:_FEW]):
+            warnings.warn(f"a member {SOFTMAX}", stacklevel=7)
     return found
 
 
 #: From a member and a batch as it takes it to features (n, ...).
-FeatureFunction = Callable[[nn.Module, Tensor], Tensor]
+FeatureFunction = Callable[[nn.Module, Any], Tensor]
 
 
 class LogitsWithFeatures:
@@ -125,13 +97,7 @@ class LogitsWithFeatures:
     def __init__(self, of: str | FeatureFunction) -> None:
         self.of = of
 
-    def __call__(
-        self,
-        member: nn.Module,
-        batch: Inputs,
-        normalize: Normalize | None,
-        layout: torch.memory_format = torch.preserve_format,
-    ) -> Tensor:
+    def __call__(self, member: nn.Module, x: Inputs) -> Tensor:
         """Return logits and features of a batch."""
         if isinstance(self.of, str):
             seen: list[Tensor] = []
@@ -139,13 +105,13 @@ class LogitsWithFeatures:
             # A copy: the next layer may work in place.
             hook = layer.register_forward_hook(lambda _layer, _given, out: seen.append(out.clone()))
             try:
-                said = logits(member, batch, normalize, layout)
+                said = logits(member, x)
             finally:
                 hook.remove()
             found = seen[-1] if seen else None
         else:
-            said = logits(member, batch, normalize, layout)
-            found = self.of(member, to_model(batch, normalize, dtype_of(member)))
+            said = logits(member, each(Tensor.clone, x))
+            found = self.of(member, x)
         if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != len(said):
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(f"features must be a tensor of shape (n, ...), but {self.of!r} gave {shape}")
@@ -168,7 +134,7 @@ def check_features(members: Iterable[nn.Module], features: object) -> None:
             raise ValueError(f"features must name a layer, and member {number} has no {features!r}; {hint}")
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def channels_last(x: Tensor) -> Tensor:
     """Return images with the channels of a pixel together.
 
     Those of one channel lie so in any case; it is by their strides that PyTorch tells in which layout to go on.
@@ -195,11 +161,11 @@ class CapturedPrediction:
         # Tensors of inference mode could not be written to outside.
         with torch.inference_mode(False), torch.no_grad(), accelerate(*members):
             self._input = batch.to(self._device, copy=True)
-            self._layout = torch.channels_last if _has_tensor_cores(members[0], batch) else torch.preserve_format
+            self._channels_last = _has_tensor_cores(members[0], batch)
             try:
                 warm_up(self._predict, self._device)
             except RuntimeError:  # a network may take images apart in ways that this layout forbids
-                self._layout = torch.preserve_format
+                self._channels_last = False
                 warm_up(self._predict, self._device)
             self._graph, self._output = record(self._predict, self._device)
         self._alive = [dict(vars(module)) for member in members for module in member.modules()]  # what it reads
@@ -240,7 +206,8 @@ class CapturedPrediction:
         outputs = []
         for position, member in enumerate(self._members):
             with torch.cuda.stream(self._streams[position % len(self._streams)]):
-                outputs.append(self._say(member, self._input, self._normalize, self._layout))
+                x = to_model(self._input, self._normalize, dtype_of(member))
+                outputs.append(self._say(member, channels_last(x) if self._channels_last else x))
         for stream in self._streams:
             current.wait_stream(stream)
         return torch.stack(outputs)
