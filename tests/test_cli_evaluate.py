@@ -29,12 +29,13 @@ def make():
 """
 
 
+DEEP = ["--method", "deep"]
 RUNS = {
-    "deep-0": [],
-    "deep-2": ["--seed", 2],
+    "deep-0": DEEP,
+    "deep-2": [*DEEP, "--seed", 2],
     "greedy-0": ["--strength", 1],
-    "near": ["--seed", 1],
-    "long": ["--set", "epochs=2"],
+    "near": [*DEEP, "--seed", 1],
+    "long": [*DEEP, "--set", "epochs=2"],
 }
 
 

@@ -37,7 +37,7 @@ def built(invoke, tmp_path_factory, write_mnist):
         patch.chdir(home)
         for name, model in (("own", "predicted_model:make_mine"), ("known", "PreResNet8")):
             fixed = ["--size", 2, "--root", "data", "--out", name, "--device", "cpu", "--quiet", "--set", "epochs=1"]
-            done = invoke("train", "mnist", "--model", model, "--validation", 0.3, *fixed)
+            done = invoke("train", "mnist", "--method", "deep", "--model", model, "--validation", 0.3, *fixed)
             assert done.exit_code == 0, done.output
     return home
 
@@ -87,7 +87,9 @@ def test_without_a_calibration_there_are_no_flags_and_a_line_says_how_to_get_the
 def test_a_run_with_more_members_is_no_longer_calibrated(invoke, home):
     invoke("calibrate", "known", "--root", "data")
     fixed = ["--root", "data", "--out", "known", "--device", "cpu", "--quiet", "--set", "epochs=1"]
-    done = invoke("train", "mnist", "--model", "PreResNet8", "--validation", 0.3, "--size", 3, *fixed)
+    done = invoke(
+        "train", "mnist", "--method", "deep", "--model", "PreResNet8", "--validation", 0.3, "--size", 3, *fixed
+    )
     assert done.exit_code == 0, done.output
     done = invoke("predict", "known", "pictures/one.png", "--root", "data")
     assert "no flags: calibration.json is of other weights" in done.stderr

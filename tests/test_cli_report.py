@@ -19,7 +19,7 @@ def make():
 @pytest.fixture(scope="module")
 def home(make_home):
     two = ["--set", "epochs=2"]
-    return make_home("reported_model", MODEL, {"deep": two, "greedy": ["--strength", 1, *two]})
+    return make_home("reported_model", MODEL, {"deep": ["--method", "deep", *two], "greedy": ["--strength", 1, *two]})
 
 
 @pytest.fixture

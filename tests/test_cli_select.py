@@ -11,8 +11,8 @@ from greedy_ensembles.training.split import split
 
 MODEL = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
 RUNS = {
-    "deep-0": [],
-    "deep-2": ["--seed", 2],
+    "deep-0": ["--method", "deep"],
+    "deep-2": ["--method", "deep", "--seed", 2],
     "one-0": ["--strength", 1],
     "one-2": ["--strength", 1, "--seed", 2],
     "nine-0": ["--strength", 9],

@@ -96,12 +96,11 @@ def test_weightings_by_name(train, tmp_path, weighting, kind, overflow):
     assert described.get("overflow") == overflow
 
 
-def test_without_strength_it_is_deep_ensembles_and_a_run_can_be_extended(train, tmp_path):
-    assert train().exit_code == 0
-    assert train("--size", "3").exit_code == 0
+def test_the_default_is_that_of_fit_and_a_run_can_be_extended(train, tmp_path):
+    assert train(*MEETING).exit_code == 0
+    assert train(*MEETING, "--size", "3").exit_code == 0
     run = ge.load_run(tmp_path / "run")
-    assert run.configuration["method"]["label"] == "Deep Ensembles"
-    assert len(run.ensemble) == 3
+    assert (run.method, run.strength, len(run.ensemble)) == ("greedy", 1.0, 3)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -155,7 +154,7 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         ([], {"dataset": "cifar10"}, "data download cifar10"),
         (["--strength", "1", "--weighting", "wrapped"], {}, "--weighting must be one of"),
         (["--images", "61"], {}, "between 1 and the 60"),
-        (["--weighting", "clip"], {}, "--weighting is for methods whose members meet"),
+        (["--method", "deep", "--weighting", "clip"], {}, "--weighting is where members meet"),
         (["--method", "gredy"], {}, "--method must be one of"),
         (["--method", "deep", "--strength", "1"], {}, "--method deep has no strength"),
         (["--schedule", "parallel"], {}, "schedule must be one of"),

@@ -359,6 +359,13 @@ def test_the_page_on_the_method_runs_and_says_the_truth():
     assert ends[1] > 0.5  # black or white
 
 
+def test_every_method_is_described():
+    reference, page = ((ROOT / f"docs/{name}.md").read_text() for name in ("reference", "method"))
+    for name, kind in ge.method.METHODS.items():
+        assert f"greedy_ensembles.method.{kind.__name__}\n" in reference
+        assert re.search(rf"[`\"]{name}[`\"]", page)
+
+
 @pytest.mark.skipif(
     not (Path(sys.executable).parent / "mkdocs").exists(), reason="the site's packages are not installed"
 )

@@ -214,7 +214,7 @@ def test_the_best_epoch_is_chosen_over_all_labels(select_by, quick):
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_train_labels_or_say_why_not(method, quick):
     chosen = ge.method.Hyper(label_smoothing=(0, 0)) if method == "hyper" else method
-    schedule = "concurrent" if method == "repulsive" else "sequential"
+    schedule = "concurrent" if METHODS[method].sees == "all" else "sequential"
     options = {**quick, "size": 2, "targets": "labels", "schedule": schedule, "method": chosen}
     model = wide if method != "dropout" else lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.2), nn.Linear(8, 4))
     if method == "batch":

@@ -62,9 +62,9 @@ def train(
     size: Annotated[int, typer.Option(help="M, the number of members.")] = 5,
     method: Annotated[
         str | None,
-        typer.Option(help="The name of a method; default: the paper's with --strength, Deep Ensembles without."),
+        typer.Option(help="The name of a method, such as deep (Deep Ensembles); default: greedy, the paper's."),
     ] = None,
-    strength: Annotated[float | None, typer.Option(help="lambda_M, how strongly members repel each other.")] = None,
+    strength: Annotated[float | None, typer.Option(help="lambda_M, how strongly members repel; default: 1.")] = None,
     weighting: Annotated[
         str | None,
         typer.Option(
@@ -122,7 +122,7 @@ def train(
     check_count("--size", size, least=1)
     chosen, coupled = _method(method, strength)
     if weighting is not None and not coupled:
-        raise ValueError("--weighting is for methods whose members meet on p*; name a --strength, or leave it out")
+        raise ValueError(f"--weighting is where members meet, and those of {method} do not; leave it out")
     changes = _changes(change or [])
     if data in SETS:
         given = {"--target": target, "--leave-out": leave_out, "--shape": shape, "--test": test}
@@ -256,8 +256,6 @@ def _method(method: str | None, strength: float | None) -> tuple[dict[str, Any],
 
     if method is not None:
         check_choice("--method", method, METHODS)
-    elif strength is None:
-        method = next(name for name in METHODS if not couples(name))
     coupled = method is None or couples(method)
     if strength is not None and not coupled:
         raise ValueError(f"--method {method} has no strength: its members do not meet; leave --strength out")

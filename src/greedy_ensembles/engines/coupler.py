@@ -55,7 +55,7 @@ class Coupler:
         weighting: p*, where members are asked to differ; see `ge.weighting`.
         size: M, the number of members that the ensemble will have.
         strength: lambda_M, how strongly members repel each other; "deep" does not look at it.
-        method: a name, "greedy", "deep", "pairwise" or "pointwise", or a `ge.Coupling` that meets earlier members.
+        method: a name, as in `ge.fit`, or a `ge.Coupling`; its members meet earlier ones.
         samples: size of the p* set; `ge.fit` has as many as training examples.
         batch_size: samples of p* a step.
         statistics: what BatchNorm normalises samples of p* by: "batch", the statistics of the step's examples, or

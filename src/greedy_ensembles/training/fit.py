@@ -74,8 +74,7 @@ def fit(
             tuple of them, for ``model(**x)`` or ``model(*x)``; labels are class indices. A triple (inputs, labels,
             weights) multiplies each example's loss by its weight. uint8 reaches the model as numbers in [0, 1].
         size: M, the number of members, those of `earlier` or of the run that is extended included.
-        method: a name, "greedy" (the paper's), "deep" (Deep Ensembles), "pointwise", "pairwise", "repulsive", "hyper",
-            "snapshot", "batch" or "dropout" (docs/method.md has what they do), or a `ge.Coupling`.
+        method: a name, "greedy" (the paper's), "deep" (Deep Ensembles) or one of docs/method.md, or a `ge.Coupling`.
         strength: lambda_M, how strongly members repel each other; methods without one do not look at it.
         weighting: p*, where members are asked to differ, see `ge.weighting`; by default a Gaussian about the data at
             five standard deviations, for images wrapped to 256 levels of their range. "paper": wrapped for uint8 alone.
