@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import greedy_ensembles as ge
-from greedy_ensembles.runs.held_out import read_held_out
 from greedy_ensembles.runs.notes import WeakMemberWarning
+from greedy_ensembles.saving import read_held_out
 
 KINDS = ("dark", "light", "red")
 

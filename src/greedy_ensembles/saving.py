@@ -5,6 +5,7 @@ the first alone. The file of a member that is not ``make_model``'s network as it
 """
 
 import copy
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,15 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles import storage
+from greedy_ensembles.data import ImageSet, LabelledSet, TableSet
 from greedy_ensembles.forms import Form, from_json, to_json
 from greedy_ensembles.inputs import Normalize, as_normalize
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.method import METHODS
-from greedy_ensembles.method.swap import BUILT_BY
+from greedy_ensembles.method.coupling import BUILT_BY
 from greedy_ensembles.models.headed import Headed
 from greedy_ensembles.storage import FolderError
 
-#: What a run held out to be judged on lies in this file of its folder, and of that of an ensemble saved from it.
+#: What a run held out of everything, so that no member learnt from it and no epoch was chosen on it, lies beside the
+#: weights, in a run's folder and in that of an ensemble saved from it: either can be judged wherever it is taken.
 HELD_OUT = "held-out.safetensors"
 
 
@@ -190,3 +193,44 @@ def load_member(
     tied = len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))
     model.load_state_dict(weights, assign=not tied)
     return model.eval()
+
+
+def write_held_out(folder: Path, held_out: LabelledSet) -> None:
+    """Keep examples with their labels in a run's folder."""
+    assert held_out.labels is not None  # they came out of what was trained on
+    about = {name: getattr(held_out, name) for name in _about(type(held_out))}
+    tensors = {"inputs": torch.from_numpy(held_out.inputs), "labels": torch.from_numpy(held_out.labels)}
+    storage.write_tensors(folder / HELD_OUT, tensors, {"about": json.dumps(about)})
+
+
+def _about(kind: type[Any]) -> list[str]:
+    """Return the fields of a kind of set behind inputs and labels."""
+    return [field.name for field in dataclasses.fields(kind)[2:]]
+
+
+def read_held_out(folder: Path) -> ImageSet | TableSet | None:
+    """Return what a run held out, None where it keeps nothing, or refuse the file."""
+    file = folder / HELD_OUT
+    if not file.exists():
+        return None
+    storage.check_contained(folder)
+    tensors, metadata = storage.read_tensors(file)
+    try:
+        about: dict[str, Any] = json.loads(metadata["about"])
+        inputs, labels = tensors["inputs"].numpy(), tensors["labels"].numpy()
+        kind = TableSet if inputs.ndim == 2 else ImageSet
+        found = kind(inputs, labels, **{name: _plain(about[name]) for name in _about(kind)})
+        proper = len(found) > 0
+    except (KeyError, TypeError, ValueError, RecursionError):
+        proper = False
+    storage.require(proper, file, "it holds no examples of ours")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a text, or a tuple of texts where there is a list; nothing else stands here."""
+    if isinstance(value, list):
+        return tuple(str(item) for item in value)
+    if value is not None and not isinstance(value, str):
+        raise TypeError
+    return value

@@ -21,8 +21,8 @@ from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.runs import Run, load_run
-from greedy_ensembles.runs.held_out import read_held_out
 from greedy_ensembles.runs.reading import KEPT
+from greedy_ensembles.saving import read_held_out
 from greedy_ensembles.storage import digest_of_tensor
 
 #: From an ensemble, a set and a run's folder to what the members say of it.

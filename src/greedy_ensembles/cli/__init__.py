@@ -13,7 +13,6 @@ def application() -> "typer.Typer":
         data,
         evaluate,
         predict,
-        report,
         reproduce,
         select,
         studies,

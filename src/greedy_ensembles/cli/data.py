@@ -12,6 +12,12 @@ data_app = typer.Typer(no_args_is_help=True, help="List, find, download and chec
 app.add_typer(data_app, name="data")
 
 
+def _show(table: Table) -> None:
+    for column in table.columns:
+        column.overflow = "fold"  # no end is missing on a narrow screen
+    Console(markup=False).print(table)  # square brackets in paths are no markup
+
+
 @data_app.command("list")
 @in_one_line
 def data_list() -> None:
@@ -25,9 +31,7 @@ def data_list() -> None:
         size = sum(source.size for source in SOURCES.get(entry.name, ()))
         counts = ", ".join(f"{split} {count:,}" for split, count in splits)
         table.add_row(entry.name, entry.title, counts, f"{size:,.0f} MB" if size else "")
-    for column in table.columns:
-        column.overflow = "fold"  # no end is missing on a narrow screen
-    Console(markup=False).print(table)  # square brackets in paths are no markup
+    _show(table)
 
 
 @data_app.command("status")
@@ -43,14 +47,11 @@ def data_status(root: DataFolder = None) -> None:
         table.add_row(entry.name, split, form.needs(split)[0], registry.quick_note(form, split, folder))
     there = {entry.name for entry, _, _ in found}
     missing = [entry.name for entry in SETS.values() if entry.forms and entry.name not in there]
-    console = Console(markup=False)  # square brackets in paths are none
-    for column in table.columns:
-        column.overflow = "fold"  # no end is missing on a narrow screen
-    console.print(table)
+    _show(table)
     if not folder.is_dir():
-        console.print(f"There is no folder {folder}", highlight=False, soft_wrap=True)
+        print(f"There is no folder {folder}")
     if missing:
-        console.print(f"Not there: {', '.join(missing)}", highlight=False)
+        print(f"Not there: {', '.join(missing)}")
 
 
 @data_app.command("download")
@@ -98,8 +99,6 @@ def data_check(
         means = " ".join(f"{mean:.4f}" for mean in images.channel_means)
         shape = "x".join(map(str, images.images.shape[1:]))
         table.add_row(name, split, f"{len(images):,}", shape, means, images.note)
-    for column in table.columns:
-        column.overflow = "fold"  # no end is missing on a narrow screen
-    Console(markup=False).print(table)  # square brackets in paths are no markup
+    _show(table)
     if broken:
         raise ValueError(f"{broken} of {len(found)} could not be read")

@@ -81,8 +81,7 @@ def select(
         )
     selection = choose(trials, by)
     written = [] if out is None else report.write(selection, measured_on, tried, out)
-    console = wide_console()
-    report.show(selection, measured_on, console)
+    report.show(selection, measured_on, wide_console())
     if split == "test":
         print(
             "warning: lambda_M was chosen on test images, so figures on them no longer show how the choice does on "
@@ -90,4 +89,4 @@ def select(
             file=sys.stderr,
         )
     if written:
-        console.print(f"Wrote {', '.join(map(str, written))}", soft_wrap=True, highlight=False, markup=False)
+        print(f"Wrote {', '.join(map(str, written))}")

@@ -27,9 +27,8 @@ def two_moons(
         strength = "" if result.strength is None else f"{result.strength:g}"
         values = (f"{result.accuracy:.1%}", f"{result.mi_data:.3f}", f"{result.mi_far:.3f}")
         table.add_row(result.method, strength, *values)
-    console = Console(markup=False)
-    console.print(table)
-    console.print(f"Wrote {out / 'two-moons.png'} and {out / 'two-moons.json'}", soft_wrap=True, highlight=False)
+    Console(markup=False).print(table)
+    print(f"Wrote {out / 'two-moons.png'} and {out / 'two-moons.json'}")
 
 
 @app.command("illustrate")
@@ -47,9 +46,8 @@ def illustrate(
     for name in study.GENERATORS:
         spreads = [spreads[name] for spreads in results.values()]
         table.add_row(name, *(f"{spread.mean:.3f} ± {spread.standard_deviation:.3f}" for spread in spreads))
-    console = Console(markup=False)
-    console.print(table)
-    console.print(f"Wrote {out / 'illustrate.png'} and {out / 'illustrate.json'}", soft_wrap=True, highlight=False)
+    Console(markup=False).print(table)
+    print(f"Wrote {out / 'illustrate.png'} and {out / 'illustrate.json'}")
 
 
 @app.command("guarantee-study")
@@ -68,6 +66,5 @@ def guarantee_study(
     check_folder(out)
     results = study.run(out, instances, seed, progress=not quiet)
     count = sum(len(result.measurements["best"]) for result in results)
-    console = Console(markup=False)
-    console.print(f"{count:,} instances in {len(results)} cells", highlight=False)
-    console.print(f"Wrote {out / 'guarantee.md'}, guarantee.png and guarantee.csv", soft_wrap=True)
+    print(f"{count:,} instances in {len(results)} cells")
+    print(f"Wrote {out / 'guarantee.md'}, guarantee.png and guarantee.csv")

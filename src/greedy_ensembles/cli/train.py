@@ -115,7 +115,7 @@ def train(
     """Train an ensemble on data of your own, or on a published set."""
     from greedy_ensembles.checks import check_count
     from greedy_ensembles.data import SETS
-    from greedy_ensembles.runs.held_out import write_held_out
+    from greedy_ensembles.saving import write_held_out
     from greedy_ensembles.training import fit
 
     check_folder(out)
@@ -155,8 +155,7 @@ def train(
         raise ValueError(str(error)) from error
     if task.test is not None and leads():
         write_held_out(out.expanduser(), task.test)
-    count = f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''}"
-    Console().print(f"{count} in {out}", soft_wrap=True, highlight=False, markup=False)
+    print(f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''} in {out}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

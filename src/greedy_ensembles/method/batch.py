@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.inputs import SOFTMAX, are_probabilities, as_logits, each, length, logits_of
+from greedy_ensembles.method.coupling import swap
 from greedy_ensembles.method.deep import Deep
-from greedy_ensembles.method.swap import swap
 
 
 class RankOne(nn.Module):

@@ -6,12 +6,14 @@ are made (snapshots of one training, masks of one network) have hooks for that, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+#: Where a network has the name of the method that swapped its layers, which files have to say.
+BUILT_BY = "built_by"
 #: Whom a member meets beside the finished ones.
 Sees = Literal["earlier", "all", "none"]
 
@@ -89,3 +91,27 @@ class Coupling(ABC):
     def as_member(self, model: nn.Module) -> nn.Module:
         """Return a network of ``make_model`` in the form that `members` have, to be given their weights."""
         return model
+
+
+def swap(model: nn.Module, replace: Callable[[nn.Module], nn.Module | None], method: str) -> nn.Module:
+    """Return a network with other layers in the place of some, and note which method did it.
+
+    Args:
+        model: the network; it is changed.
+        replace: returns the layer that takes the place of one, or None. It sees every layer once.
+        method: a name of the registry.
+    """
+    found = {layer: replace(layer) for layer in list(model.modules())}
+    swapped = {layer: other for layer, other in found.items() if other is not None}
+    for parent in found:
+        for name, part in parent._modules.items():  # not named_children, which leaves out a layer's second name
+            if part in swapped:
+                parent._modules[name] = swapped[part]
+    for layer in model.modules():  # PyTorch's fast paths in eval mode take weights out of layers, and do not call them
+        if isinstance(layer, nn.TransformerEncoderLayer):
+            layer.activation_relu_or_gelu = 0
+        if isinstance(layer, nn.TransformerEncoder):
+            layer.use_nested_tensor = False
+    model = swapped.get(model, model)
+    setattr(model, BUILT_BY, method)
+    return model

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.method.coupling import swap
 from greedy_ensembles.method.deep import Deep
-from greedy_ensembles.method.swap import swap
 
 #: Layers that set single numbers to 0, and those that do so to whole channels.
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.models.residual import initialise
+from greedy_ensembles.models.preresnet import initialise
 
 #: Widths of the 3x3 convolutions; each group ends in a pooling that halves the resolution.
 _GROUPS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from greedy_ensembles.checks import check_flag
-from greedy_ensembles.models.residual import ResidualNetwork, conv1x1, conv3x3
+from greedy_ensembles.models.preresnet import ResidualNetwork, conv1x1, conv3x3
 
 
 class WideBlock(nn.Module):
