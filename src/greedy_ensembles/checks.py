@@ -23,6 +23,7 @@ LIMITS = {
     "pixels": 100_000_000,
     "side": 1024,
     "opcodes": 1_000_000,
+    "seconds": 600,
 }
 _VARIABLE = "GREEDY_ENSEMBLES_LIMITS"
 _raised: ContextVar[Mapping[str, float]] = ContextVar("limits", default={})  # noqa: B039 (nobody changes it)

@@ -13,13 +13,13 @@ import io
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
-from greedy_ensembles.checks import check_limit, naming
+from greedy_ensembles.checks import check_limit, limit, naming
 from greedy_ensembles.data.archives import check_picture, contents, file_names
 from greedy_ensembles.data.image_set import Bytes, Resize, to_array, to_small_array
 from greedy_ensembles.data.labelled import Labels
@@ -84,15 +84,24 @@ def read_places(path: Path, size: int | None, resize: Resize = "crop") -> Read:
     return stack(path, chosen, size, 3, resize), None, None, _subset_note(chosen, PLACES_NAMES)
 
 
-#: Reads an LMDB folder, and writes lengths and bytes of its keys and values.
+#: Reads an LMDB folder, and writes lengths and bytes of its keys and values, so many bytes in all; with so much memory.
 _LMDB = """
-import struct, sys
+import contextlib, struct, sys
 import lmdb
-with lmdb.open(sys.argv[1], readonly=True, lock=False, readahead=False, max_readers=1) as database:
+folder, left, memory = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with contextlib.suppress(ImportError, OSError, ValueError):  # where the system has no such limit
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+with lmdb.open(folder, readonly=True, lock=False, readahead=False, max_readers=1) as database:
     with database.begin() as transaction:
         for key, content in transaction.cursor():
+            left -= 16 + len(key) + len(content)
+            if left < 0:
+                sys.exit("it holds more than its size")
             sys.stdout.buffer.write(struct.pack("<QQ", len(key), len(content)) + key + content)
 """
+#: Bytes of memory for that beside twice the file, which it maps, and copies a value of: Python and the library.
+_LMDB_MEMORY = 512 << 20
 
 
 def read_lsun(path: Path, size: int | None, resize: Resize = "crop") -> Read:
@@ -101,7 +110,7 @@ def read_lsun(path: Path, size: int | None, resize: Resize = "crop") -> Read:
         raise ValueError("LSUN is an LMDB database: pip install 'greedy-ensembles[lsun]' to read it")
     if not (path / "data.mdb").exists():
         raise ValueError(f"{path} is not an LMDB folder: it has no data.mdb")
-    pictures = list(_lmdb_items(path))
+    pictures = _lmdb_items(path)
     numbered = (
         (index, decode(content, str(path / key.decode("latin1")), size, 3, resize=resize))
         for index, (key, content) in enumerate(pictures)
@@ -109,27 +118,29 @@ def read_lsun(path: Path, size: int | None, resize: Resize = "crop") -> Read:
     return assemble(numbered, len(pictures), path), None, None, ""
 
 
-def _lmdb_items(path: Path) -> Iterator[tuple[bytes, bytes]]:
+def _lmdb_items(path: Path) -> list[tuple[bytes, bytes]]:
     """Return keys and values of an LMDB folder, read in a process of its own: the library trusts what it reads.
 
-    A damaged file may end that process, or lead it in circles; it cannot hold more than its own size.
+    A damaged file may end that process, lead it in circles or have it ask for memory; it cannot hold more than its size.
     """
-    left = (path / "data.mdb").stat().st_size
-    command = [sys.executable, "-c", _LMDB, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stderr is not None
-        while len(lengths := child.stdout.read(16)) == 16:
-            key, content = struct.unpack("<QQ", lengths)
-            left -= 16 + key + content
-            if left < 0:
-                child.kill()
-                raise ValueError(f"{path} is damaged: it holds more than its size")
-            yield child.stdout.read(key), child.stdout.read(content)
-        said = child.stderr.read().decode(errors="replace").strip().splitlines()
-    if child.returncode:
-        why = said[-1] if said else f"its reader ended by signal {-child.returncode}"
+    size, seconds = (path / "data.mdb").stat().st_size, limit("seconds")
+    command = [sys.executable, "-c", _LMDB, str(path), str(size), str(2 * size + _LMDB_MEMORY)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        why = f"it takes more than {seconds} seconds; `with ge.limits(seconds=...):` gives it more"
+        raise ValueError(f"{path} is not a readable LMDB database: {why}") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        why = said[-1] if said else f"its reader ended by signal {-done.returncode}"
         raise ValueError(f"{path} is not a readable LMDB database: {why}")
+    items, at = [], 0
+    while at < len(done.stdout):
+        key, content = struct.unpack_from("<QQ", done.stdout, at)
+        middle, end = at + 16 + key, at + 16 + key + content
+        items.append((done.stdout[at + 16 : middle], done.stdout[middle:end]))
+        at = end
+    return items
 
 
 def _subset_note(chosen: list[str], recorded: str) -> str:
