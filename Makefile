@@ -21,7 +21,7 @@ test: lint
 
 # Files damaged at random, for hours: whatever is found is printed with the seed that makes it again.
 fuzz: $(READY)
-	$(BIN)/python tests/fuzz.py --seed $$(date +%s) --seconds $(or $(SECONDS),14400)
+	$(BIN)/python -m tests.fuzz --seed $$(date +%s) --seconds $(or $(SECONDS),14400)
 
 lint: $(READY)
 	$(BIN)/ruff check .

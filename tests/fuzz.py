@@ -1,16 +1,16 @@
 """Damage every kind of file that is read, at random but from a seed, and accept a result or a ValueError that names it.
 
-    python tests/fuzz.py --count 30             # so many damages to each kind of file
-    python tests/fuzz.py --seconds 14400        # from one seed to the next, for hours (make fuzz)
+    python -m tests.fuzz --count 30             # so many damages to each kind of file
+    python -m tests.fuzz --seconds 14400        # from one seed to the next, for hours (make fuzz)
 
 A child process reads, with limits of memory and of time, so that a crash or a hang is a finding like any other. What is
 found is printed as a line: the reader, the seed and number that make it again, and what happened.
 """
 
 import argparse
+import contextlib
 import gzip
 import io
-import json
 import pickle
 import random
 import resource
@@ -25,112 +25,32 @@ import zipfile
 from functools import partial
 from pathlib import Path
 
+from tests.damage import File, Folder
+
 SECONDS = 20  # for one file
 MEMORY = 1 << 30  # bytes beyond what the libraries take
 LIMITS = {"expanded": 1 << 26, "picture": 1 << 22, "pixels": 1 << 22}
-ODD_NUMBERS = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 62, (1 << 64) - 1]
-ODD_VALUES = [None, True, -1, 0, 1, 10**9, 10**400, 1.5, float("inf"), float("nan"), "", "x", "../../x", [], [[]], {}]
-ODD_VALUES += [{"a": [1]}, [10**9, 10**9, 10**9], ["x"] * 3, "=1+1", "<b>", "[red]"]
-
-
-def damage_bytes(content: bytes, dice: random.Random) -> bytes:
-    """Return some bytes with one to four damages."""
-    data = bytearray(content)
-    for _ in range(dice.randint(1, 4)):
-        at, length = dice.randrange(len(data) + 1), dice.choice([1, 2, 4, 8, 50])
-        odd = dice.choice(ODD_NUMBERS)
-        spot = slice(at, at + length)
-        kind = dice.randrange(7)
-        if kind == 0 and at < len(data):
-            data[at] ^= 1 << dice.randrange(8)
-        elif kind == 1:
-            data[spot] = odd.to_bytes(8, dice.choice(["little", "big"]))[:length]
-        elif kind == 2:
-            del data[spot]
-        elif kind == 3:
-            data[at:at] = data[dice.randrange(len(data) + 1) :][: 4 * length]
-        elif kind == 4:
-            data[spot] = dice.randbytes(length)
-        elif kind == 5 and dice.random() < 0.3:
-            del data[at:]
-        else:
-            data[spot] = str(odd).encode()
-    return bytes(data)
-
-
-def damage_value(content, dice: random.Random):
-    """Return what JSON holds with one value of it replaced, removed or doubled."""
-    if isinstance(content, dict) and content and dice.random() < 0.85:
-        key = dice.choice(sorted(content))
-        if dice.random() < 0.1:
-            return {name: value for name, value in content.items() if name != key}
-        return {**content, key: damage_value(content[key], dice)}
-    if isinstance(content, list) and content and dice.random() < 0.7:
-        at = dice.randrange(len(content))
-        if dice.random() < 0.2:
-            return content[:at] + content[at + 1 :]
-        return [*content[:at], damage_value(content[at], dice), *content[at + 1 :]]
-    return dice.choice(ODD_VALUES)
-
-
-class File:
-    """A file of some format, in several variants, and how it is read."""
-
-    def __init__(self, name, variants, read):
-        self.name, self.variants, self._read = name, variants, read
-
-    def damaged(self, folder: Path, dice: random.Random) -> Path:
-        path = folder / self.name
-        path.write_bytes(damage_bytes(dice.choice(self.variants), dice))
-        return path
-
-    def read(self, path: Path):
-        return self._read(path)
-
-
-class Folder(File):
-    """A folder, one of whose files is damaged: JSON of ours keeps a right checksum, as that of a forger would be."""
-
-    def damaged(self, folder: Path, dice: random.Random) -> Path:
-        from greedy_ensembles import storage
-        from greedy_ensembles.runs.reading import digest_of_lines
-
-        path = folder / self.name
-        shutil.copytree(dice.choice(self.variants), path)
-        files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix != ".md")
-        file = dice.choice([*files, *(3 * [file for file in files if file.parent == path])])  # what says the most
-        if file.suffix == ".json" and dice.random() < 0.9:
-            value = storage.read_json(file)
-            for _ in range(dice.randint(1, 3)):
-                value = damage_value(value, dice)
-            storage.write_json(file, value if isinstance(value, dict) else {"odd": value})
-        elif file.name == "history.jsonl" and dice.random() < 0.9:
-            lines = [damage_value(json.loads(line), dice) for line in file.read_text().splitlines()]
-            file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-            facts = storage.read_json(file.with_name("member.json"))
-            facts["files"]["history"] = digest_of_lines(file.read_bytes())
-            storage.write_json(file.with_name("member.json"), facts)
-        else:
-            file.write_bytes(damage_bytes(file.read_bytes(), dice))
-        return path
 
 
 def readers(home: Path):
     """Return what is damaged and read, by name; whole files are written to `home`."""
     import numpy as np
-    import torch
+
+    images = np.random.default_rng(0).integers(0, 256, (3, 9, 12), np.uint8)
+    return {**files_of_data(home, images), **folders_of_data(home, images), **folders_of_runs(home)}
+
+
+def files_of_data(home: Path, images):
+    """Return the readers of files that data come in."""
+    import numpy as np
     from scipy.io import savemat
 
     import greedy_ensembles as ge
     from greedy_ensembles.benchmark.packing import pack_predictions, unpack_predictions
     from greedy_ensembles.benchmark.predictions import Predictions
-    from greedy_ensembles.cli.given import open_saved
+    from greedy_ensembles.cli.given import ImageForm, read_inputs
     from greedy_ensembles.data import archives, cifar, formats, picture_sets
     from greedy_ensembles.data.tables import read_table
-    from greedy_ensembles.report.page import build_page
-
-    images = np.random.default_rng(0).integers(0, 256, (3, 9, 12), np.uint8)
-    batch = {b"data": images.reshape(-1)[: 3072 // 12].repeat(12)[None], b"labels": [3], b"filenames": [b"a.png"]}
 
     def written(write, *arguments, **options) -> bytes:
         buffer = io.BytesIO()
@@ -140,47 +60,123 @@ def readers(home: Path):
     pictures = _pictures(images)
     idx = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in images.shape) + images.tobytes()
     mat = {"X": np.zeros((4, 4, 3, 2), np.uint8), "y": np.array([[1], [10]], np.uint8)}
+    batch = {b"data": images.reshape(-1)[: 3072 // 12].repeat(12)[None], b"labels": [3], b"filenames": [b"a.png"]}
+    names = pickle.dumps({b"fine_label_names": [b"apple", b"bee"]}, 2)
+    packed = Predictions("x", np.log(np.full((2, 5, 2), 0.5, np.float32)), np.zeros(5, np.int64))
+    (file,) = pack_predictions(home / "packed.npz", packed, [packed], information={"size": 2})
+    tars = [_tar(pictures, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")]
+    zips = [_zip(pictures, kind) for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)]
+    savers = (np.savez, np.savez_compressed)
+    arrays = [images, images[..., None], images.astype(np.float64), images.astype(">i4"), np.asfortranarray(images)]
+    npy = [written(np.save, array) for array in arrays]
+    npz = [written(save, x=images, y=np.arange(3)) for save in savers]
+    mats = [written(savemat, mat, do_compression=small) for small in (False, True)]
+    table = b"a,b,c\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n"
+
+    def given(path: Path):
+        form = ImageForm(None if path.suffix == ".npy" else (3, 8, 8), None)
+        return read_inputs([path], form, columns=["a", "b"])
+
+    return {
+        "picture": File("a.png", list(pictures.values()), lambda path: picture_sets.read_folder(path.parent, 8)),
+        "folder of pictures": File("a.png", list(pictures.values()), lambda path: ge.data.read(path.parent)),
+        "npy": File("a.npy", npy, ge.data.read),
+        "npz": File("a.npz", npz, ge.data.read),
+        "idx": File("a.idx", [idx], formats.read_idx),
+        "idx.gz": File("a.gz", [gzip.compress(idx)], formats.read_idx),
+        "mat": File("a.mat", mats, formats.read_svhn),
+        "pickle": File("batch", [pickle.dumps(batch, protocol) for protocol in (2, 3, 4)], cifar.read_python),
+        "names in a pickle": File("meta", [names], partial(cifar.read_class_names, key="fine_label_names")),
+        "names in a text": File("meta.txt", [b"apple\nbee\n"], partial(cifar.read_class_names, key="")),
+        "binary batch": File("a.bin", [bytes(2 * 3073)], partial(cifar.read_binary, label_bytes=1)),
+        "tar": File("a.tar", tars, lambda path: picture_sets.read_folder(path, 8)),
+        "zip": File("a.zip", zips, lambda path: picture_sets.read_folder(path, 8)),
+        "unpacked": File("a.tgz", tars + zips, lambda path: archives.unpack(path, path.parent / "unpacked")),
+        "table": File("a.csv", [table], partial(read_table, target="c")),
+        "packed predictions": File("a.npz", [file.read_bytes()], unpack_predictions),
+        "arrays to predict": File("a.npy", npy, given),
+        "tables to predict": File("a.csv", [table], given),
+        "pictures to predict": File("a.zip", zips, given),
+    }
+
+
+def folders_of_data(home: Path, images):
+    """Return the readers of folders that data come in."""
+    import lmdb
+    import numpy as np
+
+    import greedy_ensembles as ge
+    from greedy_ensembles.data import cifar, picture_sets
+
+    pictures = list(_pictures(images).values())[:6]
+    (home / "cifar").mkdir()
+    np.save(home / "cifar" / "fog.npy", images.repeat(3).reshape(-1, 4, 3, 3))
+    np.save(home / "cifar" / "labels.npy", np.arange(images.size * 3 // 36) % 10)
+    (home / "tiny" / "images").mkdir(parents=True)
+    (home / "tiny" / "val_annotations.txt").write_text("0.png\tn01\t0\n1.png\tn02\t0\n")
+    with lmdb.open(str(home / "lmdb")) as database, database.begin(write=True) as transaction:
+        for number, content in enumerate(pictures):
+            (home / "tiny" / "images" / f"{number}.png").write_bytes(content)
+            place = home / "own" / ("test" if number > 3 else "train") / "ab"[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{number}.png").write_bytes(content)
+            transaction.put(str(number).encode(), content)
+    return {
+        "CIFAR-10-C": Folder("c", [home / "cifar"], lambda path: cifar.read_corrupted(path, "fog", 1)),
+        "Tiny ImageNet": Folder("tiny", [home / "tiny"], lambda path: picture_sets.read_tiny_imagenet(path, 8)),
+        "LSUN": Folder("lmdb", [home / "lmdb"], lambda path: picture_sets.read_lsun(path, 8)),
+        "own pictures": Folder("own", [home / "own"], lambda path: ge.data.read_parts(path, 8)),
+    }
+
+
+def folders_of_runs(home: Path):
+    """Return the readers of what this package writes."""
+    import torch
+
+    import greedy_ensembles as ge
+    from greedy_ensembles.benchmark.stored_runs import evaluate_run, kept_beside_the_run, open_runs
+    from greedy_ensembles.cli.given import open_saved
+    from greedy_ensembles.report.page import build_page
+    from greedy_ensembles.runs.held_out import write_held_out
+
     make_model = partial(ge.models.MLP, 2, hidden=(3,))
-    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
-    options = {"recipe": ge.Recipe(epochs=2, batch_size=20), "progress": False, "device": "cpu"}
-    ensemble = ge.fit(make_model, (x, (x[:, 0] > 0).long()), size=2, run_dir=home / "run", **options)
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)).double()
+    y = (x[:, 0] > 0).long()
+    rows = ge.data.TableSet(x.numpy(), y.numpy(), "own", ("no", "yes"), columns=("a", "b"), target="c")
+
+    def fit(folder: Path, **options):
+        recipe = ge.Recipe(epochs=2, batch_size=20)
+        return ge.fit(make_model, rows, size=2, run_dir=folder, recipe=recipe, progress=False, device="cpu", **options)
+
+    def stop(event) -> None:
+        if event.member == 2:
+            raise KeyboardInterrupt
+
+    def use(path: Path):
+        return open_saved(path, make_model if (path / "ensemble.json").exists() else None).ensemble.predict_proba(x)
+
+    def evaluate(path: Path):
+        (run,) = open_runs([path], kept_beside_the_run())
+        return evaluate_run(run, "mutual_information")
+
+    ensemble = fit(home / "run")
     ensemble.calibrate(x, fpr=0.2)
     ensemble.save(home / "saved")
     calibration = ensemble.calibration
     assert calibration is not None
     calibration.write(home / "run", open_saved(home / "run").weights)
-    packed = Predictions("x", np.log(np.full((2, 5, 2), 0.5, np.float32)), np.zeros(5, np.int64))
-    (file,) = pack_predictions(home / "packed.npz", packed, [packed], information={"size": 2})
-    tars = [_tar(pictures, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")]
-    zips = [_zip(pictures, kind) for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)]
-
-    def unpack(path: Path):
-        return archives.unpack(path, path.parent / "unpacked")
-
-    def use(path: Path):
-        return open_saved(path, make_model if (path / "ensemble.json").exists() else None).ensemble.predict_proba(x)
-
-    savers = (np.savez, np.savez_compressed)
-    arrays = [images, images[..., None], images.astype(np.float64), images.astype(">i4"), np.asfortranarray(images)]
+    with contextlib.suppress(KeyboardInterrupt):
+        fit(home / "begun", callbacks=[stop])
+    assert (home / "begun" / "checkpoint.safetensors").exists()
+    shutil.copytree(home / "run", home / "judged")
+    write_held_out(home / "judged", rows)
+    evaluate(home / "judged")  # which leaves its predictions
     return {
-        "picture": File("a.png", list(pictures.values()), lambda path: picture_sets.read_folder(path.parent, 8)),
-        "folder of pictures": File("a.png", list(pictures.values()), lambda path: ge.data.read(path.parent)),
-        "npy": File("a.npy", [written(np.save, array) for array in arrays], ge.data.read),
-        "npz": File("a.npz", [written(save, x=images, y=np.arange(3)) for save in savers], ge.data.read),
-        "idx": File("a.idx", [idx], formats.read_idx),
-        "idx.gz": File("a.gz", [gzip.compress(idx)], formats.read_idx),
-        "mat": File(
-            "a.mat", [written(savemat, mat, do_compression=small) for small in (False, True)], formats.read_svhn
-        ),
-        "pickle": File("batch", [pickle.dumps(batch, protocol) for protocol in (2, 3, 4)], cifar.read_python),
-        "tar": File("a.tar", tars, lambda path: picture_sets.read_folder(path, 8)),
-        "zip": File("a.zip", zips, lambda path: picture_sets.read_folder(path, 8)),
-        "unpacked": File("a.tgz", tars + zips, unpack),
-        "table": File("a.csv", [b"a,b,c\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n"], partial(read_table, target="c")),
-        "packed predictions": File("a.npz", [file.read_bytes()], unpack_predictions),
         "saved ensemble": Folder("saved", [home / "saved"], use),
         "run": Folder("run", [home / "run"], use),
         "report": Folder("run", [home / "run"], lambda path: build_page([ge.load_run(path)])),
+        "evaluation": Folder("run", [home / "judged"], evaluate),
+        "begun run": Folder("run", [home / "begun", home / "run"], fit),
     }
 
 
@@ -266,9 +262,9 @@ def find(seed: int, count: int, only: str = "") -> list[str]:
     with tempfile.TemporaryDirectory() as home:
         place = Path(home) / "place"
         place.write_text("the start")
-        command = [sys.executable, "-W", "ignore", __file__, "--child", str(place)]
+        command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--child", str(place)]
         command += ["--seed", str(seed), "--count", str(count), "--only", only]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
         found = done.stdout.splitlines()
         if done.returncode:
             found.append(f"{place.read_text()}: the process ended with {done.returncode}: {done.stderr[-2000:]}")

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from tests import fuzz
+from tests.damage import File
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
 
@@ -20,7 +21,7 @@ def test_the_search_sees_what_it_looks_for(tmp_path):
         def read(path):
             raise error(path)
 
-        return fuzz.File("a.x", [b"content"], read)
+        return File("a.x", [b"content"], read)
 
     cases = [
         (lambda path: ValueError(f"{path} is damaged"), ""),

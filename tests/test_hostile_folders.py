@@ -176,8 +176,9 @@ def forge_weights(folder, tensors):
         lambda weights: weights | {"__class__": torch.zeros(1)},
         lambda weights: {**weights, "0.weight": torch.zeros(3, 2, dtype=torch.int64)},
         lambda weights: {**weights, "0.weight": torch.zeros(3, 2, dtype=torch.bool)},
+        lambda weights: {**weights, "0.weight": torch.zeros(3, 2, dtype=torch.float64)},
     ],
-    ids=["none", "another shape", "a path", "an attribute", "whole numbers", "truth values"],
+    ids=["none", "another shape", "a path", "an attribute", "whole numbers", "truth values", "one in double precision"],
 )
 def test_well_sealed_weights_of_another_model_are_refused(saved, change):
     forge_weights(saved, change(make_model().state_dict()))

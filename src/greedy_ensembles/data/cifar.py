@@ -74,8 +74,10 @@ def read_corrupted(folder: Path, corruption: str, severity: int | None) -> tuple
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or labels.shape != images.shape[:1]:
         raise ValueError(f"{file} is {images.dtype} {images.shape}, its labels {labels.shape}")
     if severity is not None:
-        if severity not in SEVERITIES or len(images) % len(SEVERITIES):
-            raise ValueError(f"severity must be one of 1 to 5 of {len(images)} images, got {severity!r}")
+        if severity not in SEVERITIES:
+            raise ValueError(f"severity must be one of 1 to 5, got {severity!r}")
+        if len(images) % len(SEVERITIES):
+            raise ValueError(f"{file} holds {len(images):,} images, which are not as many at each of 5 severities")
         each = len(images) // len(SEVERITIES)
         part = slice((severity - 1) * each, severity * each)  # the file holds the same images five times, mildest first
         images, labels = images[part], labels[part]

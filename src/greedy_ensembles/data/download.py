@@ -6,7 +6,6 @@ its reason, and whatever was there before is there still. An address that sends 
 nothing for a long time, has failed.
 """
 
-import hashlib
 import os
 import shutil
 import time
@@ -18,7 +17,7 @@ from typing import Any
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.data.archives import own_folder, unpack
 from greedy_ensembles.data.registry import StrPath, data_root
-from greedy_ensembles.data.sources import SOURCES, Source
+from greedy_ensembles.data.sources import SOURCES, Source, file_digest
 
 #: Told what happens, a line at a time.
 Say = Callable[[str], None]
@@ -223,13 +222,6 @@ def _received(url: str, progress: Any, most: int | None, timeout: float) -> Iter
             raise OSError(str(error)) from error
         if done < total:
             raise OSError(f"it broke off after {done:,} of {total:,} bytes")
-
-
-def file_digest(path: Path, like: str) -> str:
-    """Return algorithm:hexadecimal of a file, with the algorithm of another such digest."""
-    algorithm = like.partition(":")[0]
-    with path.open("rb") as file:
-        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
 
 def _is_final(error: OSError) -> bool:

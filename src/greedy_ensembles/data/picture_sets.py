@@ -121,7 +121,7 @@ def read_lsun(path: Path, size: int | None, resize: Resize = "crop") -> Read:
 def _lmdb_items(path: Path) -> list[tuple[bytes, bytes]]:
     """Return keys and values of an LMDB folder, read in a process of its own: the library trusts what it reads.
 
-    A damaged file may end that process, lead it in circles or have it ask for memory; it cannot hold more than its size.
+    A damaged file may end that process, lead it in circles, or have it ask for memory; it cannot hold more than itself.
     """
     size, seconds = (path / "data.mdb").stat().st_size, limit("seconds")
     command = [sys.executable, "-c", _LMDB, str(path), str(size), str(2 * size + _LMDB_MEMORY)]

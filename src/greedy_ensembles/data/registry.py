@@ -1,6 +1,5 @@
 """Sets by name: `load` finds the files in the data folder, reads them, and says in a note what is not as published."""
 
-import hashlib
 import os
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from greedy_ensembles.checks import as_path, check_choice, check_count, check_ki
 from greedy_ensembles.data import formats, noise, own_pictures, picture_sets
 from greedy_ensembles.data.image_set import ImageSet, Resize, check_channels
 from greedy_ensembles.data.sets import SETS, Entry, Form
+from greedy_ensembles.data.sources import DIGESTS, file_digest
 
 StrPath = str | os.PathLike[str]
 
@@ -192,15 +192,10 @@ def _shaped(images: ImageSet, size: int | None, channels: int | None, resize: Re
 
 def quick_note(form: Form, split: str, root: Path) -> str:
     """Return what can be said against a form without reading its images: a stand-in, other bytes than published."""
-    known = {need: form.published[need] for need in form.needs(split) if need in form.published}
-    others = [need for need, md5 in known.items() if _md5(root / need) != md5]
+    known = {need: digest for need in form.needs(split) if (digest := form.published.get(need) or DIGESTS.get(need))}
+    others = [need for need, digest in known.items() if file_digest(root / need, digest) != digest]
     notes = (form.note, f"not the published bytes of {', '.join(others)}" if others else "")
     return "; ".join(note for note in notes if note)
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _partial(entry: Entry, split: str, images: ImageSet) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 
 from greedy_ensembles.data import cifar, formats, noise, picture_sets
 from greedy_ensembles.data.image_set import ImageSet, Resize
-from greedy_ensembles.data.sources import SOURCES
 
 #: From the data folder, the split, the size asked for (None: the set's own) and how to resize pictures, to the set.
 Reader = Callable[[Path, str, int | None, Resize], ImageSet]
@@ -26,7 +25,7 @@ class Form:
     needs: Callable[[str], Sequence[str]]  #: from a split to the paths that this form reads
     read: Reader
     note: str = ""
-    #: MD5 of paths as published, where they are known; other bytes are read, but noted.
+    #: Hashes of what comes out of an archive, where they are known; other bytes are read, but noted.
     published: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def found(self, root: Path, split: str) -> bool:
@@ -85,7 +84,7 @@ def _cifar(
             names = cifar.read_class_names(root / folder / names, "fine_label_names")
         return ImageSet(images, labels.astype(np.int64), folder, names, str(root / folder))
 
-    return Form(needs, read, published={f"{folder}/{file}": digest for file, digest in md5.items()})
+    return Form(needs, read, published={f"{folder}/{file}": f"md5:{digest}" for file, digest in md5.items()})
 
 
 def _corrupted(root: Path, split: str, size: int | None, resize: Resize) -> ImageSet:
@@ -139,7 +138,6 @@ _CIFAR10_MD5 = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-_SVHN_MD5 = {source.path: str(source.digest).removeprefix("md5:") for source in SOURCES["svhn"]}
 
 _ENTRIES = (
     Entry(
@@ -182,7 +180,7 @@ _ENTRIES = (
         "svhn",
         "SVHN, cropped house numbers (non-commercial use)",
         {"train": 73_257, "test": 26_032},
-        (Form(lambda split: [f"svhn/{split}_32x32.mat"], _svhn, published=_SVHN_MD5),),
+        (Form(lambda split: [f"svhn/{split}_32x32.mat"], _svhn),),
     ),
     Entry(
         "cifar10c",

@@ -8,6 +8,8 @@ record was found: it is refused without --trust.
 """
 
 import dataclasses
+import hashlib
+from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,3 +147,14 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         ),
     ),
 }
+
+#: Recorded hashes of files as they are downloaded, by their paths in the data folder.
+DIGESTS = {each.path: each.digest for of_set in SOURCES.values() for each in of_set if each.digest is not None}
+
+
+def file_digest(path: Path, like: str) -> str:
+    """Return algorithm:hexadecimal of a file, with the algorithm of another such digest."""
+    algorithm = like.partition(":")[0]
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return f"{algorithm}:{digest.hexdigest()}"

@@ -192,8 +192,8 @@ class Member:
                 pass
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, RecursionError) as error:
             raise FolderError(
-                f"the checkpoint does not fit member {self.number} ({type(error).__name__}: {error}). Delete "
-                "checkpoint.safetensors in run_dir to train this member again from its first epoch"
+                f"{state.get('file', 'the checkpoint')} does not fit member {self.number} ({type(error).__name__}: "
+                f"{error}). Delete it to train this member again from its first epoch"
             ) from error
 
     def _check_tensors(self, state: dict[str, Any]) -> None:

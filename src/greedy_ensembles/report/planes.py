@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 
+from greedy_ensembles.checks import naming
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.report.svg import Chart, draw_chart
 from greedy_ensembles.runs import Run
@@ -64,7 +65,10 @@ def maps(labelled: Sequence[tuple[str, Run]], points: KnownPoints | None = None)
     """Return a map of the mutual information for each run, with a caption: in order of lambda_M, on one scale."""
     centre = np.zeros(2) if points is None else points.x.mean(axis=0)
     ordered = sorted(labelled, key=lambda entry: (entry[1].strength or 0.0, entry[0]))
-    found = [over_plane(run.ensemble, centre) for _, run in ordered]
+    found = []
+    for _, run in ordered:
+        with naming(run.folder, "has members of which no map can be drawn"):
+            found.append(over_plane(run.ensemble, centre))
     top = max(float(values.max()) for values in found)
     result = []
     for (label, run), values in zip(ordered, found, strict=True):

@@ -130,6 +130,8 @@ class RunFolder:
         if numbers[0] > self.finished + 1:
             missing = weights_file(self.path, self.finished + 1).with_name("member.json")
             raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {numbers[0]}")
+        for member in state["members"]:
+            member["file"] = str(self._checkpoint)  # for messages
         return state
 
     def is_due(self, last: bool) -> bool:
