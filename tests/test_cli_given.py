@@ -65,6 +65,14 @@ def test_an_archive_is_read_as_a_folder_is(pictures, tmp_path):
     assert np.array_equal(found.values[order], same.values)
 
 
+def test_what_becomes_too_much_in_the_shape_that_is_known_is_refused(pictures, tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros((9, 8, 8), np.uint8))
+    for path in (pictures, tmp_path / "a.npz"):
+        with ge.limits(expanded=1e5), pytest.raises(ValueError, match=rf"{path}.*ge\.limits\(expanded="):
+            read_inputs([path], ImageForm((3, 256, 256)))
+        assert read_inputs([path], ImageForm((3, 256, 256))).values.shape[1:] == (3, 256, 256)
+
+
 def test_arrays_of_images_take_the_shape_that_is_known(tmp_path):
     images = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3), np.uint8)
     np.save(tmp_path / "images.npy", images)

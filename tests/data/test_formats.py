@@ -1,4 +1,5 @@
 import gzip
+import zipfile
 
 import numpy as np
 import pytest
@@ -96,6 +97,17 @@ def test_what_expands_beyond_the_limit_is_refused_unless_the_caller_allows_it(tm
             read(path)
     np.savez(npz, x=np.zeros((1, 1000, 1000), np.uint8))  # not compressed: a file may become what it is
     assert read_npz(npz)[0].shape == (1, 1, 1000, 1000)
+
+
+def test_small_npz_files_that_become_much_are_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x02\x00" + (10**6).to_bytes(4, "little") + b" " * 10**6)
+    with pytest.raises(ValueError, match=r"a\.npz.*header has 1,000,000 bytes"):
+        read_arrays(path)
+    np.savez_compressed(path, x=np.zeros((10**4, 1, 1), np.uint8))
+    with ge.limits(entries=5000), pytest.raises(ValueError, match=r"a\.npz.*ge\.limits\(entries=10000"):
+        read_arrays(path)
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,20 @@ def test_pictures_have_a_limit_of_bytes_and_of_pixels(tmp_path, encoded, random_
         assert len(ge.data.read(where)) == 1
 
 
+@pytest.mark.parametrize("kind", ["folder", "zip", "tgz"])
+def test_many_pictures_have_a_limit_of_what_they_become(tmp_path, encoded, random_bytes, kind):
+    """Photographs become 32 times what they are on disk at most; drawings may be far smaller there."""
+    drawings, photographs = (
+        store(kind, tmp_path / name, {f"{i}.png": encoded(content) for i in range(9)})
+        for name, content in (("drawings", np.zeros((200, 200), np.uint8)), ("photographs", random_bytes(200, 200)))
+    )
+    with ge.limits(expanded=1e6):
+        with pytest.raises(ValueError, match=r"drawings.*ge\.limits\(expanded=1080000"):
+            ge.data.read(drawings)
+        assert ge.data.read(drawings, size=32).images.shape == (9, 3, 32, 32)
+        assert ge.data.read(photographs).images.shape == (9, 3, 200, 200)
+
+
 def tar_header(name, size, kind=b"0"):
     header = tarfile.TarInfo(name)
     header.size, header.type = max(size, 0), kind

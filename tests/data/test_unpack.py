@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 import greedy_ensembles as ge
-from greedy_ensembles.data.archives import own_folder, unpack
+from greedy_ensembles.data.archives import file_names, own_folder, unpack
 
 
 def make_tar(path, *members):
@@ -86,6 +86,8 @@ def test_what_expands_beyond_the_limit_is_not_unpacked(tmp_path, make):
     with ge.limits(expanded=1.5e6):
         with pytest.raises(ValueError, match=r"a\.gz cannot be unpacked.*ge\.limits\(expanded="):
             unpack(small, tmp_path / "data")
+        with pytest.raises(ValueError, match=r"a\.gz is damaged.*ge\.limits\(expanded="):
+            file_names(small)
         assert list((tmp_path / "data").iterdir()) == []
         assert len(unpack(archive, tmp_path / "data")) == 2  # it is that large itself
 

@@ -5,6 +5,7 @@ a thousand others should not wait for it. A path that does not exist, or a folde
 anything is computed.
 """
 
+import math
 import re
 import sys
 from collections import Counter
@@ -174,7 +175,10 @@ def read_inputs(paths: Sequence[Path], form: ImageForm, columns: Sequence[str] |
             names += [f"{path}[{index}]" for index in range(len(values))]
             parts.append(values)
             continue
-        for name, content in _files(path, unreadable):
+        stored = 0
+        for number, (name, content) in enumerate(_files(path, unreadable), start=1):
+            stored += len(content)
+            picture_sets.check_room(path, number * math.prod(form.shape or ()), stored)
             try:
                 parts.append(_picture(content, name, form.shape, counts)[None])
                 names.append(name)
@@ -239,6 +243,7 @@ def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:
         raise ValueError(f"{path} holds an array of no inputs")
     if shape is None or images.shape[1:] == shape:
         return images
+    picture_sets.check_room(path, len(images) * math.prod(shape), path.stat().st_size)
     for _ in range(len(images)):
         _count(counts, images.shape[1:], shape)
     return ImageSet(images, None, str(path)).with_channels(shape[0]).resized(shape[1]).images

@@ -71,7 +71,7 @@ def _content(
 ) -> Iterator[Named]:
     """Yield (name, bytes) of one file, or nothing where someone else is told that it cannot be read."""
     try:
-        check_picture(name, size)
+        check_picture(str(path / name), size)
         with naming(path, f"is damaged at {name}"):
             content = read()
     except (ValueError, OSError) as error:
@@ -125,14 +125,22 @@ class _Bounded:
 
 
 def _files(archive: Archive) -> Iterator[tuple[str, zipfile.ZipInfo | tarfile.TarInfo]]:
-    """Yield (name, entry) of the regular files of an archive."""
+    """Yield (name, entry) of the regular files of an archive; names are relative, also where they are not stored so."""
     if isinstance(archive, zipfile.ZipFile):
-        check_limit("entries", len(archive.infolist()), "it has too many entries")
-        yield from ((entry.filename, entry) for entry in archive.infolist() if not entry.is_dir())
+        yield from ((entry.filename.lstrip("/"), entry) for entry in _entries(archive) if not entry.is_dir())
         return
     for member in _members(archive):
         if member.isreg():
-            yield member.name.removeprefix("./"), member
+            yield member.name.removeprefix("./").lstrip("/"), member
+
+
+def _entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return what a zip holds, or refuse it for its size: entries may share their bytes."""
+    entries = archive.infolist()
+    check_limit("entries", len(entries), "it has too many entries")
+    size = sum(entry.file_size for entry in entries)
+    check_limit("expanded", size, "it becomes too many bytes", Path(str(archive.filename)).stat().st_size)
+    return entries
 
 
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -149,7 +157,7 @@ def unpack(archive: Path, target: Path) -> list[Path]:
     with own_folder(target, archive.name) as folder:
         with naming(archive, _REFUSED), _opened(archive, _REFUSED) as opened:
             if isinstance(opened, zipfile.ZipFile):
-                _check_zip(opened, archive)
+                _check_zip(opened)
                 opened.extractall(folder)
             else:
                 _check_tar(opened)
@@ -186,12 +194,8 @@ def own_folder(parent: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(outer, ignore_errors=True)
 
 
-def _check_zip(opened: zipfile.ZipFile, archive: Path) -> None:
-    entries = opened.infolist()
-    check_limit("entries", len(entries), "it has too many entries")
-    size = sum(entry.file_size for entry in entries)
-    check_limit("expanded", size, "it becomes too many bytes", archive.stat().st_size)
-    for entry in entries:
+def _check_zip(opened: zipfile.ZipFile) -> None:
+    for entry in _entries(opened):
         _check_name(entry.filename)
         kind = (entry.external_attr >> 16) & 0o170000
         if kind == _LINK:

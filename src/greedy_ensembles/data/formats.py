@@ -1,10 +1,11 @@
 """Small formats of images: idx (MNIST, Fashion-MNIST), .mat (SVHN), and .npy and .npz; nothing in them is executed."""
 
 import gzip
+import io
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +18,12 @@ from greedy_ensembles.data.image_set import Bytes
 _UNSIGNED_BYTES = 8
 _MOST_DIMENSIONS = 8
 _CHUNK = 1 << 24
+#: By version of numpy's format: bytes of its header's length, and what reads it; and the longest that numpy takes.
+_HEADERS: dict[tuple[int, int], tuple[int, Callable[[IO[bytes]], Any]]] = {
+    (1, 0): (2, np.lib.format.read_array_header_1_0),
+    (2, 0): (4, np.lib.format.read_array_header_2_0),
+}
+_LONGEST_HEADER = 10_000
 _IMAGES, _LABELS = ("x", "images", "image", "data", "arr_0"), ("y", "labels", "label", "arr_1")
 
 Numbers = npt.NDArray[Any]
@@ -127,7 +134,7 @@ def read_arrays(path: Path) -> tuple[Bytes, Any]:
     In an .npz they are called x and y, images and labels, or arr_0 and arr_1.
     """
     with naming(path, "is not a file of uint8 images"):
-        content = load_numbers(path)
+        content, own = load_numbers(path), path.stat().st_size
         if isinstance(content, np.ndarray):
             return channels_first(content, "it"), None
         names = {name.lower(): name for name in content.names}
@@ -138,7 +145,9 @@ def read_arrays(path: Path) -> tuple[Bytes, Any]:
         targets = content[labels] if labels else None
         if targets is not None and targets.dtype.kind not in "iu":
             raise ValueError(f"{labels} must be whole numbers, got {targets.dtype}")
-        return channels_first(content[images], images), targets
+        found = channels_first(content[images], images)
+        check_limit("entries", len(found), f"{images} has too many images", own)
+        return found, targets
 
 
 class Npz:
@@ -174,13 +183,15 @@ def load_numbers(path: Path) -> Numbers | Npz:
 
 def _array(file: IO[bytes], stored: int, own: int) -> Numbers:
     """Return an array in numpy's format, out of so many bytes; `own` are those of the file on disk."""
-    read_header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(np.lib.format.read_magic(file))
-    if read_header is None:
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
         raise ValueError("it must hold numbers in numpy's format 1 or 2")
-    shape, fortran, dtype = read_header(file)
+    width, read_header = _HEADERS[version]
+    start = file.read(width)
+    length = int.from_bytes(start, "little")
+    if length > _LONGEST_HEADER:  # before it is read: it may be compressed
+        raise ValueError(f"its header has {length:,} bytes")
+    shape, fortran, dtype = read_header(io.BytesIO(start + file.read(length)))
     if dtype.kind not in "biuf":
         raise ValueError(f"it must hold numbers, got {dtype}")
     if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:

@@ -4,14 +4,14 @@ Published sets are taken as they are stored; these are turned upright as the cam
 as in prediction, and one that cannot be read is named and left out where that is asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from greedy_ensembles.data.archives import contents
 from greedy_ensembles.data.image_set import Bytes, Resize
-from greedy_ensembles.data.picture_sets import Read, assemble, decode, no_pictures, picture_names
+from greedy_ensembles.data.picture_sets import Read, decode, fill, no_pictures, picture_names
 
 #: Folders that are parts of a set where they lie beside those of classes, and what each part is called.
 PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -117,15 +117,21 @@ def stack_readable(
         resize: "crop", or "whole" (`image_set.Resize`).
         unreadable: gets why pictures could not be read, which are then left out; None: the first of them is an error.
     """
-    pictures: dict[str, Bytes] = {}
-    for name, content in contents(path, wanted, unreadable):
-        try:
-            pictures[name] = decode(content, str(path / name), size, channels, upright=True, resize=resize)
-        except ValueError as error:
-            if unreadable is None:
-                raise
-            unreadable.append(str(error))
-    kept = [name for name in wanted if name in pictures]
-    if unreadable and not kept:
-        raise ValueError(f"none of the {len(wanted):,} pictures of {path} can be read: {unreadable[0]}")
-    return assemble(((index, pictures[name]) for index, name in enumerate(kept)), len(kept), path), kept
+    position = {name: index for index, name in enumerate(wanted)}
+
+    def pictures() -> Iterator[tuple[int, Bytes]]:
+        for name, content in contents(path, wanted, unreadable):
+            try:
+                picture = decode(content, str(path / name), size, channels, upright=True, resize=resize)
+            except ValueError as error:
+                if unreadable is None:
+                    raise
+                unreadable.append(str(error))
+            else:
+                yield position[name], picture
+
+    images, kept = fill(pictures(), len(wanted), path)
+    if not kept:
+        why = f": {unreadable[0]}" if unreadable else ""
+        raise ValueError(f"none of the {len(wanted):,} pictures of {path} can be read{why}")
+    return images if len(kept) == len(wanted) else images[kept], [wanted[index] for index in kept]

@@ -32,6 +32,8 @@ PLACES_NAMES = "a6f7ed2280adbb15ceaeb416904f229f96b139aac11314e0a085c1713cd07a97
 TINY_IMAGENET_NAMES = "3a170e2deff29b261ff74e499f729af3bcffe23712a0e4474e603cc9945074b5"
 #: What Pillow may take a file for. It knows more, and hands PostScript to another program.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+#: How many times its bytes a photograph takes when it is decoded, at most.
+_PHOTOGRAPHS = 32
 
 #: Images, labels, classes and a note.
 Read = tuple[Bytes, Labels | None, tuple[str, ...] | None, str]
@@ -180,21 +182,33 @@ def stack(
 
 
 def assemble(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) -> Bytes:
-    """Return one array of numbered pictures, which must be of one shape."""
-    images: Bytes | None = None
-    seen = set()
+    """Return one array of numbered pictures, which must be of one shape, and all there."""
+    images, seen = fill(pictures, count, source)
+    if len(seen) != count:
+        raise ValueError(f"{source} holds {len(seen)} of {count} pictures that were looked for")
+    return images
+
+
+def fill(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) -> tuple[Bytes, list[int]]:
+    """Return one array of numbered pictures, which must be of one shape, and the numbers that there are."""
+    if not count:
+        raise no_pictures(source)
+    images, seen = np.empty((count, 0), np.uint8), set[int]()
     for index, picture in pictures:
-        if images is None:
+        if not seen:
+            files = [source] if source.is_file() else [file for file in source.rglob("*") if file.is_file()]
+            check_room(source, count * picture.nbytes, sum(file.stat().st_size for file in files))
             images = np.empty((count, *picture.shape), np.uint8)
         if picture.shape != images.shape[1:]:
             raise ValueError(f"{source} holds pictures of several sizes: give the size to which they are to be resized")
         images[index] = picture
         seen.add(index)
-    if not count:
-        raise no_pictures(source)
-    if images is None or len(seen) != count:
-        raise ValueError(f"{source} holds {len(seen)} of {count} pictures that were looked for")
-    return images
+    return images, sorted(seen)
+
+
+def check_room(source: Path, size: int, stored: int) -> None:
+    """Refuse pictures that become too many bytes, more than photographs do that are stored in so many."""
+    check_limit("expanded", size, f"{source}, decoded, becomes too many bytes", _PHOTOGRAPHS * stored)
 
 
 def no_pictures(path: Path) -> ValueError:
