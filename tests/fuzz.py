@@ -136,6 +136,8 @@ def folders_of_runs(home: Path):
     import greedy_ensembles as ge
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, kept_beside_the_run, open_runs
     from greedy_ensembles.cli.given import open_saved
+    from greedy_ensembles.paper.records import Record, Records, gather, plain
+    from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
     from greedy_ensembles.report.page import build_page
     from greedy_ensembles.runs.held_out import write_held_out
 
@@ -170,12 +172,18 @@ def folders_of_runs(home: Path):
     assert (home / "begun" / "checkpoint.safetensors").exists()
     shutil.copytree(home / "run", home / "judged")
     write_held_out(home / "judged", rows)
-    evaluate(home / "judged")  # which leaves its predictions
+    evaluation = evaluate(home / "judged")  # which leaves its predictions
+    cases = (Case("mnist", "PreResNet8", 2, epochs=1),)
+    study, protocol = Study("tiny", "Tiny", "table", (Section("M = 2", cases),), seeds=1), Protocol(quick=True)
+    (job,) = jobs(study, protocol)
+    information = ge.load_run(home / "run").information
+    Records(home / "study").write(Record(job.name, "done", information=information, evaluation=plain(evaluation)))
     return {
         "saved ensemble": Folder("saved", [home / "saved"], use),
         "run": Folder("run", [home / "run"], use),
         "report": Folder("run", [home / "run"], lambda path: build_page([ge.load_run(path)])),
         "evaluation": Folder("run", [home / "judged"], evaluate),
+        "study": Folder("study", [home / "study"], lambda path: gather(study, protocol, Records(path))),
         "begun run": Folder("run", [home / "begun", home / "run"], fit),
     }
 

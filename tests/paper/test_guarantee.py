@@ -13,7 +13,7 @@ from greedy_ensembles.cli import application
 from greedy_ensembles.paper import guarantee
 from greedy_ensembles.paper.guarantee import Cell, make_instance, measure_cell, measure_instance
 from greedy_ensembles.paper.guarantee_page import summarise
-from greedy_ensembles.storage import FolderError
+from greedy_ensembles.storage import FolderError, write_json
 
 CELLS = [Cell("reverse_kl", 8, 2), Cell("kl", 8, 3), Cell("squared_hellinger", 9, 2)]
 
@@ -91,6 +91,9 @@ def test_a_study_writes_its_page_and_resumes(tmp_path: Path) -> None:
 
     with pytest.raises(FolderError, match=r"holds a study with .*'instances': 3"):
         guarantee.run(tmp_path, instances=4, progress=False, cells=CELLS)
+    write_json(kept, {"cell": "of another kind"})
+    with pytest.raises(ValueError, match=f"{kept.parent} holds cells"):
+        guarantee.run(tmp_path, instances=3, progress=False, cells=CELLS)
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

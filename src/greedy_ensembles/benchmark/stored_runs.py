@@ -172,7 +172,12 @@ def from_folder(
     def predictions() -> Iterator[Predictions]:
         folder = Path(facts.source)
         ensemble = finished_run(folder, make_model, device).ensemble
-        return (predict(ensemble, images, folder) for images in every)
+        for images in every:
+            try:
+                made = predict(ensemble, images, folder)
+            except ArithmeticError as error:  # weights that no training leaves
+                raise ValueError(f"{folder} cannot be evaluated on {images.name}: {error}") from error
+            yield made
 
     return StoredRun(facts, tuple((images.name, len(images)) for images in every), bench.missing, predictions, bench)
 

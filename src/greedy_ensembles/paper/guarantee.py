@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from scipy.stats import gamma, rankdata
 
 from greedy_ensembles import machine, theory
-from greedy_ensembles.checks import check_count
+from greedy_ensembles.checks import check_count, naming
 from greedy_ensembles.paper.guarantee_page import CellResult, write_report
 from greedy_ensembles.storage import FolderError, read_json, write_json
 from greedy_ensembles.sweeps.processes import Processes
@@ -227,9 +227,10 @@ def run(
                 console.print(f"{done} of {len(cells)} cells", highlight=False)
 
         Processes().run(jobs, told)
-    contents = [read_json(_path(folder, cell)) for cell in cells]
-    results = [CellResult(**content["cell"], measurements=content["measurements"]) for content in contents]
-    write_report(results, _provenance(contents, out, instances, seed), out)
+    with naming(folder, "holds cells that are none of this version"):
+        contents = [read_json(_path(folder, cell)) for cell in cells]
+        results = [CellResult(**content["cell"], measurements=content["measurements"]) for content in contents]
+        write_report(results, _provenance(contents, out, instances, seed), out)
     return results
 
 

@@ -30,6 +30,7 @@ from greedy_ensembles.benchmark import (
 )
 from greedy_ensembles.benchmark.comparison import Setting, members_alone
 from greedy_ensembles.benchmark.runs import check_seeds
+from greedy_ensembles.checks import naming
 from greedy_ensembles.paper import published
 from greedy_ensembles.paper.images import WEIGHTINGS, split_of
 from greedy_ensembles.paper.study import Job, Protocol, Section, Study, jobs
@@ -175,6 +176,11 @@ class Gathered:
 
 def gather(study: Study, protocol: Protocol, records: Records) -> list[Gathered]:
     """Return all that the records of a study hold, section by section."""
+    with naming(records.folder, "holds records that are none of this version"):
+        return _gather(study, protocol, records)
+
+
+def _gather(study: Study, protocol: Protocol, records: Records) -> list[Gathered]:
     every = jobs(study, protocol)
     known = {job: records.read(job) for job in every}
     result = []
