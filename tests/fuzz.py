@@ -139,7 +139,7 @@ def folders_of_runs(home: Path):
     from greedy_ensembles.paper.records import Record, Records, gather, plain
     from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
     from greedy_ensembles.report.page import build_page
-    from greedy_ensembles.runs.held_out import write_held_out
+    from greedy_ensembles.saving import write_held_out
 
     make_model = partial(ge.models.MLP, 2, hidden=(3,))
     x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)).double()
