@@ -1,7 +1,7 @@
 """This one paper: its published tables, its studies, and the runner that reproduces them. Only `cli` imports it.
 
 study     what a study is: cases, sections, targets; a protocol; jobs with readable names; a part of it
-studies   one file each
+studies   all of them
 published the paper's tables, and in what a run differs from the paper's
 images    the image sets that a job needs, stand-ins and corruptions among them
 runner    all jobs of a study: train, predict, judge, pack, write the record

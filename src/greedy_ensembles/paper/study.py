@@ -8,14 +8,13 @@ gives a part of a study; `quick` its tiny version, which has all its steps and n
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.data.image_set import Resize
-from greedy_ensembles.paper import published
 from greedy_ensembles.training import Recipe
 
 #: What tables call the method without a diversity term.
@@ -23,10 +22,8 @@ DEEP = "Deep Ensembles"
 #: Seeds of repetitions are so far apart, whatever M: member k takes seed + k - 1, and repetitions that shared members
 #: would hide their spread.
 SPACING = 100
-#: The paper's networks, their M, and the values of lambda_M that it tried.
+#: The paper's networks.
 MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
-SIZE = 11
-GRID = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0)
 #: The share of the training images that selects each member's best epoch.
 VALIDATION = 0.1
 _QUICK: dict[str, Any] = {"model": "PreResNet8", "size": 2, "epochs": 1}
@@ -227,31 +224,6 @@ def members_to_train(case: Case, study: Study) -> int:
     if case.strength is not None:
         return case.size
     return max(other.size for other in study.cases if dataclasses.replace(other, size=case.size) == case)
-
-
-def chosen(model: str, dataset: str) -> float:
-    """Return the lambda_M that the paper chose for a network and a data set, M = 11."""
-    name = {"cifar10": "C10", "cifar100": "C100", "svhn": "SVHN"}[dataset]
-    rows = {(row["architecture"], row["dataset"], row["method"]): row for row in published.table("in_domain")}
-    return float(rows[model, name, "greedy"]["lambda_m"])
-
-
-def pair(dataset: str, model: str, size: int, strength: float, epochs: int | None = None) -> tuple[Case, Case]:
-    """Return Deep Ensembles and the greedy method on equal terms."""
-    deep = Case(dataset, model, size, epochs=epochs)
-    return deep, Case(dataset, model, size, strength, epochs=epochs)
-
-
-def by_model(dataset: str, targets: Mapping[str, tuple[Target, ...]] | None = None) -> tuple[Section, ...]:
-    """Return a section for each of the paper's networks: M = 11, Deep Ensembles and the lambda_M that it chose."""
-    return tuple(
-        Section(
-            f"{model}, M = {SIZE}",
-            pair(dataset, model, SIZE, chosen(model, dataset)),
-            (targets or {}).get(model, ()),
-        )
-        for model in MODELS
-    )
 
 
 def filter_study(

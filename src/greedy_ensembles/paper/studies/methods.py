@@ -24,7 +24,7 @@ from greedy_ensembles.data import SETS, data_root
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.models import named
 from greedy_ensembles.paper.methods_page import Data, Own, Setting, run
-from greedy_ensembles.paper.studies.default_p_star import CHOOSING, NOISE
+from greedy_ensembles.paper.studies.of_images import CHOOSING, NOISE
 from greedy_ensembles.paper.study import Study
 
 _REFERENCE = 5_000  # training images that features are compared with
