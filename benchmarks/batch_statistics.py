@@ -91,12 +91,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         handles, labels = axis.get_legend_handles_labels()
         axis.legend(handles[:SIZE], labels[:SIZE], fontsize=SMALL, frameon=False, loc="lower right")
     figure.axes[0].set_ylabel("held-out accuracy (%)")
-    entitle(
-        figure,
-        "What BatchNorm normalises samples of p* by",
-        f"scikit-learn's digits, PreResNet8, M = {SIZE}, lambda_M = {STRENGTH}; seeds {', '.join(map(str, SEEDS))}. "
-        "Accuracy is measured in eval mode.",
-    )
+    entitle(figure, "What BatchNorm normalises samples of p* by")
     return figure
 
 

@@ -43,6 +43,7 @@ def named_ticks(axis):
 
 def test_points_are_in_order_and_in_their_units():
     figure = draw_ablation(all_trials(), "CIFAR-10", 10_000)
+    assert figure.get_suptitle() == "CIFAR-10, 10,000 images"
     shifts = 0.001 * np.array(STRENGTHS)
     expected = {"accuracy (%)": 100 * (0.8 - shifts), "NLL (nats)": 0.7 + shifts, "ACE (%)": 100 * (0.01 + shifts)}
     assert [axis.get_ylabel() for axis in figure.axes] == list(expected)
@@ -122,13 +123,6 @@ def test_zero_has_a_place(strengths):
     places = axis.transData.transform([(strength, 80) for strength in strengths])[:, 0]
     assert (np.diff(places) > 20).all()
     assert np.isfinite(places).all()
-
-
-def test_one_seed_has_no_bars_and_no_words_on_them():
-    caption = draw_ablation(all_trials(seeds=1), "CIFAR-10", 10_000).get_supxlabel()
-    assert caption == "CIFAR-10 (10,000 images), 1 seed."
-    caption = draw_ablation(all_trials(), "CIFAR-10", 10_000).get_supxlabel()
-    assert caption == "CIFAR-10 (10,000 images), mean of 5 seeds; bars and band: one standard error either side."
 
 
 def test_other_figures_stand_below():

@@ -46,22 +46,6 @@ def test_the_radar_has_areas_under_roc_curves(comparison):
     assert "synthetic sets" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_captions_say_the_score_the_networks_and_how_they_were_trained(comparison):
-    three = dataclasses.replace(renamed(comparison, "a", "b", "c"), notes=comparison.notes)
-    figures = dict(draw_pictures(three, {"a": np.zeros((25, 1, 8, 8), np.uint8)}))
-    assert list(figures) == ["curves-a", "gallery-a", "curves-b", "curves-c", "radar"]
-    for figure in figures.values():
-        caption = " ".join(figure.get_supxlabel().split())
-        assert "Score: mutual information (nats)" in caption
-        assert caption.endswith("PreResNet8, 5 members; trained on a part.")
-
-
-def test_curves_are_of_scores_averaged_over_seeds(comparison):
-    figure = dict(draw_pictures(comparison, {}))["curves-uniform"]
-    assert "of 1 to 2 seeds" in " ".join(figure.get_supxlabel().split())
-    assert "100 images" in figure.get_suptitle()
-
-
 def test_titles_carry_notes(comparison):
     plain, noted = (figure.get_suptitle().replace("\n", " ") for _, figure in draw_pictures(comparison, {}))
     assert "[50 % of it & no more]" not in plain

@@ -6,7 +6,6 @@ import pytest
 from greedy_ensembles.metrics import auroc, average_precision, roc_curve
 from greedy_ensembles.report.detection import (
     average_scores,
-    describe_score,
     draw_curves,
 )
 
@@ -57,7 +56,6 @@ def test_averaging_scores_is_not_averaging_areas():
     assert auroc(inside[0], outside[0]) == 0.5
     figure = draw_curves({"one": (inside, outside)}, "a", "b")
     assert "AUC 1.000  one" in texts(figure)
-    assert "of 2 seeds, averaged over seeds for each image" in " ".join(figure.get_supxlabel().split())
 
 
 def test_legends_have_areas_and_counts(scores):
@@ -118,9 +116,8 @@ def test_nothing_overlaps(count, name):
     figure = draw_curves({f"{name}{i}": drawn(1 + i, seeds=1) for i in range(count)}, "a", "b")
     figure.canvas.draw()
     roc, _, histograms = panels(figure)
-    caption = figure._supxlabel.get_window_extent()
     legends = [axis.get_legend().get_window_extent() for axis in figure.axes if axis.get_legend()]
-    assert all(legend.y0 >= caption.y1 and legend.x1 <= figure.bbox.x1 for legend in legends)
+    assert all(legend.y0 >= 0 and legend.x1 <= figure.bbox.x1 for legend in legends)
     assert not any(legend.overlaps(roc.get_tightbbox()) for legend in legends)
     boxes = [axis.get_tightbbox() for axis in histograms]
     assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(boxes))
@@ -142,10 +139,3 @@ def test_the_mean_is_over_seeds_and_not_over_images():
 def test_the_mean_of_single_precision_is_taken_in_double():
     scores = np.array([[1.0], [2**-25]], dtype=np.float32)
     assert float(average_scores({"a": (scores, scores)})["a"][0][0]) == (1 + 2**-25) / 2
-
-
-def test_captions_say_what_was_averaged():
-    one, five = np.ones((1, 3)), np.ones((5, 3))
-    assert describe_score({"a": (one, one)}, "MI (nats)") == "MI (nats) of 1 seed"
-    assert describe_score({"a": (five, five)}, "MI") == "MI of 5 seeds, averaged over seeds for each image"
-    assert describe_score({"a": (five, five), "b": (one, one)}, "MI").startswith("MI of 1 to 5 seeds, averaged")

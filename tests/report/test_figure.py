@@ -11,19 +11,8 @@ from greedy_ensembles.report.figure import entitle, method_styles, new_figure, w
 def small():
     figure = new_figure(height=2, width=3)
     figure.subplots().plot([0, 1], [1, 0])
-    entitle(figure, "title", "caption")
+    entitle(figure, "title")
     return figure
-
-
-def test_a_long_caption_takes_no_room_from_the_panels():
-    heights = []
-    for caption in ("short", "a word or two " * 60):
-        figure = new_figure(height=3, width=5)
-        axis = figure.subplots()
-        entitle(figure, "title", caption)
-        figure.canvas.draw()
-        heights.append(axis.get_window_extent().height)
-    assert heights[1] > 0.8 * heights[0]  # three lines have room in every figure
 
 
 def test_the_same_figure_is_the_same_bytes_and_folders_are_made(tmp_path):

@@ -21,7 +21,6 @@ from greedy_ensembles.benchmark.selection import CRITERIA, choose
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.paper import cost
 from greedy_ensembles.paper.page_tables import (
-    corruption_names,
     corruption_table,
     missing_table,
     overhead_table,
@@ -36,8 +35,6 @@ from greedy_ensembles.report.ablation import draw_ablation
 from greedy_ensembles.report.comparison_pictures import draw_areas, write_pictures
 from greedy_ensembles.report.figure import (
     NORMAL,
-    describe_seeds,
-    entitle,
     method_styles,
     new_figure,
     plain,
@@ -157,7 +154,7 @@ def _section(
     elif study.corruptions:
         yield corruption_table(gathered)
         pictures = [folder / f"{section.stem}-severity.png"]
-        write_figure(draw_severities(severities(gathered), f"Means over {corruption_names(gathered)}"), pictures[0])
+        write_figure(draw_severities(severities(gathered)), pictures[0])
     else:
         yield overhead_table(gathered)
     for path in pictures:
@@ -216,11 +213,10 @@ def mean_areas(
     return found
 
 
-def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]], name: str) -> Figure:
+def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Figure:
     """Draw accuracy and NLL against the severity of corruptions, a line for each method with bars of a standard error.
 
     found : by method and figure, an estimate for severity 1, 2, ...
-    name : what the corrupted images are, for the caption.
     """
     figure = new_figure(height=2.75)
     axes = figure.subplots(1, 2)
@@ -243,7 +239,4 @@ def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]], name:
         plain(axis)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=NORMAL)
-    every = [estimate for figures in found.values() for estimates in figures.values() for estimate in estimates]
-    bars = "; bars: one standard error either side" if any(estimate.error for estimate in every) else ""
-    entitle(figure, "", f"{name}, {describe_seeds(every)}{bars}.")
     return figure

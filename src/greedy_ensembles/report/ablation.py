@@ -23,7 +23,6 @@ from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial
 from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.figure import (
     NORMAL,
-    describe_seeds,
     entitle,
     method_styles,
     new_figure,
@@ -66,6 +65,8 @@ def draw_ablation(
 ) -> Figure:
     """Draw the three figures side by side over a common axis of strengths, and others below them.
 
+    Bars and bands are one standard error either side, where there is one.
+
     Args:
         trials: in any order, each strength once, and the baseline at most once.
         name: of the in-domain set on which they were measured.
@@ -95,9 +96,7 @@ def draw_ablation(
     _scale(axes[0], strengths, chosen)
     handles, labels = axes[0].get_legend_handles_labels()  # error bars come last, whatever the order
     figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=3, frameon=False, fontsize=NORMAL)
-    estimates = [figures[trial.strength] for *_, figures in panels for trial in trials]
-    bars = "; bars and band: one standard error either side" if any(estimate.error for estimate in estimates) else ""
-    entitle(figure, "", f"{name} ({images:,} images), {describe_seeds(estimates)}{bars}.")
+    entitle(figure, f"{name}, {images:,} images")
     return figure
 
 

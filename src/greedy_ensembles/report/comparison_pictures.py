@@ -13,7 +13,6 @@ from greedy_ensembles.report.detection import draw_curves, scores_of
 from greedy_ensembles.report.figure import write_figure
 from greedy_ensembles.report.gallery import draw_gallery
 from greedy_ensembles.report.radar import draw_radar
-from greedy_ensembles.report.results import networks
 
 _LABELS = {
     "mutual_information": "mutual information (nats)",
@@ -41,13 +40,13 @@ def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterat
         comparison: what is drawn.
         images: the images of OOD sets by name, in the order of their scores.
     """
-    label, inside, about = _LABELS[comparison.first.score], comparison.first.in_domain, _about(comparison)
+    label, inside = _LABELS[comparison.first.score], comparison.first.in_domain
     for number, (result, stem) in enumerate(zip(comparison.first.ood, _stems(comparison), strict=True)):
         scores = {_label(name): pair for name, pair in scores_of(comparison, number).items()}
-        yield f"curves-{stem}", draw_curves(scores, _noted(inside), _noted(result), label, about)
+        yield f"curves-{stem}", draw_curves(scores, _noted(inside), _noted(result), label)
         if len(comparison.methods) == 2 and result.name in images:
             pictures = images[result.name]
-            yield f"gallery-{stem}", draw_gallery(pictures, scores, _noted(result), label=label, about=about)
+            yield f"gallery-{stem}", draw_gallery(pictures, scores, _noted(result))
     if len(comparison.first.ood) > 2:
         yield "radar", draw_areas(comparison)
 
@@ -55,9 +54,9 @@ def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterat
 def draw_areas(comparison: Comparison) -> Figure:
     """Draw the AUC of all methods over the OOD sets, of which there must be three or more."""
     inside = comparison.first.in_domain
-    about = f"Score: {_LABELS[comparison.first.score]}. {_about(comparison)}"
+    title = f"{_noted(inside)} ({inside.images:,} images) against OOD sets, AUC by {_LABELS[comparison.first.score]}"
     found = {_label(method): of_method for method, of_method in areas(comparison).items()}
-    return draw_radar(found, comparison.first.ood, _noted(inside), inside.images, about=about)
+    return draw_radar(found, comparison.first.ood, title)
 
 
 def areas(comparison: Comparison) -> dict[str, dict[str, Estimate]]:
@@ -71,11 +70,6 @@ def areas(comparison: Comparison) -> dict[str, dict[str, Estimate]]:
 def _label(method: str) -> str:
     """Return a method's label with spaces at which no line is broken about its equals signs."""
     return method.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
-
-
-def _about(comparison: Comparison) -> str:
-    parts = [part for part in (networks(comparison), *comparison.notes) if part]
-    return f"{'; '.join(parts)}." if parts else ""
 
 
 def _noted(result: InDomain | OutOfDistribution) -> str:

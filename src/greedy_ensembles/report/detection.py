@@ -1,7 +1,7 @@
 """ROC and precision-recall curves of several methods on one pair of sets, with the scores' histograms beside them.
 
 The layout is that of the paper's figure of curves. As there, one curve is drawn for scores averaged over seeds: its
-area is not the mean of the areas of the seeds, which tables show, and the caption says so.
+area is not the mean of the areas of the seeds, which tables show.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,6 @@ from greedy_ensembles.report.figure import (
     NORMAL,
     SMALL,
     Style,
-    count_seeds,
     entitle,
     method_styles,
     new_figure,
@@ -58,17 +57,14 @@ def average_scores(scores: Scores) -> Averages:
 
 
 @rc_context(AS_IT_IS)
-def draw_curves(
-    scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)", about: str = ""
-) -> Figure:
-    """Draw ROC and precision-recall curves, and a histogram for each method.
+def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)") -> Figure:
+    """Draw ROC and precision-recall curves with their areas, chance dotted, and a histogram for each method.
 
     Args:
         scores: by the name of a method, those of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
         in_domain: the name of the in-domain set.
         ood: the name of the OOD set.
         label: what the score is, with its unit.
-        about: what else the caption is to say, such as which networks made the scores.
     """
     averages = average_scores(scores)
     inside, outside = (len(part) for part in next(iter(averages.values())))
@@ -94,13 +90,7 @@ def draw_curves(
     stack[(len(stack) - 1) // 2].set_ylabel("images (%)")
     stack[-1].set_xlabel(label)
     _histogram_legend(last, _styles(averages), [f"in-domain ({inside:,} images)", f"OOD ({outside:,} images)"])
-    entitle(
-        figure,
-        f"{in_domain} (in-domain, {inside:,} images) against {ood} (OOD, {outside:,} images)",
-        f"Score: {describe_score(scores, label)}. OOD is the positive class; AUC and AP are those of the curves shown. "
-        f"Dotted: chance. Histograms: heights on a root scale; the highest {1 - _SHOWN:.1%}, at most, left out. "
-        f"{about}",
-    )
+    entitle(figure, f"{in_domain} (in-domain, {inside:,} images) against {ood} (OOD, {outside:,} images)")
     return figure
 
 
@@ -185,9 +175,3 @@ def _histogram_legend(place: Axes, styles: dict[str, Style], labels: list[str]) 
         frameon=False,
         fontsize=SMALL,
     )
-
-
-def describe_score(scores: Scores, label: str) -> str:
-    """Return what the score of an image is, for a caption."""
-    seeds = count_seeds(len(part) for pair in scores.values() for part in pair)
-    return f"{label} of {seeds}" + ("" if seeds == "1 seed" else ", averaged over seeds for each image")

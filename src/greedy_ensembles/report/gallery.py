@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from greedy_ensembles.metrics import balanced_threshold
-from greedy_ensembles.report.detection import Averages, Scores, average_scores, describe_score
+from greedy_ensembles.report.detection import Averages, Scores, average_scores
 from greedy_ensembles.report.figure import AS_IT_IS, NORMAL, WIDTH, entitle, new_figure
 
 _COLUMNS = 8
@@ -26,8 +26,6 @@ def draw_gallery(
     *,
     examples: int = 16,
     seed: int = 0,
-    label: str = "mutual information (nats)",
-    about: str = "",
 ) -> Figure:
     """Draw four groups of OOD images, by which of two methods tells them right.
 
@@ -37,8 +35,6 @@ def draw_gallery(
         name: of the set that the images are from.
         examples: how many images to show of a group, at most.
         seed: of the lot that decides which.
-        label: what the score is, with its unit.
-        about: what else the caption is to say, such as which networks made the scores.
     """
     averages = average_scores(scores)
     groups = _groups(averages)
@@ -55,13 +51,7 @@ def draw_gallery(
         _draw_group(axis, _montage(images, shown, rows))
         if not len(members):
             axis.text(0.5, 0.5, "none", transform=axis.transAxes, ha="center", va="center", fontsize=NORMAL)
-    entitle(
-        figure,
-        f"{name}: {len(images):,} OOD images",
-        "Told right: at or above the threshold that balances a method's "
-        f"true-positive and true-negative rates ({_rates(averages)}). Score: {describe_score(scores, label)}. "
-        f"Up to {examples} of each group, drawn by lot (seed {seed}). {about}",
-    )
+    entitle(figure, f"{name}: {len(images):,} OOD images")
     return figure
 
 
@@ -79,14 +69,6 @@ def _groups(averages: Averages) -> dict[str, np.ndarray]:
 
 def _title(group: str, count: int, total: int) -> str:
     return fill(f"{group}: {count:,} images ({count / total:.1%})", 52)
-
-
-def _rates(averages: Averages) -> str:
-    parts = []
-    for method, (inside, outside) in averages.items():
-        t = balanced_threshold(inside, outside)
-        parts.append(f"{method}: {t:.3g}, rates {(outside >= t).mean():.3f} and {(inside < t).mean():.3f}")
-    return "; ".join(parts)
 
 
 def _montage(images: np.ndarray, shown: np.ndarray, rows: int) -> np.ndarray:

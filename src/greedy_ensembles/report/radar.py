@@ -24,7 +24,6 @@ from greedy_ensembles.report.figure import (
     PALE,
     RULE,
     Style,
-    describe_seeds,
     entitle,
     method_styles,
     new_figure,
@@ -37,30 +36,21 @@ Areas = Mapping[str, Mapping[str, Estimate]]
 
 
 @rc_context(AS_IT_IS)
-def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], in_domain: str, images: int, about: str = "") -> Figure:
+def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], title: str) -> Figure:
     """Draw areas under ROC curves, 1 on the rim, with bands of one standard error where there is one.
+
+    Chance is dotted, unless it is the centre.
 
     Args:
         areas: by the name of a method and of a set, the area and its standard error over seeds.
         sets: the axes, three or more; synthetic ones are put first.
-        in_domain: the name of the in-domain set.
-        images: how many of its images were told from the OOD ones.
-        about: what else the caption is to say, such as by which score.
+        title: what stands above.
     """
     figure = new_figure(height=5.6, width=5.2)
     axis = figure.add_subplot(projection="polar")
     draw_polygons(axis, areas, sets)
     _legend(figure, axis, sets)
-    estimates = [estimate for of_method in areas.values() for estimate in of_method.values()]
-    centre = axis.get_ylim()[0]
-    chance = " (chance)" if centre == _CHANCE else " (dotted: chance)"
-    bands = "; bands: one standard error either side" if any(estimate.error for estimate in estimates) else ""
-    caption = (
-        f"{in_domain} ({images:,} images) against each OOD set (images in brackets). AUC from {centre:g} at the centre"
-        f"{chance} to 1 at the rim, {describe_seeds(estimates)}{bands}."
-    )
-    notes = [f"{each.name}: {each.note}." for each in sorted(sets, key=_place) if each.note]
-    entitle(figure, "", " ".join([caption, *notes, about]))
+    entitle(figure, title)
     return figure
 
 

@@ -8,9 +8,9 @@ so that row is no fair one for it. MNIST's is CIFAR-10 in grey, which is none of
 
 `default-p-star` asks which p* `ge.fit` should take for images. Its rule was written down before it ran. First p*
 batches of 8, 32 and 128 on CIFAR-10 with VGG16BN (`--weighting-batch`), then, with the batch that was chosen there, the
-other sections. Candidates that lose more than 0.002 of Deep Ensembles' validation accuracy are out. Of the others, the one
-that is cheapest to draw wins whose mean AUC of mutual information on the choosing sets, over three seeds, is within one
-standard error of the best one's. Other sets are reported as not chosen on.
+other sections. Candidates that lose more than 0.002 of Deep Ensembles' validation accuracy are out. Of the others, the
+one that is cheapest to draw wins whose mean AUC of mutual information on the choosing sets, over three seeds, is
+within one standard error of the best one's. Other sets are reported as not chosen on.
 """
 
 from collections.abc import Mapping
