@@ -8,51 +8,22 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import greedy_ensembles as ge
 
-
-def moons(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    points, labels = make_moons(300, noise=0.3, random_state=seed)
-    return torch.as_tensor(points).float(), torch.as_tensor(labels)
-
-
-def make_model() -> torch.nn.Module:
-    return ge.models.MLP(2, hidden=(16, 16))
+(x, y), (x_test, y_test) = (map(torch.as_tensor, make_moons(300, noise=0.3, random_state=seed)) for seed in (0, 1))
+x, x_test, angles = x.float(), x_test.float(), torch.linspace(0, 6.28, 100)
+ring = 6 * torch.stack([angles.cos(), angles.sin()], dim=1) + x.mean(dim=0)
 
 
-(x, y), (x_test, y_test) = moons(0), moons(1)
-angles = torch.linspace(0, 6.28, 100)
-ood = {"ring": 6 * torch.stack([angles.cos(), angles.sin()], dim=1) + x.mean(dim=0)}
+def fit(method: str) -> ge.Ensemble:
+    recipe = ge.Recipe(epochs=30, batch_size=32)
+    return ge.fit(lambda: ge.models.MLP(2), (x, y), size=5, method=method, strength=10.0, recipe=recipe)
 
-recipe = ge.Recipe(epochs=30, batch_size=32)
-greedy = ge.fit(make_model, (x, y), size=5, strength=10.0, recipe=recipe, progress=False)
-deep = ge.fit(make_model, (x, y), size=5, method="deep", recipe=recipe, progress=False)
 
-# Laplace around one member, in a copy of it: samples of the predictive distribution are its members.
-network = make_model()
-network.load_state_dict(deep[0].state_dict())
-laplace = Laplace(network.eval(), "classification", subset_of_weights="all", hessian_structure="kron")
+ours = {"greedy": fit("greedy"), "deep": fit("deep")}
+# Samples of the predictive distribution around one member stand for members.
+laplace = Laplace(fit("deep")[0], "classification", subset_of_weights="all", hessian_structure="kron")
 laplace.fit(DataLoader(TensorDataset(x, y), batch_size=50))
-
-
-def samples(inputs: torch.Tensor) -> torch.Tensor:
-    return laplace.predictive_samples(inputs, pred_type="glm", n_samples=100).detach()
-
-
-known = NearestNeighbors(n_neighbors=10).fit(x)
-table = ge.compare(
-    {
-        "greedy": greedy,
-        "deep": deep,
-        "Laplace": ge.benchmark.judge_probabilities(
-            "Laplace", samples(x_test), y_test, {name: samples(inputs) for name, inputs in ood.items()}
-        ),
-        "kNN": ge.benchmark.judge_scores(
-            "10th neighbour",
-            known.kneighbors(x_test)[0][:, -1],
-            {name: known.kneighbors(inputs)[0][:, -1] for name, inputs in ood.items()},
-        ),
-    },
-    (x_test, y_test),
-    ood,
-)
-print(table.to_markdown())
-print(table.scores("Laplace").to_markdown())
+drawn = [laplace.predictive_samples(part, pred_type="glm", n_samples=100).detach() for part in (x_test, ring)]
+near, far = (NearestNeighbors(n_neighbors=10).fit(x).kneighbors(part)[0][:, -1] for part in (x_test, ring))
+theirs = {"Laplace": ge.benchmark.judge_probabilities("Laplace", drawn[0], y_test, {"ring": drawn[1]})}
+theirs["kNN"] = ge.benchmark.judge_scores("10th neighbour", near, {"ring": far})
+print(ge.compare({**ours, **theirs}, (x_test, y_test), {"ring": ring}).to_markdown())

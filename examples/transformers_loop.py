@@ -14,7 +14,7 @@ class CoupledTrainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, **options):
         with coupler.step(model):
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **options)
-        loss = loss + coupler.term(model) if model.training else loss
+        loss = loss + coupler.term(model)  # which is 0 in evaluation
         return (loss, outputs) if return_outputs else loss
 
 

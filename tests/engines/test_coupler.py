@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -33,7 +34,7 @@ def gaussian(x):
     return ge.weighting.Gaussian.from_data(x)
 
 
-def own_loop(make_model, x, y, coupler, size=SIZE, wrap=lambda model: model, part=slice(None)):
+def own_loop(make_model, x, y, coupler, size=SIZE, wrap=lambda model: model, part=slice(None), loss=cross_entropy):
     members = []
     for k in range(size):
         Generators.seeded(k, torch.device("cpu"))
@@ -45,26 +46,43 @@ def own_loop(make_model, x, y, coupler, size=SIZE, wrap=lambda model: model, par
                 with coupler.step(model):
                     logits = model(x[rows])
                 optimizer.zero_grad()
-                (cross_entropy(logits, y[rows]) + coupler.term(model)).backward()
+                (loss(logits, y[rows]) + coupler.term(model)).backward()
                 optimizer.step()
         coupler.add(model)
         members.append(model.eval())
     return members
 
 
-@pytest.mark.parametrize("statistics", ["batch", "running"])
-@pytest.mark.parametrize(("kind", "method"), [(plain, "greedy"), (Twice, "pairwise"), (plain, "deep")])
-def test_a_loop_of_ones_own_ends_with_the_weights_of_fit(blobs, kind, method, statistics):
+@pytest.mark.parametrize(
+    ("kind", "method", "changes"),
+    [
+        (plain, "greedy", {}),
+        (plain, "greedy", {"statistics": "running"}),
+        (Twice, "pairwise", {}),
+        (Twice, "pairwise", {"statistics": "running"}),
+        (plain, "deep", {}),
+        (plain, "greedy", {"distance": "logits"}),
+        (plain, "greedy", {"targets": "labels"}),
+        (plain, "pairwise", {"targets": "labels", "distance": "logits"}),
+    ],
+)
+def test_a_loop_of_ones_own_ends_with_the_weights_of_fit(blobs, kind, method, changes):
     x, y = blobs[0].double(), blobs[1]
+    loss, strength = cross_entropy, 20.0
+    if "targets" in changes:
+        y, loss = torch.stack([y, (x[:, 0] > 0).long()], dim=1), lambda logits, y: bce(logits, y.double())
+    if "distance" in changes:
+        strength = 0.5  # logits have no bound
+    sizes, others = {"samples": len(x), "batch_size": BATCH}, dict(changes)
     steps = {"epochs": EPOCHS, "batch_size": BATCH, "schedule": "constant", "weight_decay": 0}
-    recipe = ge.Recipe(**steps, weighting_statistics=statistics)
-    options = {"weighting": None if method == "deep" else gaussian(x), "validation": 0, "progress": False}
+    recipe = ge.Recipe(**steps, weighting_statistics=others.pop("statistics", "batch"))
+    options = {"weighting": None if method == "deep" else gaussian(x), "validation": 0, "progress": False, **others}
     fitted = ge.fit(
-        lambda: kind().double(), (x, y), size=SIZE, method=method, strength=20.0, recipe=recipe, device="cpu", **options
-    )
-    sizes = {"samples": len(x), "batch_size": BATCH}
-    coupler = ge.Coupler(gaussian(x), SIZE, 20.0, method, statistics=statistics, **sizes)
-    members = own_loop(lambda: kind().double(), x, y, coupler)
+        lambda: kind().double(), (x, y), size=SIZE, method=method, strength=strength, recipe=recipe, device="cpu",
+        **options,
+    )  # fmt: skip
+    coupler = ge.Coupler(gaussian(x), SIZE, strength, method, **sizes, **changes)
+    members = own_loop(lambda: kind().double(), x, y, coupler, loss=loss)
     assert len(coupler) == SIZE
     for own, theirs in zip(members, fitted, strict=True):
         for name, value in theirs.state_dict().items():
@@ -172,6 +190,28 @@ def test_what_a_loop_may_not_do(blobs):
     coupler.add(model)
     with pytest.raises(ValueError, match="size"):
         coupler.add(plain())
+    with pytest.raises(ValueError, match="labels"):
+        ge.Coupler(gaussian(x), 2, samples=30, targets="labels").add(nn.Linear(2, 1))
+
+
+def test_evaluation_has_no_term_and_takes_no_samples(blobs):
+    """A term of the steps that follow is of the same samples, whether or not something was evaluated between them."""
+    x, terms = blobs[0], []
+    models = [ge.models.MLP(2), ge.models.MLP(2)]
+    for evaluates in (False, True):
+        coupler = ge.Coupler(gaussian(x), 2, samples=300, batch_size=4)
+        coupler.add(models[0])
+        for _ in range(2):
+            with coupler.step(models[1]):
+                models[1](x)
+            terms.append(coupler.term(models[1]))
+            if evaluates:
+                with torch.no_grad(), coupler.step(models[1]):
+                    models[1](x)
+                with torch.no_grad():
+                    assert coupler.term(models[1]) == 0
+    assert terms[0] != terms[1]
+    assert terms[:2] == terms[2:]
 
 
 class Odd:
@@ -191,6 +231,8 @@ class Odd:
         ("samples", {"samples": 0}),
         ("batch_size", {"batch_size": 0}),
         ("statistics", {"statistics": "frozen"}),
+        ("distance", {"distance": "cosine"}),
+        ("targets", {"targets": "label"}),
         ("seed", {"seed": -1}),
         ("transform", {"transform": 3}),
         ("weighting", {"weighting": 3}),

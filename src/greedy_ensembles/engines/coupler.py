@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from greedy_ensembles.checks import check_choice, check_count, check_kind
 from greedy_ensembles.engines.execution import WEIGHTING_BATCH, WEIGHTING_SET, generator
 from greedy_ensembles.inputs import Inputs, as_logits, batches_of, device_of, dtype_of, each, entries, logits_of, take
+from greedy_ensembles.labels import DISTANCES, TARGETS
 from greedy_ensembles.method import (
     Bank,
     Coupling,
@@ -61,6 +62,8 @@ class Coupler:
         statistics: what BatchNorm normalises samples of p* by: "batch", the statistics of the step's examples, or
             "running", as in the paper.
         transform: from samples, in the space of the data, to what the model takes; None: they are that already.
+        distance: between what of members, "probabilities" or "logits".
+        targets: "classes", of which an input has one, or "labels", of which any may apply: (n, labels) logits.
         seed: where the samples come from.
     """
 
@@ -75,12 +78,16 @@ class Coupler:
         batch_size: int = 128,
         statistics: Statistics = "batch",
         transform: Callable[[Any], Any] | None = None,
+        distance: str = "probabilities",
+        targets: str = "classes",
         seed: int = 0,
     ) -> None:
         for name, count in (("size", size), ("samples", samples), ("batch_size", batch_size)):
             check_count(name, count, least=1)
         check_count("seed", seed, least=0)
         check_choice("statistics", statistics, get_args(Statistics))
+        check_choice("targets", targets, TARGETS)
+        check_choice("distance", distance, DISTANCES[targets])
         if transform is not None and not callable(transform):
             raise TypeError(f"transform must be a callable from samples to what the model takes, got {transform!r}")
         if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
@@ -88,6 +95,7 @@ class Coupler:
         self._coupling = as_coupling(method, size, strength)
         _check_one_after_another(self._coupling, size)
         self._batch_size, self._statistics, self._seed = batch_size, statistics, seed
+        self._compared, self._targets = DISTANCES[targets][distance], targets
         self._transform = transform if transform is not None else lambda one: one
         drawn: Inputs = weighting.sample(samples, generator(WEIGHTING_SET, seed))
         for _, one in entries(drawn):
@@ -117,11 +125,16 @@ class Coupler:
             yield
 
     def term(self, model: nn.Module) -> Tensor:
-        """Return what the method adds to the loss of this step, a number with gradients; 0 for the first member."""
+        """Return what the method adds to the loss of this step, a number with gradients; 0 for the first member.
+
+        It is 0, and counts as no step, where gradients are off, as other libraries have it when they evaluate.
+        """
         model = _plain(model)
         if self._noted is None or self._noted[0] is not model:
             raise ValueError("model must be the one of the step before: with coupler.step(model): logits = model(x)")
         (_, statistics), self._noted = self._noted, None
+        if not torch.is_grad_enabled():
+            return torch.zeros((), device=device_of(model))
         number, self._steps = self._steps, self._steps + 1
         if self._bank is None or not self._meets:
             return torch.zeros((), device=device_of(model))
@@ -165,10 +178,13 @@ class Coupler:
         return len(self) > 0 and self._coupling.sees != "none"
 
     def _outputs(self, model: nn.Module, samples: Inputs) -> Tensor:
-        """Return what a model says of samples, (n, classes), as distances are measured between."""
+        """Return what a model says of samples, (n, classes) or (n, labels), as distances are measured between."""
         dtype = dtype_of(model)
         inputs = each(lambda one: one.to(dtype) if one.is_floating_point() else one, self._transform(samples))
-        return as_logits(logits_of(model, inputs)).softmax(dim=1)
+        logits = as_logits(found := logits_of(model, inputs))
+        if self._targets == "labels" and logits is not found:
+            raise ValueError(f"model must return logits (n, labels) of two labels or more, got {tuple(found.shape)}")
+        return self._compared(logits)
 
 
 def _plain(model: nn.Module) -> nn.Module:
