@@ -68,7 +68,7 @@ def data_download(
     for name in names:
         download.check_name(name)  # all of them before the first gigabyte
     for name in names:
-        download.download(name, root, trust=trust, progress=None if quiet else download.Bar())
+        download.download(name, root, trust=trust, progress=not quiet)
 
 
 @data_app.command("check")

@@ -7,10 +7,8 @@ nothing for a long time, has failed.
 """
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from greedy_ensembles.data.sources import SOURCES, Source, file_digest
 #: Told what happens, a line at a time.
 Say = Callable[[str], None]
 _CHUNK = 1 << 18
-_ABANDONED = 3600  # seconds
 _SLOWEST = 1000  # bytes a second, over the time after which a connection counts as stalled
 
 
@@ -32,37 +29,6 @@ class DownloadError(OSError):
 
 class WrongHashError(OSError):
     """A file that is not the recorded one."""
-
-
-class Bar:
-    """A progress bar on the terminal, as `fetch` moves it."""
-
-    def __init__(self) -> None:
-        from rich import progress
-
-        columns = (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn())
-        self._progress = progress.Progress(*columns, progress.TimeRemainingColumn(), transient=True)
-        self._task: Any = None
-
-    @property
-    def total(self) -> float | None:
-        """How many bytes there will be; to set it starts the bar anew."""
-        return None if self._task is None else self._progress.tasks[-1].total
-
-    @total.setter
-    def total(self, total: int) -> None:
-        if self._task is not None:  # an attempt that failed never came to close it
-            self._progress.remove_task(self._task)
-        self._task = self._progress.add_task("", total=total or None)
-        self._progress.start()
-
-    def update(self, count: int) -> None:
-        """Move on by some bytes."""
-        self._progress.advance(self._task, count)
-
-    def close(self) -> None:
-        """Take the bar off the terminal."""
-        self._progress.stop()
 
 
 def download(
@@ -92,20 +58,8 @@ def check_name(name: str) -> None:
     check_choice("name", name, SOURCES)
 
 
-def _clear_old(folder: Path) -> None:
-    """Remove what downloads of version 0.1 left when they were killed: nothing in it has changed for an hour."""
-    left = [*folder.glob(".unpacking-*/"), *(path for path in folder.glob(".*-????????.part") if path.is_file())]
-    for path in left:
-        with suppress(OSError):
-            latest = max(one.lstat().st_mtime for one in (path, *path.rglob("*")))
-            if time.time() - latest > _ABANDONED:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
 def _provide(source: Source, root: Path, say: Say, options: dict[str, Any]) -> Path:
     archive = root / source.path
-    for folder in {archive.parent, root / (source.unpack or "")}:
-        _clear_old(folder)
     options = {"most": int(1.5e6 * source.size) + 1_000_000, **options}  # the size is a rounded figure
     if source.unpack is None:
         fetch(source.urls, archive, source.digest, say=say, **options)
@@ -129,7 +83,7 @@ def fetch(
     digest: str | None,
     *,
     say: Say = print,
-    progress: Any = None,
+    progress: bool = False,
     most: int | None = None,
     timeout: float = 30.0,
     attempts: int = 3,
@@ -142,7 +96,7 @@ def fetch(
         path: where the file goes.
         digest: algorithm:hexadecimal; None where no public record is known.
         say: is told what happens, a line at a time.
-        progress: an object with `total`, `update(n)` and `close()`.
+        progress: whether to show a bar on the terminal.
         most: how many bytes it can have; None: any number.
         timeout: seconds with less than 1,000 bytes each after which an address counts as stalled.
         attempts: how often each address is tried.
@@ -173,38 +127,38 @@ def fetch(
 
 
 def _fetch_once(
-    url: str, path: Path, digest: str | None, progress: Any, most: int | None, timeout: float, say: Say
+    url: str, path: Path, digest: str | None, progress: bool, most: int | None, timeout: float, say: Say
 ) -> None:
-    try:
-        with own_folder(path.parent, path.name) as folder:
-            part = folder / path.name
-            with part.open("xb") as file:
-                for chunk in _received(url, progress, most, timeout):
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-            found = file_digest(part, digest or "sha256:")
-            if digest is not None and found != digest:
-                raise WrongHashError(f"{path.name} from {url} has the wrong hash: expected {digest}, found {found}")
-            if digest is None:
-                say(f"{path.name} is unverified, for no public hash is known: this one has {found}")
-            part.replace(path)
-    finally:
-        if progress is not None:
-            progress.close()
+    with own_folder(path.parent, path.name) as folder:
+        part = folder / path.name
+        with part.open("xb") as file:
+            for chunk in _received(url, progress, most, timeout):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        found = file_digest(part, digest or "sha256:")
+        if digest is not None and found != digest:
+            raise WrongHashError(f"{path.name} from {url} has the wrong hash: expected {digest}, found {found}")
+        if digest is None:
+            say(f"{path.name} is unverified, for no public hash is known: this one has {found}")
+        part.replace(path)
 
 
-def _received(url: str, progress: Any, most: int | None, timeout: float) -> Iterator[bytes]:
+def _received(url: str, progress: bool, most: int | None, timeout: float) -> Iterator[bytes]:
     """Yield what an address sends, as it comes."""
     import requests  # slow to import, and needed for nothing but this
+    from rich import progress as bars
     from urllib3.exceptions import HTTPError
 
     as_it_is = {"Accept-Encoding": "identity"}  # the bytes that were hashed, not compressed anew for the way
-    with requests.get(url, stream=True, timeout=timeout, headers=as_it_is) as response:
+    columns = bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
+    with (
+        requests.get(url, stream=True, timeout=timeout, headers=as_it_is) as response,
+        bars.Progress(*columns, transient=True, disable=not progress) as bar,
+    ):
         response.raise_for_status()
         total = int(response.headers.get("Content-Length") or 0)
-        if progress is not None:
-            progress.total = total
+        task = bar.add_task("", total=total or None)
         done, marked, mark = 0, 0, time.monotonic()
         try:
             while chunk := response.raw.read1(_CHUNK, decode_content=False):
@@ -215,8 +169,7 @@ def _received(url: str, progress: Any, most: int | None, timeout: float) -> Iter
                     if done - marked < _SLOWEST * timeout:
                         raise TimeoutError("timed out: it sends next to nothing")
                     marked, mark = done, time.monotonic()
-                if progress is not None:
-                    progress.update(len(chunk))
+                bar.advance(task, len(chunk))
                 yield chunk
         except HTTPError as error:
             raise OSError(str(error)) from error
