@@ -50,6 +50,7 @@ def files_of_data(home: Path, images):
     from greedy_ensembles.benchmark.predictions import Predictions
     from greedy_ensembles.cli.given import ImageForm, read_inputs
     from greedy_ensembles.data import archives, cifar, formats, picture_sets
+    from greedy_ensembles.data.picture_sets import Look
     from greedy_ensembles.data.tables import read_table
 
     def written(write, *arguments, **options) -> bytes:
@@ -78,7 +79,7 @@ def files_of_data(home: Path, images):
         return read_inputs([path], form, columns=["a", "b"])
 
     return {
-        "picture": File("a.png", list(pictures.values()), lambda path: picture_sets.read_folder(path.parent, 8)),
+        "picture": File("a.png", list(pictures.values()), lambda path: picture_sets.read_folder(path.parent, Look(8))),
         "folder of pictures": File("a.png", list(pictures.values()), lambda path: ge.data.read(path.parent)),
         "npy": File("a.npy", npy, ge.data.read),
         "npz": File("a.npz", npz, ge.data.read),
@@ -89,8 +90,8 @@ def files_of_data(home: Path, images):
         "names in a pickle": File("meta", [names], partial(cifar.read_class_names, key="fine_label_names")),
         "names in a text": File("meta.txt", [b"apple\nbee\n"], partial(cifar.read_class_names, key="")),
         "binary batch": File("a.bin", [bytes(2 * 3073)], partial(cifar.read_binary, label_bytes=1)),
-        "tar": File("a.tar", tars, lambda path: picture_sets.read_folder(path, 8)),
-        "zip": File("a.zip", zips, lambda path: picture_sets.read_folder(path, 8)),
+        "tar": File("a.tar", tars, lambda path: picture_sets.read_folder(path, Look(8))),
+        "zip": File("a.zip", zips, lambda path: picture_sets.read_folder(path, Look(8))),
         "unpacked": File("a.tgz", tars + zips, lambda path: archives.unpack(path, path.parent / "unpacked")),
         "table": File("a.csv", [table], partial(read_table, target="c")),
         "packed predictions": File("a.npz", [file.read_bytes()], unpack_predictions),
@@ -107,6 +108,7 @@ def folders_of_data(home: Path, images):
 
     import greedy_ensembles as ge
     from greedy_ensembles.data import cifar, picture_sets
+    from greedy_ensembles.data.picture_sets import Look
 
     pictures = list(_pictures(images).values())[:6]
     (home / "cifar").mkdir()
@@ -123,8 +125,8 @@ def folders_of_data(home: Path, images):
             transaction.put(str(number).encode(), content)
     return {
         "CIFAR-10-C": Folder("c", [home / "cifar"], lambda path: cifar.read_corrupted(path, "fog", 1)),
-        "Tiny ImageNet": Folder("tiny", [home / "tiny"], lambda path: picture_sets.read_tiny_imagenet(path, 8)),
-        "LSUN": Folder("lmdb", [home / "lmdb"], lambda path: picture_sets.read_lsun(path, 8)),
+        "Tiny ImageNet": Folder("tiny", [home / "tiny"], lambda path: picture_sets.read_tiny_imagenet(path, Look(8))),
+        "LSUN": Folder("lmdb", [home / "lmdb"], lambda path: picture_sets.read_lsun(path, Look(8))),
         "own pictures": Folder("own", [home / "own"], lambda path: ge.data.read_parts(path, 8)),
     }
 

@@ -12,6 +12,7 @@ import pytest
 import greedy_ensembles as ge
 from greedy_ensembles.data import picture_sets
 from greedy_ensembles.data.image_set import squeeze
+from greedy_ensembles.data.picture_sets import Look
 
 
 def zipped(path, files):
@@ -30,7 +31,7 @@ def test_omniglot_is_white_on_black_and_small(tmp_path, encoded):
         for i in (1, 2)
     }
     images, labels, classes, note = picture_sets.read_folder(
-        zipped(tmp_path / "o.zip", files), 28, channels=1, depth=2, invert=True
+        zipped(tmp_path / "o.zip", files), Look(28, channels=1, invert=True), depth=2
     )
     assert images.shape == (4, 1, 28, 28)
     assert images[0, 0, 0, 0] == 0
@@ -46,7 +47,7 @@ def test_pictures_are_resized_whole_where_asked(tmp_path, encoded, random_bytes)
     cropped, whole = (ge.data.read(path, 8, resize=how).images[0] for how in ("crop", "whole"))
     assert np.array_equal(whole, squeeze(pixels, 8).transpose(2, 0, 1))
     assert not np.array_equal(whole, cropped)
-    assert np.array_equal(picture_sets.read_places(path, 8, "whole")[0][0], whole)
+    assert np.array_equal(picture_sets.read_places(path, Look(8, resize="whole"))[0][0], whole)
 
 
 def test_tiny_imagenet_follows_its_annotations(tmp_path, encoded):
@@ -55,16 +56,16 @@ def test_tiny_imagenet_follows_its_annotations(tmp_path, encoded):
     files["t/train/n1/images/n1_0.JPEG"] = b"never looked at"
     rows = [("val_0.JPEG", "n7"), ("val_1.JPEG", "n3"), ("val_2.JPEG", "n7"), ("val_10.JPEG", "n5")]
     files["t/val/val_annotations.txt"] = "".join(f"{name}\t{word}\t0\t1\t2\t3\n" for name, word in rows).encode()
-    images, labels, classes, note = picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), 32)
+    images, labels, classes, note = picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), Look(32))
     assert images.shape == (4, 3, 32, 32)
     assert images[:, 0, 5, 5].tolist() == pytest.approx([10, 90, 250, 170], abs=2)
     assert (labels.tolist(), classes) == ([2, 0, 2, 1], ("n3", "n5", "n7"))
     assert note == "not the recorded choice of files"
     del files["t/val/images/val_2.JPEG"]
     with pytest.raises(ValueError, match=r"lacks 1 of 4 .*val_2\.JPEG"):
-        picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), 32)
+        picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), Look(32))
     with pytest.raises(ValueError, match=r"0 files val_annotations\.txt"):
-        picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", {"a.png": b""}), 32)
+        picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", {"a.png": b""}), Look(32))
 
 
 def test_places_takes_the_first_in_alphabetical_order(tmp_path, encoded, monkeypatch):
@@ -72,13 +73,13 @@ def test_places_takes_the_first_in_alphabetical_order(tmp_path, encoded, monkeyp
     for number in (3, 1, 2):
         name = f"Places365_test_{number:08}.jpg"
         (tmp_path / name).write_bytes(encoded(np.full((256, 256, 3), 50 * number, np.uint8), "JPEG"))
-    images, labels, _, note = picture_sets.read_places(tmp_path, 32)
+    images, labels, _, note = picture_sets.read_places(tmp_path, Look(32))
     assert images[:, 0, 0, 0].tolist() == pytest.approx([50, 100], abs=2)
     assert labels is None
     assert note
     digest = hashlib.sha256(b"Places365_test_00000001.jpg\nPlaces365_test_00000002.jpg\n").hexdigest()
     monkeypatch.setattr(picture_sets, "PLACES_NAMES", digest)
-    assert picture_sets.read_places(tmp_path, 32)[3] == ""
+    assert picture_sets.read_places(tmp_path, Look(32))[3] == ""
 
 
 def test_the_recorded_hashes_are_those_of_the_published_names():
@@ -93,7 +94,7 @@ def test_textures_are_labelled_by_their_folder(tmp_path, encoded, random_bytes):
     for word in ("zigzagged", "banded"):
         (tmp_path / word).mkdir()
         (tmp_path / word / f"{word}_0001.jpg").write_bytes(encoded(random_bytes(300, 400, 3), "JPEG"))
-    images, labels, classes, _ = picture_sets.read_folder(tmp_path, 32)
+    images, labels, classes, _ = picture_sets.read_folder(tmp_path, Look(32))
     assert images.shape == (2, 3, 32, 32)
     assert (labels.tolist(), classes) == ([0, 1], ("banded", "zigzagged"))
 
@@ -108,7 +109,7 @@ def lsun(tmp_path, encoded):
 
 
 def test_lsun_is_read_in_the_order_of_its_keys(lsun):
-    images, labels, _, _ = picture_sets.read_lsun(lsun, 32)
+    images, labels, _, _ = picture_sets.read_lsun(lsun, Look(32))
     assert images.shape == (2, 3, 32, 32)
     assert images[:, 0, 0, 0].tolist() == pytest.approx([100, 200], abs=3)
     assert labels is None
@@ -120,7 +121,7 @@ def test_a_damaged_lsun_is_refused_by_name(lsun):
     for content in (b"nothing" * 100, whole[:5000], b""):
         (lsun / "data.mdb").write_bytes(content)
         with pytest.raises(ValueError, match=str(lsun)):
-            picture_sets.read_lsun(lsun, 32)
+            picture_sets.read_lsun(lsun, Look(32))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
@@ -131,20 +132,20 @@ def test_an_lsun_that_asks_for_more_memory_than_it_has_bytes_is_refused(lsun):
         content[page + 136 : page + 144] = (1 << 28).to_bytes(8, "little")
     (lsun / "data.mdb").write_bytes(content)
     with pytest.raises(ValueError, match=rf"{lsun} .*allocate memory"):
-        picture_sets.read_lsun(lsun, 32)
+        picture_sets.read_lsun(lsun, Look(32))
 
 
 def test_an_lsun_that_takes_forever_is_given_up(lsun):
     (lsun / "data.mdb").unlink()
     os.mkfifo(lsun / "data.mdb")  # whoever opens it waits for someone to write
     with ge.limits(seconds=1), pytest.raises(ValueError, match=rf"{lsun} .*1 seconds"):
-        picture_sets.read_lsun(lsun, 32)
+        picture_sets.read_lsun(lsun, Look(32))
 
 
 def test_lsun_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(ValueError, match=r"pip install 'greedy-ensembles\[lsun\]'"):
-        picture_sets.read_lsun(tmp_path, 32)
+        picture_sets.read_lsun(tmp_path, Look(32))
 
 
 def store(kind, path, files):
@@ -174,7 +175,7 @@ def test_the_order_is_that_asked_for_wherever_the_files_lie(tmp_path, random_byt
     where = store(kind, tmp_path / "s", {name: encoded(array) for name, array in arrays.items()})
     assert sorted(picture_sets.file_names(where)) == ["d/a.png", "d/b.png", "d/c.png"]
     wanted = ["d/b.png", "d/c.png"]
-    stacked = picture_sets.stack(where, wanted, None, 3)
+    stacked = picture_sets.stack(where, wanted, Look())[0]
     assert (stacked == np.stack([arrays[name].transpose(2, 0, 1) for name in wanted])).all()
 
 
@@ -186,14 +187,14 @@ def test_links_in_a_tar_are_not_pictures(tmp_path, encoded, random_bytes):
         archive.addfile(link)
     assert picture_sets.file_names(tmp_path / "s.tar") == []
     with pytest.raises(ValueError, match="holds 0 of 1"):
-        picture_sets.stack(tmp_path / "s.tar", ["a.png"], None, 1)
+        picture_sets.stack(tmp_path / "s.tar", ["a.png"], Look(channels=1))
 
 
 def test_sizes_must_agree_or_be_given(tmp_path, encoded, random_bytes):
     where = store("folder", tmp_path, {"a.png": encoded(random_bytes(6, 6)), "b.png": encoded(random_bytes(6, 7))})
     with pytest.raises(ValueError, match="give the size"):
-        picture_sets.stack(where, ["a.png", "b.png"], None, 1)
-    assert picture_sets.stack(where, ["a.png", "b.png"], 5, 1).shape == (2, 1, 5, 5)
+        picture_sets.stack(where, ["a.png", "b.png"], Look(channels=1))
+    assert picture_sets.stack(where, ["a.png", "b.png"], Look(5, 1))[0].shape == (2, 1, 5, 5)
 
 
 def test_what_is_no_picture_or_archive_is_named(tmp_path, encoded, random_bytes):
@@ -201,7 +202,7 @@ def test_what_is_no_picture_or_archive_is_named(tmp_path, encoded, random_bytes)
     where = store("zip", tmp_path / "s", {"broken.png": half, "text.jpg": b"hello"})
     for name in ("broken.png", "text.jpg"):
         with pytest.raises(ValueError, match=f"{name} is not a readable picture"):
-            picture_sets.stack(where, [name], 8, 3)
+            picture_sets.stack(where, [name], Look(8))
     for content in (b"", b"hello", where.read_bytes()[:-30]):
         (tmp_path / "x.tar").write_bytes(content)
         with pytest.raises(ValueError, match=r"x\.tar is neither"):
@@ -227,7 +228,7 @@ def test_no_other_program_is_asked_what_a_picture_is(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
     with pytest.raises(ValueError, match=r"a\.png is not a readable picture: it is of no format"):
-        picture_sets.decode(postscript, "a.png", 8, 3)
+        picture_sets.decode(postscript, "a.png", Look(8))
     assert not trace.exists()
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from greedy_ensembles.data import ImageSet, LabelledSet
-from greedy_ensembles.data.labelled import Labels
+from greedy_ensembles.data.image_set import Labels
 from greedy_ensembles.inputs import as_inputs, as_tensor, entries
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.training.examples import as_examples

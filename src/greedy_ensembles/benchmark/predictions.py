@@ -24,7 +24,7 @@ from greedy_ensembles import storage
 from greedy_ensembles.benchmark.input_set import InputSet
 from greedy_ensembles.checks import as_path, check_choice, check_count, check_flag, check_kind
 from greedy_ensembles.data import LabelledSet
-from greedy_ensembles.data.labelled import Labels, as_labels
+from greedy_ensembles.data.image_set import Labels, as_labels
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.prediction import FeatureFunction, LogitsWithFeatures, Statement, can_capture, logits
 from greedy_ensembles.ensemble import Ensemble

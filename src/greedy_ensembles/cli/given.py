@@ -209,8 +209,6 @@ def _files(path: Path, unreadable: list[str]) -> Iterator[tuple[str, bytes]]:
         folder, found = path.parent, [path.name]
     else:
         folder, found = path, picture_sets.picture_names(path)
-    if not found:
-        raise ValueError(f"{path} holds no pictures ({', '.join(sorted(picture_sets.SUFFIXES))})")
     try:
         yield from ((str(folder / name), content) for name, content in contents(folder, found, unreadable))
     except ValueError as error:  # an archive that breaks off: what came before is read
@@ -221,7 +219,7 @@ def _picture(content: bytes, name: str, shape: Shape | None, counts: Counter[str
     if shape is None:
         raise ShapeUnknownError(name)
     channels, size, _ = shape
-    decoded = picture_sets.decode(content, name, size, channels, upright=True)
+    decoded = picture_sets.decode(content, name, picture_sets.Look(size, channels, upright=True))
     picture = picture_sets.open_picture(content, name)
     grey = Image.getmodebase(picture.mode) == "L"
     _count(counts, (1 if grey else 3, picture.height, picture.width), shape)

@@ -6,8 +6,7 @@ the path of a folder, an archive or an array, and `read_parts` that of a folder 
 takes either. `greedy-ensembles data` lists, downloads and checks the published sets.
 """
 
-from greedy_ensembles.data.image_set import ImageSet
-from greedy_ensembles.data.labelled import LabelledSet
+from greedy_ensembles.data.image_set import ImageSet, LabelledSet
 from greedy_ensembles.data.noise import make_noise
 from greedy_ensembles.data.registry import data_root, load, read, read_parts
 from greedy_ensembles.data.sets import SETS

@@ -5,24 +5,28 @@ alphabets, the validation set of Tiny ImageNet, the first 10,000 pictures of the
 and any folder of pictures. A rule lists the names, says which it wants in what order, and gets the pictures cropped,
 resized and stacked. Nothing is written, so a hostile name in an archive leads nowhere; links and devices in a tar are
 not followed.
+
+Pictures of one's own have a folder for each class, in parts to train on and to judge on (`read_parts`). One that cannot
+be read is named and left out where that is asked for.
 """
 
+import dataclasses
 import hashlib
 import importlib.util
 import io
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from typing import get_args
 
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
-from greedy_ensembles.checks import check_limit, limit, naming
+from greedy_ensembles.checks import check_choice, check_count, check_limit, limit, naming
 from greedy_ensembles.data.archives import check_picture, contents, file_names
-from greedy_ensembles.data.image_set import Bytes, Resize, to_array, to_small_array
-from greedy_ensembles.data.labelled import Labels
+from greedy_ensembles.data.image_set import Bytes, Labels, Resize, check_channels, to_array, to_small_array
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"))
 #: How many pictures of Places365's test set the paper takes, in alphabetical order.
@@ -35,37 +39,43 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 #: How many times its bytes a photograph takes when it is decoded, at most.
 _PHOTOGRAPHS = 32
 
+#: Folders that are parts of a set where they lie beside those of classes, and what each part is called.
+PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
 #: Images, labels, classes and a note.
 Read = tuple[Bytes, Labels | None, tuple[str, ...] | None, str]
 
 
-def read_folder(
-    path: Path,
-    size: int | None,
-    resize: Resize = "crop",
-    channels: int = 3,
-    depth: int = 1,
-    invert: bool = False,
-) -> Read:
-    """Return every picture in a folder or archive, sorted by name.
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What pictures are made into."""
 
-    Args:
-        path: the folder or archive.
-        size: height and width to which pictures are resized; None: as they are.
-        resize: "crop", or "whole" (`image_set.Resize`).
-        channels: 1 (grey) or 3 (colour).
-        depth: a picture's label is the last so many folders that it lies in; where some lie in none, there are none.
-        invert: whether to swap black and white, before resizing.
-    """
-    chosen = picture_names(path)
-    labels, classes = by_folder(chosen, depth)
-    return stack(path, chosen, size, channels, resize, invert=invert), labels, classes, ""
+    size: int | None = None  #: height and width to which they are resized; None: as they are
+    channels: int = 3  #: 1 (grey) or 3 (colour)
+    resize: Resize = "crop"  #: or "whole" (`image_set.Resize`)
+    invert: bool = False  #: whether black and white are swapped, before resizing
+    upright: bool = False  #: whether they are turned as the camera was held; published sets are not
+
+    def __post_init__(self) -> None:
+        check_choice("resize", self.resize, get_args(Resize))
+        check_channels(self.channels)
+        if self.size is not None:
+            check_count("size", self.size, 1)
 
 
-def read_tiny_imagenet(path: Path, size: int | None, resize: Resize = "crop") -> Read:
+def read_folder(path: Path, look: Look, depth: int = 1) -> Read:
+    """Return every picture in a folder or archive, sorted by name; its label is the last `depth` folders it lies in."""
+    images, chosen = stack(path, picture_names(path), look)
+    return images, *by_folder(chosen, depth), ""
+
+
+def read_tiny_imagenet(path: Path, look: Look) -> Read:
     """Return the validation set in the order of its annotations, labelled by its WordNet identifiers, sorted."""
     every = file_names(path)
-    table = _only(path, [name for name in every if PurePosixPath(name).name == "val_annotations.txt"])
+    tables = [name for name in every if PurePosixPath(name).name == "val_annotations.txt"]
+    if len(tables) != 1:
+        raise ValueError(f"{path} holds {len(tables)} files val_annotations.txt, expected one")
+    table = tables[0]
     folder = PurePosixPath(table).parent / "images"
     rows = [line.split("\t")[:2] for line in read_text(path, table).splitlines() if line.strip()]
     if not all(len(row) == 2 for row in rows):
@@ -75,15 +85,14 @@ def read_tiny_imagenet(path: Path, size: int | None, resize: Resize = "crop") ->
     if missing:
         raise ValueError(f"{path} lacks {len(missing)} of {len(chosen)} annotated pictures, {missing[0]} among them")
     classes = tuple(sorted({identifier for _, identifier in rows}))
-    number = {identifier: index for index, identifier in enumerate(classes)}
-    labels = np.array([number[identifier] for _, identifier in rows], np.int64)
-    return stack(path, chosen, size, 3, resize), labels, classes, _subset_note(chosen, TINY_IMAGENET_NAMES)
+    labels = _labels((identifier for _, identifier in rows), classes)
+    return stack(path, chosen, look)[0], labels, classes, _subset_note(chosen, TINY_IMAGENET_NAMES)
 
 
-def read_places(path: Path, size: int | None, resize: Resize = "crop") -> Read:
+def read_places(path: Path, look: Look) -> Read:
     """Return the first pictures in alphabetical order; the published test set has no labels."""
     chosen = sorted(picture_names(path), key=lambda name: PurePosixPath(name).name)[:PLACES_COUNT]
-    return stack(path, chosen, size, 3, resize), None, None, _subset_note(chosen, PLACES_NAMES)
+    return stack(path, chosen, look)[0], None, None, _subset_note(chosen, PLACES_NAMES)
 
 
 #: Reads an LMDB folder, and writes lengths and bytes of its keys and values, so many bytes in all; with so much memory.
@@ -106,18 +115,17 @@ with lmdb.open(folder, readonly=True, lock=False, readahead=False, max_readers=1
 _LMDB_MEMORY = 512 << 20
 
 
-def read_lsun(path: Path, size: int | None, resize: Resize = "crop") -> Read:
+def read_lsun(path: Path, look: Look) -> Read:
     """Return the pictures of LSUN's test set, an LMDB folder of encoded pictures, in the order of their keys."""
     if importlib.util.find_spec("lmdb") is None:  # an extra: nothing else here needs it
         raise ValueError("LSUN is an LMDB database: pip install 'greedy-ensembles[lsun]' to read it")
     if not (path / "data.mdb").exists():
         raise ValueError(f"{path} is not an LMDB folder: it has no data.mdb")
     pictures = _lmdb_items(path)
-    numbered = (
-        (index, decode(content, str(path / key.decode("latin1")), size, 3, resize=resize))
-        for index, (key, content) in enumerate(pictures)
-    )
-    return assemble(numbered, len(pictures), path), None, None, ""
+    if not pictures:
+        raise no_pictures(path)
+    decoded = (decode(content, str(path / key.decode("latin1")), look) for key, content in pictures)
+    return fill(enumerate(decoded), len(pictures), path)[0], None, None, ""
 
 
 def _lmdb_items(path: Path) -> list[tuple[bytes, bytes]]:
@@ -150,15 +158,12 @@ def _subset_note(chosen: list[str], recorded: str) -> str:
     return "" if names_digest(chosen) == recorded else "not the recorded choice of files"
 
 
-def _only(path: Path, candidates: list[str]) -> str:
-    if len(candidates) != 1:
-        raise ValueError(f"{path} holds {len(candidates)} files val_annotations.txt, expected one")
-    return candidates[0]
-
-
 def picture_names(path: Path) -> list[str]:
-    """Return the names of the pictures in a folder or archive, sorted."""
-    return sorted(name for name in file_names(path) if is_picture(name))
+    """Return the names of the pictures in a folder or archive, sorted; there must be some."""
+    names = sorted(name for name in file_names(path) if is_picture(name))
+    if not names:
+        raise no_pictures(path)
+    return names
 
 
 def read_text(path: Path, name: str) -> str:
@@ -170,29 +175,37 @@ def read_text(path: Path, name: str) -> str:
 
 
 def stack(
-    path: Path, wanted: Sequence[str], size: int | None, channels: int, resize: Resize = "crop", *, invert: bool = False
-) -> Bytes:
-    """Return the wanted pictures, in that order, as one array; `invert` swaps black and white before resizing."""
+    path: Path, wanted: Sequence[str], look: Look, unreadable: list[str] | None = None
+) -> tuple[Bytes, list[str]]:
+    """Return pictures of a folder or archive, in that order, as one array, and the names of those that could be read.
+
+    `unreadable` gets why others could not; None: the first of them is an error.
+    """
     position = {name: index for index, name in enumerate(wanted)}
-    pictures = (
-        (position[name], decode(content, str(path / name), size, channels, invert, resize=resize))
-        for name, content in contents(path, wanted)
-    )
-    return assemble(pictures, len(wanted), path)
 
+    def pictures() -> Iterator[tuple[int, Bytes]]:
+        for name, content in contents(path, wanted, unreadable):
+            try:
+                picture = decode(content, str(path / name), look)
+            except ValueError as error:
+                if unreadable is None:
+                    raise
+                unreadable.append(str(error))
+            else:
+                yield position[name], picture
 
-def assemble(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) -> Bytes:
-    """Return one array of numbered pictures, which must be of one shape, and all there."""
-    images, seen = fill(pictures, count, source)
-    if len(seen) != count:
-        raise ValueError(f"{source} holds {len(seen)} of {count} pictures that were looked for")
-    return images
+    images, kept = fill(pictures(), len(wanted), path)
+    if len(kept) == len(wanted):
+        return images, list(wanted)
+    if unreadable is None:
+        raise ValueError(f"{path} holds {len(kept)} of {len(wanted)} pictures that were looked for")
+    if not kept:
+        raise ValueError(f"none of the {len(wanted):,} pictures of {path} can be read: {', '.join(unreadable[-1:])}")
+    return images[kept], [wanted[index] for index in kept]
 
 
 def fill(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) -> tuple[Bytes, list[int]]:
     """Return one array of numbered pictures, which must be of one shape, and the numbers that there are."""
-    if not count:
-        raise no_pictures(source)
     images, seen = np.empty((count, 0), np.uint8), set[int]()
     for index, picture in pictures:
         if not seen:
@@ -216,25 +229,17 @@ def no_pictures(path: Path) -> ValueError:
     return ValueError(f"{path} holds no pictures ({', '.join(sorted(SUFFIXES))})")
 
 
-def decode(
-    content: bytes,
-    name: str,
-    size: int | None,
-    channels: int,
-    invert: bool = False,
-    upright: bool = False,
-    resize: Resize = "crop",
-) -> Bytes:
-    """Return one picture file as (channels, height, width); `upright` turns it as the camera says that it was held.
-
-    Published sets are taken as they are stored, as everyone takes them.
-    """
+def decode(content: bytes, name: str, look: Look) -> Bytes:
+    """Return one picture file as (channels, height, width)."""
     stored = open_picture(content, name)
     with naming(name, "is not a readable picture"):  # Pillow raises whatever the bytes lead it to
-        picture = (ImageOps.exif_transpose(stored) if upright else stored).convert("L" if channels == 1 else "RGB")
-        if invert:
+        picture = ImageOps.exif_transpose(stored) if look.upright else stored
+        picture = picture.convert("L" if look.channels == 1 else "RGB")
+        if look.invert:
             picture = ImageChops.invert(picture)
-        return to_array(picture, channels) if size is None else to_small_array(picture, size, channels, resize)
+        if look.size is None:
+            return to_array(picture, look.channels)
+        return to_small_array(picture, look.size, look.channels, look.resize)
 
 
 def open_picture(content: bytes, name: str) -> Image.Image:
@@ -263,8 +268,72 @@ def by_folder(pictures: Iterable[str], depth: int = 1) -> tuple[Labels | None, t
     if not all(folders):
         return None, None
     classes = tuple(sorted(set(folders)))
-    number = {folder: index for index, folder in enumerate(classes)}
-    return np.array([number[folder] for folder in folders], np.int64), classes
+    return _labels(folders, classes), classes
+
+
+def _labels(words: Iterable[str], classes: Sequence[str]) -> Labels:
+    number = {name: index for index, name in enumerate(classes)}
+    return np.array([number[word] for word in words], np.int64)
+
+
+def read_parts(path: Path, look: Look, unreadable: list[str] | None = None) -> dict[str, Read]:
+    """Return the pictures of a folder or archive with a folder for each class, by part: train, and val and test.
+
+    Parts are the folders of these names, with the classes' folders in them; what lies in none of them is to be
+    trained on. A picture's class is the first folder that it lies in, however deep. All parts have the same classes.
+    """
+    parts: dict[str, dict[str, str]] = {}  # by part: from the name of a file to its class
+    chosen = picture_names(path)
+    common = _common_folders(chosen)
+    for name in chosen:
+        folders = PurePosixPath(name).parts[common:-1]
+        part = PARTS.get(folders[0].lower(), "") if folders else ""
+        folders = folders[1:] if part else folders
+        if not folders:
+            raise ValueError(
+                f"{path / name} lies in no folder of a class; training needs a folder for each class, such as "
+                f"{path / part / 'CLASS' / PurePosixPath(name).name}"
+            )
+        parts.setdefault(part, {})[name] = folders[0]
+    if "" in parts and "train" in parts:
+        loose = next(iter(parts[""].values()))
+        raise ValueError(f"{path} has a folder train, and {loose} beside it; move all that is to be trained on into it")
+    parts = {part or "train": own for part, own in parts.items()}
+    if "train" not in parts:
+        raise ValueError(f"{path} has nothing to train on, but {' and '.join(sorted(parts))} alone")
+    classes = tuple(sorted(set(parts["train"].values())))
+    return {
+        part: _read_part(path, own, classes, look, unreadable)
+        for part, own in sorted(parts.items(), key=lambda item: list(PARTS).index(item[0]))
+    }
+
+
+def _common_folders(names: Sequence[str]) -> int:
+    """Return how many folders all pictures share that are none of a class, as the one that an archive begins with."""
+    count, folders = 0, [PurePosixPath(name).parts[:-1] for name in names]
+    while len({own[: count + 1] for own in folders}) == 1 and min(map(len, folders)) > count + 1:
+        if folders[0][count].lower() in PARTS:
+            break
+        count += 1
+    return count
+
+
+def _read_part(
+    path: Path, labelled: dict[str, str], classes: tuple[str, ...], look: Look, unreadable: list[str] | None
+) -> Read:
+    other = next((name for name, label in labelled.items() if label not in classes), None)
+    if other is not None:
+        raise ValueError(
+            f"{path / other} is of class {labelled[other]!r}, of which there is nothing to train on; the classes are "
+            f"{', '.join(classes)}"
+        )
+    images, kept = stack(path, list(labelled), look, unreadable)
+    return images, _labels((labelled[name] for name in kept), classes), classes, left_out(len(labelled), len(kept))
+
+
+def left_out(count: int, kept: int) -> str:
+    """Return the note on pictures that could not be read, if there are any."""
+    return f"{count - kept:,} of {count:,} pictures could not be read" if kept < count else ""
 
 
 def names_digest(pictures: Iterable[str]) -> str:

@@ -3,13 +3,12 @@
 import os
 import sys
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
-from greedy_ensembles.checks import as_path, check_choice, check_count, check_kind
-from greedy_ensembles.data import formats, noise, own_pictures, picture_sets
-from greedy_ensembles.data.image_set import ImageSet, Resize, check_channels
+from greedy_ensembles.checks import as_path, check_choice, check_kind
+from greedy_ensembles.data import formats, noise, picture_sets
+from greedy_ensembles.data.image_set import ImageSet, Resize
 from greedy_ensembles.data.sets import SETS, Entry, Form
 from greedy_ensembles.data.sources import DIGESTS, file_digest
 
@@ -55,7 +54,7 @@ def load(
     """
     entry = get(name)
     check_split(entry, split)
-    _check_shape(size, channels, resize)
+    _look(size, channels, resize)
     if not entry.forms:
         return noise.make_noise(name, size=size or 32, channels=channels or 3)
     folder = data_root(root)
@@ -92,8 +91,7 @@ def read(
         unreadable: a list that gets why pictures could not be read, which are then left out; None: the first of them
             is an error.
     """
-    path = as_path("path", path)
-    _check_shape(size, channels, resize)
+    path, look = as_path("path", path), _look(size, channels, resize)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     if path.suffix in (".npy", ".npz"):
@@ -101,13 +99,10 @@ def read(
         return _shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels, resize)
     names = picture_sets.picture_names(path)
     check_kind("unreadable", [] if unreadable is None else unreadable, list, "a list")
-    lost: list[str] | None = None if unreadable is None else []
-    images, kept = own_pictures.stack_readable(path, names, size, channels or 3, resize, lost)
+    images, kept = picture_sets.stack(path, names, look, unreadable)
     labels, classes = picture_sets.by_folder(kept)
-    if unreadable is not None:
-        unreadable += lost or []
-    note = own_pictures.left_out(lost or [], len(names))
-    together = sorted({part for name in names for part in Path(name).parts[:-1]} & own_pictures.PARTS.keys())
+    note = picture_sets.left_out(len(names), len(kept))
+    together = sorted({part for name in names for part in Path(name).parts[:-1]} & picture_sets.PARTS.keys())
     if len(together) > 1:
         note = "; ".join(filter(None, (note, f"{' and '.join(together)} together")))
     return ImageSet(images, labels, path.stem, classes, str(path), note)
@@ -133,12 +128,11 @@ def read_parts(
         resize: "crop" or "whole", as `load` has it.
         unreadable: as `read` has it.
     """
-    path = as_path("path", path)
-    _check_shape(size, channels, resize)
+    path, look = as_path("path", path), _look(size, channels, resize)
     check_kind("unreadable", [] if unreadable is None else unreadable, list, "a list")
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
-    parts = own_pictures.read_parts(path, size, resize, channels, unreadable)
+    parts = picture_sets.read_parts(path, look, unreadable)
     return {
         part: ImageSet(
             images, labels, path.stem if part == "train" else f"{path.stem}, {part}", classes, str(path), note
@@ -177,12 +171,8 @@ def check_split(entry: Entry, split: str) -> None:
     check_choice("severity", severity, "12345")
 
 
-def _check_shape(size: int | None, channels: int | None, resize: str) -> None:
-    check_choice("resize", resize, get_args(Resize))
-    if size is not None:
-        check_count("size", size, 1)
-    if channels is not None:
-        check_channels(channels)
+def _look(size: int | None, channels: int | None, resize: Resize) -> picture_sets.Look:
+    return picture_sets.Look(size, 3 if channels is None else channels, resize, upright=True)
 
 
 def _shaped(images: ImageSet, size: int | None, channels: int | None, resize: Resize) -> ImageSet:

@@ -13,6 +13,7 @@ import numpy as np
 
 from greedy_ensembles.data import cifar, formats, noise, picture_sets
 from greedy_ensembles.data.image_set import ImageSet, Resize
+from greedy_ensembles.data.picture_sets import Look
 
 #: From the data folder, the split, the size asked for (None: the set's own) and how to resize pictures, to the set.
 Reader = Callable[[Path, str, int | None, Resize], ImageSet]
@@ -100,12 +101,13 @@ def _svhn(root: Path, split: str, size: int | None, resize: Resize) -> ImageSet:
     return ImageSet(images, labels.astype(np.int64), "svhn", _DIGITS, str(path))
 
 
-def _pictures(read: Callable[[Path, int, Resize], picture_sets.Read], size: int, *places: str) -> tuple[Form, ...]:
+def _pictures(read: Callable[[Path, Look], picture_sets.Read], look: Look, *places: str) -> tuple[Form, ...]:
     """Return the forms of a set of pictures, in a folder or archive at one of some places."""
 
     def form(place: str) -> Form:
         def read_place(root: Path, split: str, asked: int | None, resize: Resize) -> ImageSet:
-            images, labels, classes, note = read(root / place, asked or size, resize)
+            wanted = dataclasses.replace(look, size=asked or look.size, resize=resize)
+            images, labels, classes, note = read(root / place, wanted)
             return ImageSet(images, labels, place, classes, str(root / place), note)
 
         return Form(lambda split: [place], read_place)
@@ -127,8 +129,8 @@ def _copy(name: str, note: str = "") -> Form:
     return Form(lambda split: [place], read, note)
 
 
-#: White strokes on black, labelled alphabet/character.
-_OMNIGLOT = partial(picture_sets.read_folder, channels=1, depth=2, invert=True)
+#: Labelled alphabet/character, and made white on black.
+_OMNIGLOT = partial(picture_sets.read_folder, depth=2), Look(28, channels=1, invert=True)
 _BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 _CIFAR10_MD5 = {
     "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
@@ -198,7 +200,7 @@ _ENTRIES = (
         "Omniglot, evaluation alphabets, white on black",
         {"test": 13_180},
         (
-            *_pictures(_OMNIGLOT, 28, "omniglot/images_evaluation", "omniglot/images_evaluation.zip"),
+            *_pictures(*_OMNIGLOT, "omniglot/images_evaluation", "omniglot/images_evaluation.zip"),
             _copy("omniglot"),
         ),
     ),
@@ -207,7 +209,7 @@ _ENTRIES = (
         "Describable Textures 1.0.1 (for research)",
         {"test": 5_640},
         (
-            *_pictures(picture_sets.read_folder, 32, "dtd/images", "dtd-r1.0.1.tar.gz"),
+            *_pictures(picture_sets.read_folder, Look(32), "dtd/images", "dtd-r1.0.1.tar.gz"),
             _copy("dtd"),
         ),
     ),
@@ -216,7 +218,7 @@ _ENTRIES = (
         "Tiny ImageNet, validation set",
         {"test": 10_000},
         (
-            *_pictures(picture_sets.read_tiny_imagenet, 32, "tiny-imagenet-200", "tiny-imagenet-200.zip"),
+            *_pictures(picture_sets.read_tiny_imagenet, Look(32), "tiny-imagenet-200", "tiny-imagenet-200.zip"),
             _copy("tiny_imagenet"),
         ),
     ),
@@ -225,7 +227,7 @@ _ENTRIES = (
         "Places365, the first 10,000 of the test set in alphabetical order",
         {"test": 10_000},
         (
-            *_pictures(picture_sets.read_places, 32, "places365/test_256", "places365/test_256.tar"),
+            *_pictures(picture_sets.read_places, Look(32), "places365/test_256", "places365/test_256.tar"),
             _copy("places", "stand-in: MIT Mini-Places validation"),
         ),
     ),
@@ -234,7 +236,7 @@ _ENTRIES = (
         "LSUN scenes, test set",
         {"test": 10_000},
         (
-            *_pictures(picture_sets.read_lsun, 32, "lsun/test_lmdb"),
+            *_pictures(picture_sets.read_lsun, Look(32), "lsun/test_lmdb"),
             _copy("lsun", "stand-in: 9 of LSUN's 10 classes out of MIT Mini-Places"),
         ),
     ),

@@ -24,6 +24,10 @@ class Source:
     makes: str = ""  #: what must be there after unpacking
 
 
+def _one(path: str, *urls: str, digest: str | None, size: float, **unpacked: str) -> tuple[Source, ...]:
+    return (Source(path, urls, digest, size, **unpacked),)
+
+
 def _idx(folder: str, mirrors: tuple[str, ...], files: dict[str, tuple[str, float]]) -> tuple[Source, ...]:
     return tuple(
         Source(f"{folder}/{file}.gz", tuple(f"{mirror}{file}.gz" for mirror in mirrors), f"md5:{md5}", size)
@@ -34,7 +38,7 @@ def _idx(folder: str, mirrors: tuple[str, ...], files: dict[str, tuple[str, floa
 def _cifar(name: str, md5: str, size: float, makes: str) -> tuple[Source, ...]:
     hosts = ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/")
     file = f"{name}.tar.gz"
-    return (Source(file, tuple(f"{host}{file}" for host in hosts), f"md5:{md5}", size, unpack="", makes=makes),)
+    return _one(file, *(f"{host}{file}" for host in hosts), digest=f"md5:{md5}", size=size, unpack="", makes=makes)
 
 
 SOURCES: dict[str, tuple[Source, ...]] = {
@@ -79,72 +83,54 @@ SOURCES: dict[str, tuple[Source, ...]] = {
             ("test", "eb5a983be6a315427106f1b164d9cef3", 64),
         )
     ),
-    "cifar10c": (
-        Source(
-            "CIFAR-10-C.tar",
-            (
-                "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar?download=1",
-                "https://zenodo.org/record/2535967/files/CIFAR-10-C.tar",
-            ),
-            "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
-            2918,
-            unpack="",
-            makes="CIFAR-10-C",
-        ),
+    "cifar10c": _one(
+        "CIFAR-10-C.tar",
+        "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar?download=1",
+        "https://zenodo.org/record/2535967/files/CIFAR-10-C.tar",
+        digest="md5:56bf5dcef84df0e2308c6dcbcbbd8499",
+        size=2918,
+        unpack="",
+        makes="CIFAR-10-C",
     ),
-    "omniglot": (
-        Source(
-            "omniglot/images_evaluation.zip",
-            (
-                "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/images_evaluation.zip",
-                "https://github.com/brendenlake/omniglot/raw/master/python/images_evaluation.zip",
-            ),
-            "md5:6b91aef0f799c5bb55b94e3f2daec811",
-            6,
-        ),
+    "omniglot": _one(
+        "omniglot/images_evaluation.zip",
+        "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/images_evaluation.zip",
+        "https://github.com/brendenlake/omniglot/raw/master/python/images_evaluation.zip",
+        digest="md5:6b91aef0f799c5bb55b94e3f2daec811",
+        size=6,
     ),
-    "dtd": (
-        Source(
-            "dtd-r1.0.1.tar.gz",
-            (
-                "https://www.robots.ox.ac.uk/~vgg/data/dtd/download/dtd-r1.0.1.tar.gz",
-                "https://thor.robots.ox.ac.uk/dtd/dtd-r1.0.1.tar.gz",
-            ),
-            "md5:fff73e5086ae6bdbea199a49dfb8a4c1",
-            625,
-            unpack="",
-            makes="dtd",
-        ),
+    "dtd": _one(
+        "dtd-r1.0.1.tar.gz",
+        "https://www.robots.ox.ac.uk/~vgg/data/dtd/download/dtd-r1.0.1.tar.gz",
+        "https://thor.robots.ox.ac.uk/dtd/dtd-r1.0.1.tar.gz",
+        digest="md5:fff73e5086ae6bdbea199a49dfb8a4c1",
+        size=625,
+        unpack="",
+        makes="dtd",
     ),
-    "tiny_imagenet": (
-        Source(
-            "tiny-imagenet-200.zip",
-            (
-                "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-                "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip?download=1",
-                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-            ),
-            "md5:90528d7ca1a48142e341f4ef8d21d0de",
-            248,
-        ),
+    "tiny_imagenet": _one(
+        "tiny-imagenet-200.zip",
+        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip?download=1",
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        digest="md5:90528d7ca1a48142e341f4ef8d21d0de",
+        size=248,
     ),
-    "places365": (
-        Source(
-            "places365/test_256.tar",
-            tuple(f"{scheme}://data.csail.mit.edu/places/places365/test_256.tar" for scheme in ("https", "http")),
-            "sha256:037ee8180369bdde46636341b92900d4bcb8ea000c026a1fd3e0e9827a8702a1",
-            4737,
-        ),
+    "places365": _one(
+        "places365/test_256.tar",
+        "https://data.csail.mit.edu/places/places365/test_256.tar",
+        "http://data.csail.mit.edu/places/places365/test_256.tar",
+        digest="sha256:037ee8180369bdde46636341b92900d4bcb8ea000c026a1fd3e0e9827a8702a1",
+        size=4737,
     ),
-    "lsun": (
-        Source(
-            "lsun/test_lmdb.zip",
-            tuple(f"{scheme}://dl.yf.io/lsun/scenes/test_lmdb.zip" for scheme in ("https", "http")),
-            None,
-            180,
-            unpack="lsun",
-            makes="test_lmdb",
-        ),
+    "lsun": _one(
+        "lsun/test_lmdb.zip",
+        "https://dl.yf.io/lsun/scenes/test_lmdb.zip",
+        "http://dl.yf.io/lsun/scenes/test_lmdb.zip",
+        digest=None,
+        size=180,
+        unpack="lsun",
+        makes="test_lmdb",
     ),
 }
 

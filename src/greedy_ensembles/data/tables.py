@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind, naming
-from greedy_ensembles.data.labelled import LabelledSet, Labels, as_labels
+from greedy_ensembles.data.image_set import LabelledSet, Labels, as_labels
 
 Rows = npt.NDArray[np.float64]
 _DELIMITERS = ",;\t|"
@@ -27,11 +27,11 @@ class TableSet(LabelledSet):
     unit = "rows"
 
     rows: Rows  #: (n, columns)
-    labels: Labels | None  #: (n,)
-    name: str  #: what tables of figures call the set
-    classes: tuple[str, ...] | None = None  #: the names that labels point to
-    source: str = ""  #: the file, or how it was made
-    note: str = ""  #: what a reader of any figure on this set must know, else empty
+    labels: Labels | None
+    name: str
+    classes: tuple[str, ...] | None = None
+    source: str = ""
+    note: str = ""
     columns: tuple[str, ...] = ()  #: their names
     target: str = ""  #: the name of the column that labels came from
 
@@ -43,15 +43,6 @@ class TableSet(LabelledSet):
         if self.labels is not None:
             labels = as_labels(self.labels, len(self.rows), self.classes, self.name, self.unit)
             object.__setattr__(self, "labels", labels)
-
-    @property
-    def inputs(self) -> Rows:
-        """The rows."""
-        return self.rows
-
-    def take(self, indices: npt.NDArray[np.int64]) -> "TableSet":
-        """Return the rows at these indices, with their labels."""
-        return self.replace(rows=self.rows[indices], labels=None if self.labels is None else self.labels[indices])
 
 
 def read_table(
