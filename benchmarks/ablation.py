@@ -1,18 +1,16 @@
 """What each piece of the engine is worth: everything, and everything less one piece, on one GPU.
 
-    python benchmarks/engine.py --ablate --out FOLDER [--parts VGG16BN ...] [--seconds 540]
+    python benchmarks/engine.py --ablate --out FOLDER [--parts VGG16BN ...]
 
-Every measurement is written to FOLDER/ablation.json at once, and those that are there are not made again, so that a run
-may be broken off and gone on with. What failed is tried once more, after all others. FOLDER/ablation.md is made of it.
+Each part, a network, is measured in one run; those of FOLDER that are not asked for are kept.
 """
 
-import datetime
 import functools
 import gc
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from unittest import mock
 
 import engine
 import torch
-from speed_page import MODELS, PREDICTING
+from speed_page import MODELS, PREDICTING, told
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines import captured, prediction
@@ -30,7 +28,6 @@ from greedy_ensembles.engines.captured import CapturedEngine
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.models import named
 from greedy_ensembles.report.table import markdown_table
-from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.algorithm import Algorithm
 
 PARTS = (*MODELS, *PREDICTING)
@@ -48,11 +45,11 @@ _LEGEND = [
     ["training", "CIFAR-10 shapes, bf16, samples of p* normalised by the statistics of the step's examples"],
     ["sequential", "the sixth member, with five in the bank"],
     ["ready", "seconds before the first epoch, the longest of the row"],
-    ["`*`", "beside the figure of another run"],
 ]
 #: A piece is worth keeping where a step without it takes this many times as long, on so many networks.
 WORTH, NETWORKS = 1.10, 2
 
+Rows = dict[str, dict[str, dict[str, Any]]]  # by variant and column
 Change = tuple[Any, str, Any]  # an object, the name of an attribute, and what stands there instead
 EVERYTHING, AGAIN = "everything", "everything, again"
 _KERNELS = tuple((module, "accelerate", lambda *_: nullcontext()) for module in (captured, prediction))
@@ -135,20 +132,20 @@ def predicting(variant: Variant, model: str) -> dict[str, Any]:
     return {"milliseconds": 1e3 * taken, "ready_seconds": ready}
 
 
-Measurement = tuple[str, str, str, Callable[[], dict[str, Any]]]  # part, row, column, and what makes it
-
-
-def plan(parts: Sequence[str]) -> list[Measurement]:
-    """Return all measurements."""
-    found: list[Measurement] = []
-    for part in parts:
-        if part in PREDICTING:
-            runs = [(way, functools.partial(predicting, way, PREDICTING[part])) for way in PREDICTIONS]
-            found += [(part, way.name, PREDICT, run) for way, run in runs]
-            continue
-        for way in TRAINING:
-            found += [(part, way.name, _column(c), functools.partial(training, way, part, *c)) for c in way.cells]
-    return found
+def measure(part: str) -> Rows:
+    """Return all measurements of a part: rows by variant, columns by schedule and p* batch."""
+    rows: Rows = {}
+    for way in PREDICTIONS if part in PREDICTING else TRAINING:
+        runs: dict[str, Callable[[], dict[str, Any]]] = {
+            PREDICT: functools.partial(predicting, way, PREDICTING.get(part, ""))
+        }
+        if part not in PREDICTING:
+            runs = {_column(cell): functools.partial(training, way, part, *cell) for cell in way.cells}
+        rows[way.name] = {column: attempt(make) for column, make in runs.items()}
+        for column, entry in rows[way.name].items():
+            result = entry.get("error") or f"{entry['milliseconds']:8.3f} ms, ready in {entry['ready_seconds']:.1f} s"
+            print(f"{part:16} {way.name:26} {column:20} {result}", flush=True)
+    return rows
 
 
 def _column(cell: tuple[str, int]) -> str:
@@ -168,92 +165,48 @@ def attempt(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         torch.cuda.reset_peak_memory_stats()
 
 
-def run(parts: Sequence[str], out: Path | None, seconds: float) -> None:
-    """Measure what is missing, print it line by line, and write it after every measurement, where asked.
-
-    No measurement starts after so many seconds.
-    """
-    start = time.perf_counter()
+def run(parts: Sequence[str], out: Path | None) -> None:
+    """Measure what is asked for and print it; write what there is after each part, where asked."""
     file = None if out is None else out / "ablation.json"
-    content: dict[str, Any] = {"batch": engine.BATCH, "size": engine.SIZE, "runs": [], "measured": {}}
-    if file is not None and file.exists():
-        content = json.loads(file.read_text())
-    asked = " ".join(f'"{part}"' if " " in part else part for part in parts)
-    content["runs"].append(
-        {
-            "command": f"python benchmarks/engine.py --ablate --out {out} --parts {asked}",
-            "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
-            "machine": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "commit": git_commit(),
-        }
-    )
-    measured = content["measured"]
-    there = {(p, r, c): "error" in e for p, rows in measured.items() for r, cs in rows.items() for c, e in cs.items()}
-    missing = [item for item in plan(parts) if there.get(item[:3], True)]
-    missing.sort(key=lambda item: item[:3] in there)  # what failed before comes last
-    for done, (part, row, column, make) in enumerate(missing):
-        elapsed = time.perf_counter() - start
-        if elapsed > seconds:
-            print(f"out of time: {len(missing) - done} measurements are left for another run", flush=True)
-            break
-        entry = {**attempt(make), "run": len(content["runs"]) - 1}
-        measured.setdefault(part, {}).setdefault(row, {})[column] = entry
-        result = entry.get("error") or f"{entry['milliseconds']:8.3f} ms, ready in {entry['ready_seconds']:.1f} s"
-        print(f"{elapsed:4.0f} s  {part:16} {row:26} {column:20} {result}", flush=True)
+    there = json.loads(file.read_text())["parts"] if file is not None and file.exists() else {}
+    content: dict[str, Any] = {"batch": engine.BATCH, "size": engine.SIZE, "parts": there}
+    for part in parts:
+        content["parts"][part] = {**engine.facts(), "rows": measure(part)}
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
-            fresh = file.with_suffix(".json.new")  # whoever breaks it off leaves the data before
-            fresh.write_text(json.dumps(content, indent=2) + "\n")
-            fresh.replace(file)
+            file.write_text(json.dumps(content, indent=2) + "\n")
             file.with_suffix(".md").write_text(page(content))
-
-
-Rows = dict[str, dict[str, dict[str, Any]]]
 
 
 def page(content: dict[str, Any]) -> str:
     """Return the measurements as Markdown."""
-    measured = content["measured"]
-    models = {model: measured[model] for model in MODELS if model in measured}
-    lines = [
-        "# What each piece is worth",
-        "",
-        markdown_table(
-            ["", ""], [["batch", f"{content['batch']}"], *_LEGEND, *(_header(run) for run in content["runs"])]
-        ),
+    parts = content["parts"]
+    models = {model: parts[model]["rows"] for model in MODELS if model in parts}
+    facts = [
+        ["command", "`python benchmarks/engine.py --ablate --out results/engine`"],
+        ["batch", str(content["batch"])],
     ]
-    for model, rows in models.items():
-        lines += _table(model, rows, [_column(cell) for cell in CELLS])
-    lines += _verdicts(models) if models else []
+    facts += [*_LEGEND, *([f"run of {part}", told(found)] for part, found in parts.items())]
+    texts = ["# What each piece is worth", markdown_table(["", ""], facts)]
+    texts += [_table(model, rows, [_column(cell) for cell in CELLS]) for model, rows in models.items()]
+    texts += [_verdicts(models)] if models else []
     for part, model in PREDICTING.items():
-        if part in measured:
+        if part in parts:
             title = f"Predicting 10,000 images with {content['size']} members of {model}, ms"
-            lines += _table(title, measured[part], [PREDICT])
-    return "\n".join(lines) + "\n"
+            texts.append(_table(title, parts[part]["rows"], [PREDICT]))
+    return "\n\n".join(texts) + "\n"
 
 
-def _header(run: dict[str, Any]) -> list[str]:
-    commit = f", commit {run['commit'][:12]}" if run["commit"] else ""
-    return [f"`{run['command']}`", f"{run['date']}, {run['machine']}, torch {run['torch']}{commit}"]
-
-
-def _table(title: str, rows: Rows, columns: list[str]) -> list[str]:
+def _table(title: str, rows: Rows, columns: list[str]) -> str:
     together = max((entry.get("members", 1) for cells in rows.values() for entry in cells.values()), default=1)
-    lines = [
-        "",
-        f"## {title}{f' ({together} members together)' if together > 1 else ''}",
-        "",
-        f"| | {' | '.join(columns)} | ready, s |",
-        f"|---|{'---|' * (len(columns) + 1)}",
-    ]
-    errors = []
+    heading = f"## {title}{f' ({together} members together)' if together > 1 else ''}"
+    lines, errors = [], []
     for name, cells in rows.items():
-        ready = max((entry["ready_seconds"] for entry in cells.values() if "error" not in entry), default=None)
-        figures = [_figure(rows, name, column) for column in columns]
-        lines.append(f"| {name} | {' | '.join(figures)} | {'' if ready is None else f'{ready:.1f}'} |")
+        ready = [f"{entry['ready_seconds']:.1f}" for entry in cells.values() if "error" not in entry]
+        lines.append([name, *(_figure(rows, name, column) for column in columns), max(ready, key=float, default="")])
         errors += [f"- {name}, {column}: {entry['error']}" for column, entry in cells.items() if "error" in entry]
-    return [*lines, *(["", "Failed:", "", *errors] if errors else [])]
+    failed = ["Failed:", "\n".join(errors)] if errors else []
+    return "\n\n".join([heading, markdown_table(["", *columns, "ready, s"], lines), *failed])
 
 
 def _figure(rows: Rows, name: str, column: str) -> str:
@@ -261,10 +214,7 @@ def _figure(rows: Rows, name: str, column: str) -> str:
     if entry is None or "error" in entry:
         return "" if entry is None else "failed"
     ratio = ratios(rows, name).get(column)
-    if ratio is None:
-        return f"{entry['milliseconds']:.2f}"
-    other = "" if entry["run"] == rows[EVERYTHING][column]["run"] else "*"
-    return f"{entry['milliseconds']:.2f} ({ratio:.2f}{other})"
+    return f"{entry['milliseconds']:.2f}" + ("" if ratio is None else f" ({ratio:.2f})")
 
 
 def ratios(rows: Rows, name: str) -> dict[str, float]:
@@ -276,24 +226,14 @@ def ratios(rows: Rows, name: str) -> dict[str, float]:
     return {column: found[column] / least[column] for column in found if column in least}
 
 
-def _verdicts(models: dict[str, Rows]) -> list[str]:
+def _verdicts(models: Mapping[str, Rows]) -> str:
     """Return for each piece its largest ratio on every network, and whether it is to stay."""
-    lines = [
-        "",
-        "## Worth >= 10 % of a step",
-        "",
-        f"Keep: a ratio of at least {WORTH:.2f} in a column of {NETWORKS} of the three networks.",
-        "",
-        f"| piece | {' | '.join(models)} | |",
-        f"|---|{'---|' * (len(models) + 1)}",
-    ]
+    rows = []
     for name in (variant.name for variant in TRAINING if variant.name.startswith("less ")):
-        best = [max(ratios(rows, name).values(), default=None) for rows in models.values()]
+        best = [max(ratios(found, name).values(), default=None) for found in models.values()]
         count = sum(ratio is not None and ratio >= WORTH for ratio in best)
-        open_still = len(MODELS) - sum(ratio is not None for ratio in best)
-        verdict = (
-            "keep" if count >= NETWORKS else "open" if count + open_still >= NETWORKS else f"delete ({count} of 3)"
-        )
-        cells = " | ".join("" if ratio is None else f"{ratio:.2f}" for ratio in best)
-        lines.append(f"| {name.removeprefix('less ')} | {cells} | {verdict} |")
-    return lines
+        unknown = len(MODELS) - sum(ratio is not None for ratio in best)
+        verdict = "keep" if count >= NETWORKS else "open" if count + unknown >= NETWORKS else f"delete ({count} of 3)"
+        rows.append([name.removeprefix("less "), *("" if ratio is None else f"{ratio:.2f}" for ratio in best), verdict])
+    rule = f"Keep: a ratio of at least {WORTH:.2f} in a column of {NETWORKS} of the three networks."
+    return "\n\n".join(["## Worth >= 10 % of a step", rule, markdown_table(["piece", *models, ""], rows)])

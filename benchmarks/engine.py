@@ -265,6 +265,16 @@ def ratios(times: dict[str, Any]) -> dict[str, float]:
     return found
 
 
+def facts() -> dict[str, Any]:
+    """Return when and where figures are measured, and of what."""
+    return {
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
+        "machine": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "commit": git_commit(),
+    }
+
+
 def on_gpu(parts: list[str], out: Path | None) -> None:
     """Measure what is asked for and print it; write what there is after each part, where asked."""
     file = None if out is None else out / "speed.json"
@@ -275,19 +285,13 @@ def on_gpu(parts: list[str], out: Path | None) -> None:
         "steps": STEPS,
         "parts": json.loads(file.read_text())["parts"] if file is not None and file.exists() else {},
     }
-    facts = {
-        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
-        "machine": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "commit": git_commit(),
-    }
     for part in parts:
         if part in PREDICTING:
             found = inference(PREDICTING[part], DEVICE, 10_000, 1024)
             print(f"{part}, plain loop over predict_proba: {found['ratio']:.2f}", flush=True)
         else:
             found = measure(part)
-        content["parts"][part] = {**facts, **found}
+        content["parts"][part] = {**facts(), **found}
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(content, indent=2) + "\n")
@@ -301,7 +305,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--parts", nargs="+", choices=[*PREDICTING, *MODELS])
     parser.add_argument("--ablate", action="store_true", help="measure everything, and everything less one piece")
-    parser.add_argument("--seconds", type=float, default=540, help="after which --ablate starts no measurement")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         if arguments.parts or arguments.ablate:
@@ -315,7 +318,7 @@ def main() -> None:
         if arguments.ablate:
             import ablation
 
-            ablation.run(arguments.parts or list(ablation.PARTS), arguments.out, arguments.seconds)
+            ablation.run(arguments.parts or list(ablation.PARTS), arguments.out)
         else:
             on_gpu(arguments.parts or [*PREDICTING, *MODELS], arguments.out)
 

@@ -79,12 +79,3 @@ def _seconds(run: Callable[[], object], calls: int = 20) -> float:
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / calls)
     return statistics.median(times[1:])
-
-
-if __name__ == "__main__":
-    at = rates() if torch.cuda.is_available() else (4e14, 4e12)
-    print(f"{2e-12 * at[0]:.0f} TFLOP/s, {1e-12 * at[1]:.2f} TB/s" + ("" if torch.cuda.is_available() else ", assumed"))
-    for name in ("VGG16BN", "PreResNet164", "WideResNet28x10"):
-        parts = floor(name, 256, 128, *at)
-        listed = ", ".join(f"{kind} {value:.2f}" for kind, value in parts.items())
-        print(f"{name}: at least {sum(parts.values()):.2f} ms a step with p* batch 128: {listed}")

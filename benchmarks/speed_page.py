@@ -48,12 +48,14 @@ def page(content: dict[str, Any], reading: str = "") -> str:
     return "\n".join(lines).strip() + "\n"
 
 
+def told(part: dict[str, Any]) -> str:
+    """Return when and where a part was measured, and of what."""
+    commit = f", commit {part['commit'][:12]}" if part.get("commit") else ""
+    return f"{part['date']}, {part['machine']}, torch {part['torch']}{commit}"
+
+
 def _facts(content: dict[str, Any]) -> list[list[str]]:
-    runs = {
-        f"run of {name}": f"{part['date']}, {part['machine']}, torch {part['torch']}"
-        + (f", commit {commit[:12]}" if (commit := part.get("commit")) else "")
-        for name, part in content["parts"].items()
-    }
+    runs = {f"run of {name}": told(part) for name, part in content["parts"].items()}
     absent = [part for part in (*MODELS, *PREDICTING) if part not in content["parts"]]
     facts = {
         "command": f"`{content['command']}`",
