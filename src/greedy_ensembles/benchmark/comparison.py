@@ -89,11 +89,6 @@ class Figure:
     ours: Estimate
     paper: Cell | None
 
-    @property
-    def difference(self) -> float | None:
-        """Ours less the published one."""
-        return None if self.paper is None else self.ours.mean - self.paper.mean
-
 
 @dataclasses.dataclass(frozen=True)
 class Row:

@@ -35,7 +35,7 @@ OOD = (
 BESIDE_OOD = tuple(Column(f"auc_{score}", f"AUC by {score.replace('_', ' ')}", 1, 3, "higher") for score in BESIDE)
 _ORDER = ("synthetic", "natural", "missing", "mean")  # of sets, by kind, in Markdown
 _ROW_FACTS = ("set", "kind", "images", "paper_images", "note", "method")  # of rows, in JSON
-_DIFFERS = "differs: ours less the paper's, whose means are over the same sets"
+_BRACKETS = "in brackets: the paper's, its means over the same sets"
 
 
 def tables(comparison: Comparison) -> tuple[Table, Table]:
@@ -154,20 +154,19 @@ def show(comparison: Comparison, console: Console) -> None:
     """Print both tables of a comparison, and the notes below them."""
     for table in tables(comparison):
         formats.show(table, console)
-    for note in _with_differences(comparison):
+    for note in below(comparison):
         console.print(note, highlight=False, markup=False)
 
 
-def _with_differences(comparison: Comparison) -> list[str]:
-    """Return the notes below tables that have lines of differences."""
-    return [*([_DIFFERS] if _beside_the_paper(comparison) else []), *notes(comparison)]
+def below(comparison: Comparison) -> list[str]:
+    """Return what stands below tables with published figures in brackets."""
+    return [*([_BRACKETS] if _beside_the_paper(comparison) else []), *notes(comparison)]
 
 
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
-    below = _with_differences(comparison)
-    texts = [table_files.to_latex(dataclasses.replace(table, notes=below)) for table in tables(comparison)]
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(texts)
+    noted = (dataclasses.replace(table, notes=below(comparison)) for table in tables(comparison))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(table_files.to_latex, noted))
 
 
 def to_markdown(comparison: Comparison) -> str:

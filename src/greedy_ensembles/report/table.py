@@ -8,12 +8,11 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from markupsafe import Markup, escape
 from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -72,20 +71,12 @@ class Entry:
             return f"{self.value:g}"
         return f"{self.value:,}" if isinstance(self.value, int) else self.value or ""
 
-    def shown_published(self, column: Column) -> str:
-        """Return what was published, with as many decimals as it was printed with."""
-        if isinstance(self.published, Cell):
-            return column.spelled(*self.published, _PUBLISHED_DIGITS)
-        return "" if self.published is None else f"{self.published:,}"
-
-    def shown_difference(self, column: Column) -> str:
-        """Return ours less the published figure."""
-        return "" if self.difference is None else f"{column.factor * self.difference:+.{_PUBLISHED_DIGITS}f}"
-
     def both(self, column: Column) -> str:
-        """Return our value, with the published figure in brackets where there is one."""
-        printed = self.shown_published(column) if isinstance(self.published, Cell) else ""
-        return self.shown(column) + (f" ({printed})" if printed else "")
+        """Return our value, with the published one in brackets where there is one, in as many decimals as it has."""
+        if isinstance(self.published, Cell):
+            return f"{self.shown(column)} ({column.spelled(*self.published, _PUBLISHED_DIGITS)})"
+        other = self.value is not None and self.published not in (None, self.value)  # a count of images
+        return self.shown(column) + (f" ({self.published:,})" if other else "")
 
     @property
     def difference(self) -> float | None:
@@ -109,14 +100,6 @@ class Entry:
 
 Row = Mapping[str, Entry]  #: by the key of a column; a column that is not there is empty
 EMPTY = Entry()
-
-
-class Line(NamedTuple):
-    """A row as it is printed: our figures, or below them the published ones, or the differences."""
-
-    kind: Literal["ours", "published", "difference"]
-    opens: bool  #: whether it is the first of a group of rows
-    cells: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,23 +144,15 @@ class Table:
             found |= winners if len(winners) < len(group) else set()
         return found
 
-    def lines(self) -> Iterator[Line]:
-        """Yield the rows as they are printed, each with the published figures and the differences below it."""
+    def printed(self) -> Iterator[tuple[bool, list[str]]]:
+        """Yield whether a row is the first of its group, and its cells as people read them; a group is named once."""
         columns, last = self.shown, None
         group = [column.key for column in columns].index(self.label) if self.label else 0
         for row in self.rows:
-            entries = [row.get(column.key, EMPTY) for column in columns]
-            cells = [entry.shown(column) for entry, column in zip(entries, columns, strict=True)]
-            opens = cells[:group] != last
-            last = cells[:group]
-            yield Line("ours", opens, tuple(cells if opens else [*[""] * group, *cells[group:]]))
-            if not any(isinstance(entry.published, Cell) for entry in entries):
-                continue
-            printed = [entry.shown_published(column) for entry, column in zip(entries, columns, strict=True)]
-            differs = [entry.shown_difference(column) for entry, column in zip(entries, columns, strict=True)]
-            printed[group], differs[group] = PUBLISHED, "differs"
-            yield Line("published", False, tuple(printed))
-            yield Line("difference", False, tuple(differs))
+            own = [row.get(column.key, EMPTY).shown(column) for column in columns[:group]]
+            cells = [row.get(column.key, EMPTY).both(column) for column in columns]
+            yield own != last, cells if own != last else [*[""] * group, *cells[group:]]
+            last = own
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, published figures in brackets, without its title and notes."""
@@ -243,15 +218,14 @@ def show(table: Table, console: Console, marked: int | None = None) -> None:
     Args:
         table: what is printed.
         console: where.
-        marked: the number of a line to be set in bold.
+        marked: the number of a row to be set in bold.
     """
     console.print(table.title, style="italic", markup=False, highlight=False)  # a table's own would be as narrow as it
-    content, columns = list(table.lines()), table.shown
+    rows, columns = [cells for _, cells in table.printed()], table.shown
     # Names may be broken into lines; a figure of which the end is missing would be worse than none.
     widest, least = [], []
     for n, column in enumerate(columns):
-        lengths = (len(line.cells[n]) + 2 * (line.kind != "ours" and column.key == table.label) for line in content)
-        widest.append(max(lengths, default=0))
+        widest.append(max((len(cells[n]) for cells in rows), default=0))
         kept = widest[n] if table.is_numeric(column) else min(widest[n], _NAME)
         least.append(max(kept, *map(len, column.title.split())))
     for block in _blocks(table, least, console.width):
@@ -262,11 +236,8 @@ def show(table: Table, console: Console, marked: int | None = None) -> None:
             more = max(min(max(widest[n], len(columns[n].title)) - least[n], spare), 0)
             spare -= more
             printed.add_column(columns[n].title, justify=side, width=least[n] + more, overflow="fold")
-        for place, line in enumerate(content):
-            indented = 2 if line.kind != "ours" else 0
-            labels = {n: indented if columns[n].key == table.label else 0 for n in block}
-            texts = (Padding(Text(line.cells[n]), (0, 0, 0, labels[n])) for n in block)
-            printed.add_row(*texts, style="bold" if place == marked else "dim" if indented else "")
+        for number, cells in enumerate(rows):
+            printed.add_row(*(Text(cells[n]) for n in block), style="bold" if number == marked else "")
         console.print(printed, "")
 
 
@@ -286,26 +257,19 @@ def _blocks(table: Table, least: Sequence[int], width: int) -> list[list[int]]:
 
 
 def to_html(table: Table) -> Markup:
-    """Return a table that a script can sort, the best of a group in bold, published figures in their own columns."""
+    """Return a table that a script can sort, the best of a group in bold, published figures in brackets."""
     headings: list[Markup] = []
     rows: list[list[Markup]] = [[] for _ in table.rows]
     for column in table.shown:
         kind = Markup(' class="number"') if table.is_numeric(column) else ""
         hint = Markup(' title="{} is better"').format(column.better) if column.better else ""
-        entries = [row.get(column.key, EMPTY) for row in table.rows]
+        headings.append(Markup('<th scope="col"{}{}>{}</th>').format(kind, hint, column.heading or column.key))
         best = table.best(column)
-        texts = [entry.shown(column) for entry in entries]
-        marked = [Markup("<strong>{}</strong>").format(text) if n in best else text for n, text in enumerate(texts)]
-        keys = [entry.sort_key for entry in entries]
-        shown = {column.heading or column.key: list(zip(keys, marked, strict=True))}
-        if any(isinstance(entry.published, Cell) for entry in entries):
-            printed = [entry.published.mean if isinstance(entry.published, Cell) else "" for entry in entries]
-            texts = [entry.shown_published(column) for entry in entries]
-            shown[f"{column.heading}, {PUBLISHED}"] = list(zip(map(str, printed), texts, strict=True))
-        for title, cells in shown.items():
-            headings.append(Markup('<th scope="col"{}{}>{}</th>').format(kind, hint, title))
-            for row, (key, text) in zip(rows, cells, strict=True):
-                row.append(Markup('<td{} data-value="{}">{}</td>').format(kind, key, text))
+        for number, (cells, row) in enumerate(zip(rows, table.rows, strict=True)):
+            entry = row.get(column.key, EMPTY)
+            text = entry.both(column)
+            shown = Markup("<strong>{}</strong>").format(text) if number in best else text
+            cells.append(Markup('<td{} data-value="{}">{}</td>').format(kind, entry.sort_key, shown))
     body = Markup("\n").join(Markup("<tr>{}</tr>").format(Markup("").join(row)) for row in rows)
     return Markup(
         '<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n<table class="sortable">\n'

@@ -88,12 +88,10 @@ def latex_text(text: str) -> str:
 def to_latex(table: Table) -> str:
     """Return a table that needs the package booktabs; its title and notes are the caption."""
     body = []
-    for number, line in enumerate(table.lines()):
-        if line.opens and number:
+    for number, (opens, cells) in enumerate(table.printed()):
+        if opens and number:
             body.append(r"\addlinespace")
-        indents = [r"\quad " * (line.kind != "ours" and column.key == table.label) for column in table.shown]
-        cells = (indent + latex_text(cell) for indent, cell in zip(indents, line.cells, strict=True))
-        body.append(" & ".join(cells) + r" \\")
+        body.append(" & ".join(map(latex_text, cells)) + r" \\")
     layout = "".join("r" if table.is_numeric(column) else "l" for column in table.shown)
     heading = " & ".join(latex_text(column.title) for column in table.shown)
     rows = "\n".join(body)

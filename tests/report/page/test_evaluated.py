@@ -40,7 +40,7 @@ def test_the_tables_are_those_of_the_other_formats_with_the_papers_figures(compa
     shown = evaluated(comparison, {})
     assert [table.title for table in shown.tables] == [table.title for table in tables(comparison)]
     assert "(a) half of it" in shown.notes
-    assert shown.notes[0].startswith("paper: ")
+    assert shown.notes[0].startswith("in brackets: ")
     alone = Comparison(comparison.methods[1:])
     assert not any("paper" in note for note in evaluated(alone, {}).notes)
 

@@ -2,13 +2,13 @@
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 from PIL import Image
 
-from greedy_ensembles.benchmark.comparison import Cell, Comparison
+from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.evaluation import Estimate, OutOfDistribution, estimate
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.metrics import auroc, average_precision
@@ -23,9 +23,8 @@ from greedy_ensembles.report.detection import (
 )
 from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Picture
 from greedy_ensembles.report.radar import draw_polygons
-from greedy_ensembles.report.results import IN_DOMAIN, OOD, plural, tables
+from greedy_ensembles.report.results import IN_DOMAIN, OOD, below, plural, tables
 from greedy_ensembles.report.svg import Chart, draw_chart
-from greedy_ensembles.report.table import Table
 
 _EXAMPLES = 8  # images of each kind: a row on most screens
 _SEED = 0
@@ -45,7 +44,7 @@ def evaluated(comparison: Comparison, images: Mapping[str, Bytes]) -> Evaluated:
         scores = {method: pair[0] for method, pair in averages[0].items()}
         known = galleries(images[inside.name], inside.name, scores, label)
     methods = [method.label for method in comparison.methods]
-    return Evaluated(finding(comparison), found, _notes(found), methods, _radar(comparison), views, known)
+    return Evaluated(finding(comparison), found, below(comparison), methods, _radar(comparison), views, known)
 
 
 def finding(comparison: Comparison) -> str:
@@ -89,12 +88,6 @@ def _headlines(comparison: Comparison) -> dict[str, dict[str, Estimate]]:
         if "accuracy" in row.figures:
             found["accuracy"][row.method] = row.figures["accuracy"].ours
     return {metric: known if len(known) == len(comparison.methods) else {} for metric, known in found.items()}
-
-
-def _notes(found: Sequence[Table]) -> list[str]:
-    printed = any(isinstance(entry.published, Cell) for table in found for row in table.rows for entry in row.values())
-    explained = ["paper: as printed there; its means are over the sets that are here"] if printed else []
-    return [*explained, *found[0].notes]
 
 
 def _view(result: OutOfDistribution, scores: Averages, label: str, images: Bytes | None) -> OodView:
