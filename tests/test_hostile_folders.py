@@ -19,6 +19,7 @@ from safetensors.torch import save
 
 import greedy_ensembles as ge
 from greedy_ensembles import storage
+from greedy_ensembles.cli.given import open_saved
 from greedy_ensembles.storage import FolderError
 
 make_model = partial(ge.models.MLP, 2, hidden=(3,))
@@ -210,12 +211,22 @@ def test_links_within_the_folder_and_to_the_folder_are_fine(saved, tmp_path):
     assert load(tmp_path / "link").shape == load(saved).shape == (2, 3, 2)
 
 
-def test_pipes_are_refused_rather_than_waited_for(saved):
-    weights = saved / "members" / "01" / "weights.safetensors"
-    weights.unlink()
-    os.mkfifo(weights)
-    with pytest.raises(FolderError, match=r"weights\.safetensors is neither a file nor a folder"):
-        load(saved)
+@pytest.mark.parametrize("name", ["members/01/weights.safetensors", "ensemble.json"])
+@pytest.mark.parametrize("read", [load, ge.load_run, open_saved])
+def test_pipes_are_refused_rather_than_waited_for(saved, name, read):
+    (saved / name).unlink()
+    os.mkfifo(saved / name)
+    with pytest.raises(FolderError, match=rf"{name} is neither a file nor a folder"):
+        read(saved)
+
+
+@pytest.mark.parametrize("read", [load, ge.load_run, open_saved])
+def test_folders_that_are_not_there_or_are_files_say_so(tmp_path, read):
+    with pytest.raises(FolderError, match="saved does not exist"):
+        read(tmp_path / "saved")
+    (tmp_path / "saved").touch()
+    with pytest.raises(FolderError, match="saved is a file"):
+        read(tmp_path / "saved")
 
 
 @pytest.mark.parametrize("name", ["ensemble.json", "members/01/weights.safetensors"])

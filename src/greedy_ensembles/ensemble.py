@@ -333,10 +333,10 @@ class Ensemble:
         """
         folder, device = as_path("folder", folder), as_device(device)
         check_factory("make_model", make_model)
+        storage.check_contained(folder)
         if not (folder / "ensemble.json").exists():
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
-        storage.check_contained(folder)
         content = saving.read_description(folder / "ensemble.json")
         members: list[nn.Module] = []
         for number, checksum in enumerate(content.members, start=1):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -222,7 +223,7 @@ def read_held_out(folder: Path) -> ImageSet | TableSet | None:
         inputs, labels = tensors["inputs"].numpy(), tensors["labels"].numpy()
         kind = TableSet if inputs.ndim == 2 else ImageSet
         found = kind(inputs, labels, **{name: _plain(about[name]) for name in _about(kind)})
-        proper = len(found) > 0
+        proper = len(found) > 0 and bool(np.isfinite(inputs).all())
     except (KeyError, TypeError, ValueError, RecursionError):
         proper = False
     storage.require(proper, file, "it holds no examples of ours")

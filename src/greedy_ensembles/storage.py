@@ -141,6 +141,8 @@ def check_contained(folder: Path) -> None:
     Someone else's folder could otherwise have other files read in place of its own, or overwritten by a run that goes
     on. The folder itself may be a link.
     """
+    if not folder.is_dir():
+        raise FolderError(f"{folder} {'is a file, and not a folder' if folder.exists() else 'does not exist'}")
     root = Path(os.path.realpath(folder))
     for place, folders, files in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *files)):

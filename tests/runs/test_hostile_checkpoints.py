@@ -122,6 +122,8 @@ CHECKPOINTS = {
     "best weights of halves": set_tensors(lambda value: value.half(), "best", "weights"),
     "best weights of another model": put({"weight": torch.zeros(3)}, "best", "weights"),
     "best weights that are none": put(3, "best", "weights"),
+    "weights that are no numbers": set_tensors(lambda value: value * torch.nan, "model"),
+    "momenta that are no numbers": momenta(lambda value: value * torch.nan),
     "averages that no one asked for": put([torch.zeros(2)], "average"),
     "a best epoch to come": put(9, "best", "epoch"),
     "a best score that is text": put("good", "best", "score"),

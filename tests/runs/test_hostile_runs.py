@@ -112,6 +112,15 @@ def test_member_json_with_fields_of_other_kinds_is_refused(run, files):
         load(run)
 
 
+@pytest.mark.parametrize(
+    "facts", [{"validation_accuracy": value} for value in ("x", [], True, 1.5, -1)] + [{"last_loss": "low"}], ids=str
+)
+def test_member_json_with_figures_that_are_none_is_refused(run, facts):
+    forge(run / "members" / "02" / "member.json", **facts)
+    with pytest.raises(FolderError, match=r"02/member\.json is damaged"):
+        train(run, size=2)
+
+
 @pytest.mark.parametrize("lines", ["[" * DEEP, "{", "9" * 10_000], ids=["deep", "truncated", "huge"])
 def test_a_history_that_is_no_json_is_refused(run, lines):
     history = run / "members" / "01" / "history.jsonl"
@@ -166,10 +175,11 @@ def test_a_member_of_another_run_is_noticed(run, tmp_path):
         {"outputs": torch.zeros(1, 2)},
         {"outputs": torch.zeros(18, 3)},
         {"outputs": torch.zeros(18, 2, dtype=torch.int64)},
+        {"outputs": torch.full((18, 2), torch.nan)},
         {"others": torch.zeros(18, 2)},
         {},
     ],
-    ids=["one row", "more classes", "whole numbers", "another name", "nothing"],
+    ids=["one row", "more classes", "whole numbers", "no numbers", "another name", "nothing"],
 )
 def test_a_bank_of_other_outputs_is_refused(run, outputs):
     assert storage.read_tensors(run / "bank" / "01.safetensors")[0]["outputs"].shape == (18, 2)

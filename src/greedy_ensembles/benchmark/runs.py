@@ -36,6 +36,8 @@ class RunFacts:
         with naming(self.source, "does not say of its run what a run.json says"):  # it may be someone else's
             for name in ("size", "seed", "method", "architecture", "image_shape", "training_note", "but_the_seed"):
                 getattr(self, name)
+            if self.information["data"] is not None:  # else asking would refuse arrays
+                self.dataset  # noqa: B018 (which looks for it)
 
     @property
     def configuration(self) -> Mapping[str, Any]:

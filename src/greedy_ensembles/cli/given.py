@@ -32,7 +32,7 @@ from greedy_ensembles.flags import ImageForm, Shape, fingerprint
 from greedy_ensembles.forms import InputForm
 from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.metrics.uncertainty import Uncertainty
-from greedy_ensembles.storage import FolderError, read_json
+from greedy_ensembles.storage import FolderError, check_contained, read_json
 
 _AT_ONCE = 4096  # inputs whose probabilities, of all members and in double precision, are in memory
 
@@ -80,6 +80,7 @@ def open_saved(
         device: where the members go.
     """
     folder = folder.expanduser()
+    check_contained(folder)
     saved = (folder / "ensemble.json").exists() and read_json(folder / "ensemble.json")
     if (folder / "run.json").exists() or (saved and saved.get("run") is not None):
         run = finished_run(folder, make_model, device)

@@ -245,11 +245,16 @@ def decode(content: bytes, name: str, look: Look) -> Bytes:
 def open_picture(content: bytes, name: str) -> Image.Image:
     """Return a picture whose pixels are not read yet, or refuse it: its format, its number of pixels, their bits."""
     check_picture(name, len(content))
+    most = limit("pixels")
+    if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
+        Image.MAX_IMAGE_PIXELS = most  # Pillow's own limit, which it holds above twice that, would be the lower one
     with naming(name, "is not a readable picture"):
         try:
             stored: Image.Image = Image.open(io.BytesIO(content), formats=_FORMATS)
         except UnidentifiedImageError:  # whose own words name an object in memory
             raise ValueError("it is of no format that is known here") from None
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            raise ValueError(f"it has more than the {most:,} pixels of ge.limits(pixels={most})") from None
         check_limit("pixels", stored.width * stored.height, "it has too many pixels")
     if Image.getmodetype(stored.mode) != "L" or stored.mode.startswith("I;"):
         raise ValueError(f"{name} has pixels of {stored.mode!r}, beyond 8 bits, which would be cut off; save it with 8")

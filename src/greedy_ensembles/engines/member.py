@@ -272,7 +272,7 @@ def _check_course(state: dict[str, Any], history: Any) -> None:
 def _check_alike(
     what: str, found: dict[Any, Any], expected: dict[Any, Tensor], dtype: torch.dtype | None = None
 ) -> None:
-    """Refuse tensors that have other names, shapes or types than those expected, or than `dtype` in place of theirs."""
+    """Refuse tensors of other names, shapes or types than those expected (or of `dtype`), or that are not finite."""
     if found.keys() != expected.keys():
         raise ValueError(f"{what} has other tensors: {sorted(map(str, found.keys() ^ expected.keys()))[0]!r}")
     for name, value in found.items():
@@ -280,6 +280,8 @@ def _check_alike(
         if not isinstance(value, Tensor) or value.shape != own.shape or value.dtype not in (own.dtype, dtype):
             kind = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"{name!r} of {what} is {kind}, not {own.dtype} of shape {tuple(own.shape)}")
+        if bool(own.isfinite().all()) and not bool(value.isfinite().all()):
+            raise ValueError(f"{name!r} of {what} holds NaN or infinity")
 
 
 def _is_alike(found: Any, expected: Any) -> bool:

@@ -98,6 +98,7 @@ class RunFolder:
             tensors = storage.read_tensors(file, self._device, checksum)[0]
             row = tensors.get("outputs")
             proper = row is not None and row.shape == bank.row_shape and row.is_floating_point() and len(tensors) == 1
+            proper = proper and bool(tensors["outputs"].isfinite().all())
             require(proper, file, f"it does not hold outputs of shape {tuple(bank.row_shape)}")
             bank.append(tensors["outputs"])
 

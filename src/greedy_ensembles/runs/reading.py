@@ -143,9 +143,12 @@ def read_members(path: Path) -> list[dict[str, Any]]:
         proper = isinstance(files, dict) and {"weights", "history"} <= files.keys()
         proper = proper and all(isinstance(checksum, str) for checksum in files.values())
         require(proper, file, "its 'files' are not the checksums of weights and history")
-        number = facts.get("number")
-        require(number == len(members) + 1, file, f"it is of member {number!r}, in the place of another")
+        why = f"it is of member {facts.get('number')!r}, in the place of another"
+        require(facts.get("number") == len(members) + 1, file, why)
         require(facts.get("run") == run, file, "it is of another run")
+        accuracy, numbers = facts.get("validation_accuracy"), (int, float, type(None))
+        proper = type(accuracy) in numbers and 0 <= (accuracy or 0) <= 1 and type(facts.get("last_loss")) in numbers
+        require(proper, file, "its accuracy or loss is no such number")
         members.append(facts)
     later = sorted((path / "members").glob("*/member.json"))[len(members) :]
     if later:
@@ -286,11 +289,11 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
     folder, device = as_path("folder", folder), as_device(device)
     if make_model is not None:
         check_factory("make_model", make_model)
+    check_contained(folder)
     if (folder / "ensemble.json").exists() and not (folder / "run.json").exists():
         return _load_saved(folder, make_model, device)
     if not (folder / "run.json").exists():
         raise FolderError(f"{folder} holds no run (there is no run.json in it)")
-    check_contained(folder)
     members = read_members(folder)
     histories = [
         read_history(weights_file(folder, number).with_name("history.jsonl"), facts["files"]["history"])
@@ -301,9 +304,7 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
 
 def _load_saved(folder: Path, make_model: ModelFactory | None, device: torch.device | str) -> Run:
     """Return the run that a saved ensemble came from, as far as it says: without histories."""
-    check_contained(folder)
-    file = folder / "ensemble.json"
-    content = read_description(file)
+    content = read_description(file := folder / "ensemble.json")
     if content.run is None:
         raise FolderError(f"{folder} is a saved ensemble that came from no run; read it with ge.Ensemble.load")
     inputs = None if content.inputs is None else to_json(content.inputs)
