@@ -1,6 +1,8 @@
 """`ge.sweep` without a cluster: grids, names, failures, processes, and what is refused."""
 
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import torch
@@ -82,6 +84,22 @@ def test_the_names_of_runs_are_folders(blobs, quick, tmp_path):
 def test_mistakes_are_named_before_anything_is_trained(blobs, make_model, tmp_path, runs, options, error, message):
     with pytest.raises(error, match=message):
         ge.sweep(make_model, blobs, runs, size=2, storage=tmp_path / "runs", **options)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_address_that_is_none_of_rays_is_named(blobs, make_model, tmp_path):
+    """Such as that of its dashboard, where Ray itself would wait for minutes."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.handle_request).start()
+        with pytest.raises(ValueError, match=rf"on='127.0.0.1:{server.server_port}' does not answer"):
+            ge.sweep(
+                make_model,
+                blobs,
+                {"seed": [0]},
+                size=2,
+                storage=tmp_path / "runs",
+                on=f"127.0.0.1:{server.server_port}",
+            )
     assert not (tmp_path / "runs").exists()
 
 

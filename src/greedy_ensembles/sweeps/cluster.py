@@ -22,6 +22,7 @@ from greedy_ensembles.version import __version__
 DEATHS = 3
 _SECONDS_TO_ANSWER = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.2  # at what jobs tell
+_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # the frame of HTTP/2 that both sides send first, without any
 
 
 class Cluster:
@@ -65,7 +66,7 @@ class Cluster:
             interruption.add_note("Interrupted; the same command goes on from there.")
             raise
         finally:
-            for task in under_way:
+            for task in reversed(under_way):  # those that wait first, or they would take the places of the others
                 ray.cancel(task, force=True)
             ray.wait(list(under_way), num_returns=len(under_way), timeout=_SECONDS_TO_ANSWER) if under_way else None
             ray.kill(mailbox)
@@ -151,17 +152,27 @@ def connected(address: str | None, storage: Path, cpus: int, gpus: float | None)
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    """Connect, or refuse at once an address where nobody listens: Ray itself would try for a minute."""
+    """Connect, or refuse at once an address where no cluster listens: Ray itself would try for minutes."""
     if address is not None:
         host, _, port = address.removeprefix("ray://").rpartition(":")
         try:
-            socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+            _greet(host, int(port))
         except (OSError, OverflowError) as error:
             raise ValueError(f"on={address!r} does not answer ({error}); is the cluster up?") from None
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, TimeoutError, ImportError) as error:
         raise ValueError(f"on={address or 'ray'!r} cannot be connected to: {error}") from None
+
+
+def _greet(host: str, port: int) -> None:
+    """Raise OSError unless someone answers in the protocol of Ray's ports, HTTP/2; what TLS hides is not looked at."""
+    with socket.create_connection((host, port), timeout=_SECONDS_TO_ANSWER) as line:
+        if os.environ.get("RAY_USE_TLS", "0") != "0":
+            return
+        line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
+        if line.recv(4, socket.MSG_WAITALL)[3:] != _SETTINGS[3:4]:
+            raise ConnectionError("what listens there is no port of Ray")
 
 
 def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
