@@ -6,22 +6,14 @@ from sklearn.datasets import make_moons
 
 import greedy_ensembles as ge
 
-x, y = make_moons(300, noise=0.3, random_state=0)
-
 
 def train(config: dict[str, float]) -> None:
-    ge.fit(
-        lambda: ge.models.MLP(2, hidden=(32, 32)),
-        (x, y),
-        size=3,
-        strength=config["strength"],
-        recipe=ge.Recipe(epochs=20, lr=config["lr"]),
-        callbacks=[lambda epoch: tune.report({"epochs": epoch.done, "accuracy": epoch.validation_accuracy})],
-        progress=False,
-    )
+    report = [lambda epoch: tune.report({"epochs": epoch.done, "accuracy": epoch.validation_accuracy})]
+    recipe = ge.Recipe(epochs=20, lr=config["lr"])
+    ge.fit(lambda: ge.models.MLP(2), make_moons(300), size=3, recipe=recipe, callbacks=report, progress=False)
 
 
-space = {"strength": tune.grid_search([1.0, 10.0]), "lr": tune.grid_search([0.01, 0.1])}
-ends = ASHAScheduler(time_attr="epochs", metric="accuracy", mode="max", grace_period=20, max_t=60)  # 3 members, 20 each
+space = {"lr": tune.grid_search([0.1, 1e-3, 1e-5])}
+ends = ASHAScheduler("epochs", "accuracy", "max", grace_period=5, max_t=60)  # 3 members of 20 epochs each
 found = tune.Tuner(train, param_space=space, tune_config=tune.TuneConfig(scheduler=ends)).fit()
 print(f"best: {found.get_best_result('accuracy', 'max').config}")

@@ -286,13 +286,18 @@ def test_every_example_runs(example, capsys, monkeypatch, tmp_path):
     if example.name.startswith("laplace"):  # which brings torchvision
         pytest.importorskip("laplace", reason="laplace-torch is not installed")
     if example.name == "ray_tune.py":
+        assert len([line for line in example.read_text().splitlines()[1:] if line]) <= 15
+        monkeypatch.setenv("HOME", str(tmp_path))  # where it leaves its results
         pytest.importorskip("ray.tune", reason="needs ray[tune]", exc_type=ImportError)
     monkeypatch.chdir(tmp_path)
     if example.stem in LOOPS:
         warnings.simplefilter("ignore")  # what these libraries warn of is theirs to mend
-    runpy.run_path(str(example), run_name="__main__")
+    made = runpy.run_path(str(example), run_name="__main__")
     out = capsys.readouterr().out
     assert out
+    if example.name == "ray_tune.py":
+        assert "best: {'lr': 0.1}" in out
+        assert sorted(made["found"].get_dataframe()["epochs"])[0] == 5  # the last to start is ended at once
     if example.name == "transformer.py":
         texts, shuffled = map(float, re.findall(r"(\S+) nats", out))
         assert shuffled > 2 * texts
