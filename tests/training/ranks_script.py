@@ -100,5 +100,11 @@ def main(folder, *cases):
     (folder / f"told-{rank}.json").write_text(json.dumps(told))
 
 
+def take_part(folder, variables, tell):
+    """Train in a process that has no `torchrun` above it, only the variables by which it would have been told."""
+    os.environ.update(variables)
+    main(folder, "resumed")
+
+
 if __name__ == "__main__":
     main(Path(sys.argv[1]), *sys.argv[2:])

@@ -2,10 +2,10 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,17 +14,10 @@ from tests.training import ranks_script
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.ranks import Ranks
+from greedy_ensembles.sweeps.executor import at_once
+from greedy_ensembles.sweeps.processes import Processes
 
 SCRIPT = Path(ranks_script.__file__)
-
-
-def torchrun(processes, *arguments, **variables):
-    """Start the script in some processes on this machine, and return what became of them."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run(
-        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False
-    )
 
 
 def interrupt(_):
@@ -51,8 +44,15 @@ def test_the_result_is_that_of_one_process(in_one, tmp_path):
     ranks_script.fit(size=2, run_dir=tmp_path / "finished")
     with pytest.raises(KeyboardInterrupt):  # after the first epoch of one member
         ranks_script.fit(**ranks_script.CASES["deep"], run_dir=tmp_path / "under-way", callbacks=[interrupt])
-    done = torchrun(2, SCRIPT, tmp_path, *expected, "refused")
+    table = "\n".join(f"{torch.sin(torch.tensor(float(k * k))):.3f},{k % 2}" for k in range(60))
+    (tmp_path / "table.csv").write_text(f"x,class\n{table}\n")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", SCRIPT, tmp_path]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    cases = [*expected, "refused", "command"]
+    done = subprocess.run([*command, *cases], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stdout == f"3 members in {tmp_path / 'command'}\n"  # the command speaks with one voice
+    assert [done.stderr.count(word) for word in ("warning", "table.csv, held out", "epoch 34/34")] == [1, 1, 3]
     told = [json.loads((tmp_path / f"told-{rank}.json").read_text()) for rank in (0, 1)]
     for rank in (0, 1):
         found = torch.load(tmp_path / f"found-{rank}.pt")
@@ -67,28 +67,25 @@ def test_the_result_is_that_of_one_process(in_one, tmp_path):
         assert [one[case] for one in told] == [passes[case] // 5 * 3, passes[case] // 5 * 2]
 
 
-def test_a_process_that_dies_ends_the_others_and_fewer_go_on(in_one, tmp_path):
-    """Four processes, the last of which is killed in its second epoch; then two, which go on from there."""
+def start(folder, world, fail=at_once, **variables):
+    """Train in so many processes as torchrun starts them, but for its own end when one of them dies."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "4"}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DIES": "3", **meet}
-    started = [  # as torchrun does, which would end the others itself
-        subprocess.Popen(
-            [sys.executable, SCRIPT, tmp_path, "resumed"], env={**environment, "RANK": str(rank)}, stderr=-1
-        )
-        for rank in range(4)
-    ]
-    told = [one.communicate(timeout=120)[1].decode() for one in started]
-    assert [one.returncode for one in started] == [1, 1, 1, -signal.SIGKILL]
-    assert all("ConnectionError" in theirs and "run_dir" in theirs for theirs in told[:3]), told
+        meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(world)}
+    ranks = {str(rank): {"RANK": str(rank), **meet, **variables} for rank in range(world)}
+    jobs = {rank: partial(ranks_script.take_part, folder, own) for rank, own in ranks.items()}
+    Processes(places=(None,) * world).run(jobs, print, fail)
+
+
+def test_a_process_that_dies_ends_the_others_and_fewer_go_on(in_one, tmp_path):
+    """Four processes, the last of which is killed in its second epoch; then two, which go on from there."""
+    failures = {}
+    start(tmp_path, 4, failures.__setitem__, DIES="3")
+    assert "ended by signal 9" in str(failures.pop("3"))
+    assert failures.keys() == {"0", "1", "2"}
+    assert all(isinstance(error, ConnectionError) and "run_dir" in str(error) for error in failures.values()), failures
     assert (tmp_path / "run/checkpoint.safetensors").exists()
-    table = "\n".join(f"{torch.sin(torch.tensor(float(k * k))):.3f},{k % 2}" for k in range(60))
-    (tmp_path / "table.csv").write_text(f"x,class\n{table}\n")
-    done = torchrun(2, SCRIPT, tmp_path, "resumed", "command")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"3 members in {tmp_path / 'command'}\n"  # the command speaks with one voice
-    assert [done.stderr.count(word) for word in ("warning", "table.csv, held out", "epoch 34/34")] == [1, 1, 3]
+    start(tmp_path, 2)
     told = [json.loads((tmp_path / f"told-{rank}.json").read_text())["resumed"] for rank in (0, 1)]
     assert told == [[[member, epoch, 5 * (epoch - 1) + member] for epoch in (2, 3) for member in range(1, 6)], []]
     for rank in (0, 1):
