@@ -15,9 +15,9 @@ and read out for GPUs with the step times of `results/engine/speed.json` and NCC
 
 import argparse
 import datetime
+import functools
 import itertools
 import json
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -33,6 +33,7 @@ from greedy_ensembles import machine
 from greedy_ensembles.engines.ranks import Exchange, Ranks
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
+from greedy_ensembles.sweeps.processes import Processes
 
 PROCESSES = (1, 2, 4)
 MEMBERS, BATCH, STEPS, CLASSES = 8, 32, 10, 10  # of the training that is timed; as many samples of p* as examples
@@ -155,37 +156,26 @@ def steps(epochs: int) -> dict[str, list[float]]:
     return between(ends, STEPS)
 
 
-def work(rank: int, world: int, meeting: str, calls: int, epochs: int) -> dict[str, dict[str, list[float]]]:
+def work(rank: int, world: int, meeting: str, calls: int, epochs: int, tell: object) -> dict[str, Any]:
     """Take part in a group of processes, and return times by what was timed."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     limit = datetime.timedelta(minutes=5)
     distributed.init_process_group("gloo", f"file://{meeting}", limit, world, rank)
-    try:
-        found = {f"{n} x {classes}": exchanges(Ranks(rank, world), n, classes, calls) for n, classes in SIZES}
-        return {**found, "step": steps(epochs)}
-    finally:
-        distributed.destroy_process_group()
-        torch.set_num_threads(threads)
+    found = {f"{n} x {classes}": exchanges(Ranks(rank, world), n, classes, calls) for n, classes in SIZES}
+    return {**found, "step": steps(epochs)}
 
 
 def measure(processes: tuple[int, ...], rounds: int, calls: int, epochs: int) -> dict[str, Any]:
-    """Return medians and first deciles by how many processes, what, and clock; this one is the first of every group."""
+    """Return medians and first deciles of the first process by how many there are, what was timed, and clock."""
     every: dict[str, Any] = {str(world): {} for world in processes}
-    context = multiprocessing.get_context("spawn")
     for _ in range(rounds):
         for world in processes:
             with tempfile.TemporaryDirectory() as folder:
-                asked = (world, f"{folder}/meeting", calls, epochs)
-                others = [context.Process(target=work, args=(rank, *asked), daemon=True) for rank in range(1, world)]
-                for other in others:
-                    other.start()
-                for name, clocks in work(0, *asked).items():
-                    for clock, times in clocks.items():
-                        every[str(world)].setdefault(name, {}).setdefault(clock, []).extend(times)
-                for other in others:
-                    other.join()
-                    assert other.exitcode == 0
+                asked = {"world": world, "meeting": f"{folder}/meeting", "calls": calls, "epochs": epochs}
+                jobs = {str(rank): functools.partial(work, rank, **asked) for rank in range(world)}
+                first = Processes(places=(None,) * world).run(jobs, print)["0"]
+            for name, clocks in first.items():
+                for clock, times in clocks.items():
+                    every[str(world)].setdefault(name, {}).setdefault(clock, []).extend(times)
     for found in every.values():
         for name, clocks in found.items():
             found[name] = {clock: _summary(times) for clock, times in clocks.items()}

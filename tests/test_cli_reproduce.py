@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,13 +20,14 @@ from greedy_ensembles.paper.study import quick as quick_study
 from greedy_ensembles.sweeps.processes import Processes
 
 RESULTS = Path(__file__).parents[1] / "results"
+FEW = {"TRAIN": 40, "TEST": 20, "OOD": 10}  # images of stand-ins
 
 
 @pytest.fixture
 def reproduce(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    for name, count in {"TRAIN": 40, "TEST": 20, "OOD": 10}.items():
+    for name, count in FEW.items():
         monkeypatch.setattr(sets, name, count)
 
     def run(*arguments, root="no-data", out="out"):
@@ -52,17 +52,13 @@ def test_every_kind_of_study_runs_quickly_from_training_to_page(reproduce, tmp_p
     assert "Still missing" not in text
     again = reproduce(*options)
     assert "s of training," not in again.output  # nothing is trained twice
-
-
-def test_pages_are_built_elsewhere_from_the_predictions_alone(reproduce, tmp_path):
-    options = ("mnist", "--budget", "quick", "--size", "5")
-    assert reproduce(*options).exit_code == 0
-    shutil.copytree(tmp_path / "out" / "quick" / "predictions", tmp_path / "elsewhere" / "quick" / "predictions")
-    done = reproduce(*options, "--page-only", "--page", tmp_path / "page", out="elsewhere")
-    assert done.exit_code == 0, done.output
-    here, there = ((folder / "mnist.md").read_text() for folder in (tmp_path / "out/quick/mnist", tmp_path / "page"))
-    assert here.partition("## Summary")[2] == there.partition("## Summary")[2] != ""
-    assert not (tmp_path / "elsewhere" / "quick" / "runs").exists()
+    if study == "mnist":  # and pages are built elsewhere from the predictions alone
+        shutil.copytree(tmp_path / "out/quick/predictions", tmp_path / "elsewhere/quick/predictions")
+        done = reproduce(*options, "--page-only", "--page", tmp_path / "page", out="elsewhere")
+        assert done.exit_code == 0, done.output
+        there = (tmp_path / "page" / "mnist.md").read_text()
+        assert text.partition("## Summary")[2] == there.partition("## Summary")[2] != ""
+        assert not (tmp_path / "elsewhere" / "quick" / "runs").exists()
 
 
 def test_a_study_can_be_done_part_by_part(reproduce, tmp_path):
@@ -77,47 +73,50 @@ def test_a_study_can_be_done_part_by_part(reproduce, tmp_path):
 
 
 def invoke_elsewhere(command, tell):
+    for name, count in FEW.items():
+        setattr(sets, name, count)
     done = CliRunner().invoke(application(), command)
     tell((done.exit_code, done.output))
 
 
-def test_two_processes_share_the_work_and_do_nothing_twice(tmp_path):
-    command = ["reproduce", "overhead", "--budget", "quick", "--model", "VGG16BN", "--seeds", "1", "--device", "cpu"]
-    command += ["--root", str(tmp_path / "none"), "--out", str(tmp_path / "out"), "--quiet"]
-    job, outputs = functools.partial(invoke_elsewhere, command), []
-    Processes().run({"one": job, "two": job}, lambda _, told: outputs.append(told))
-    assert [code for code, _ in outputs] == [0, 0], outputs
-    lines = [line for _, output in outputs for line in output.splitlines()]
-    begun = [line.split()[0] for line in lines if line.startswith("cifar10-")]
-    assert len(begun) == len(set(begun)) == 2
-    assert not any("still missing" in line for line in lines)
+def invoke_both(*commands):
+    """Run two commands in processes of their own, and return which runs each began."""
+    outputs = {}
+    jobs = {str(number): functools.partial(invoke_elsewhere, command) for number, command in enumerate(commands)}
+    Processes(places=(None, None)).run(jobs, outputs.__setitem__)
+    assert [outputs[name][0] for name in jobs] == [0, 0], outputs
+    lines = [outputs[name][1].splitlines() for name in jobs]
+    return [[line.split()[0] for line in each if line.startswith("cifar10-")] for each in lines], lines
 
 
-def test_two_jobs_of_a_slurm_array_do_parts_of_their_own(tmp_path):
-    """By the line of docs/scale.md, as the shell of each job expands it; two of four parts, of a run each."""
+def test_two_jobs_of_a_slurm_array_do_parts_of_their_own_and_two_processes_share_the_rest(tmp_path):
+    """Parts by the line of docs/scale.md, as the shell of each job expands it; two of four, of a run each."""
     page = (RESULTS.parent / "docs" / "scale.md").read_text()
     (line,) = (line for line in page.splitlines() if line.startswith("greedy-ensembles") and "SLURM_ARRAY" in line)
     line = line.replace("cifar10", "overhead").replace("/shared/reproduction", str(tmp_path / "out"))
-    program = f'greedy-ensembles() {{ {sys.executable} -m greedy_ensembles "$@"; }}'
-    quick = f"--budget quick --model VGG16BN --root {tmp_path / 'none'} --device cpu --quiet"
-    array = [{**os.environ, "SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": "4"} for number in (1, 2)]
-    command = ["bash", "-c", f"{program}\n{line} {quick}"]
-    both = [subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=own) for own in array]
-    outputs = [process.communicate(timeout=300) for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
+    quick = ["--budget", "quick", "--model", "VGG16BN", "--root", str(tmp_path / "none"), "--device", "cpu", "--quiet"]
+    array = [{"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": "4"} for number in (1, 2)]
+    shell = ["bash", "-c", f"greedy-ensembles() {{ printf '%s\\n' \"$@\"; }}\n{line}"]
+    given = [subprocess.run(shell, env=own, capture_output=True, text=True, check=True).stdout for own in array]
+    begun, _ = invoke_both(*([*words.splitlines(), *quick] for words in given))
     wanted = jobs(quick_study(filter_study(STUDIES["overhead"], models=["VGG16BN"]), 2), Protocol(quick=True))
-    for (_, errors), job in zip(outputs, wanted, strict=False):
-        assert [line.split()[0] for line in errors.splitlines() if line.startswith("cifar10-")] == [job.name]
-    assert len(wanted) == 4
+    assert begun == [[job.name] for job in wanted[:2]]
     assert len(list((tmp_path / "out" / "quick" / "runs").iterdir())) == 2
+    begun, lines = invoke_both(*[["reproduce", "overhead", "--out", str(tmp_path / "out"), *quick]] * 2)
+    assert sorted(begun[0] + begun[1]) == sorted(job.name for job in wanted[2:])  # each of them once
+    assert not any("still missing" in line for each in lines for line in each)
 
 
 def test_real_files_with_the_papers_protocol_cut_short(reproduce, tmp_path, write_mnist):
-    write_mnist(tmp_path / "data" / "mnist", "train", 200, 0)
-    write_mnist(tmp_path / "data" / "mnist", "t10k", 40, 1)
+    """And with a set of images that came after the first of two runs."""
+    for part, count, seed in (("train", 200, 0), ("t10k", 40, 1)):
+        write_mnist(tmp_path / "data" / "mnist", part, count, seed)
     options = ("mnist", "--size", "3", "--seeds", "1", "--epochs", "1", "--ood-images", "20", "--no-pack")
+    assert "leave out" not in reproduce(*options, "--only", "1/2", root="data").output
+    write_mnist(tmp_path / "data" / "fashion_mnist", "t10k", 40, 3)
     done = reproduce(*options, root="data")
     assert done.exit_code == 0, done.output
+    assert "tables with both leave out fashion_mnist" in done.output
     text = (tmp_path / "out" / "mnist" / "mnist.md").read_text()
     assert "partial: 200 of 60,000 images" in text
     assert "uniform, 20 images" in text
@@ -148,15 +147,6 @@ def test_sets_that_are_not_there_are_told_before_training(reproduce, tmp_path, w
     page = (tmp_path / "out" / "mnist" / "mnist.md").read_text()
     assert "missing: fashion_mnist (not all runs here were judged on the same images" in page
     assert "mean of 3 of 6 sets" in page
-
-
-def test_sets_that_have_come_since_are_told_as_well(reproduce, tmp_path, write_mnist):
-    for part, count, seed in (("train", 200, 0), ("t10k", 40, 1)):
-        write_mnist(tmp_path / "data" / "mnist", part, count, seed)
-    options = ("mnist", "--size", "3", "--seeds", "1", "--epochs", "1", "--ood-images", "20", "--no-pack")
-    assert "leave out" not in reproduce(*options, "--only", "1/2", root="data").output
-    write_mnist(tmp_path / "data" / "fashion_mnist", "t10k", 40, 3)
-    assert "tables with both leave out fashion_mnist" in reproduce(*options, root="data").output
 
 
 def test_runs_whose_data_are_missing_are_left_out(reproduce, tmp_path, write_mnist):
@@ -255,7 +245,7 @@ def test_without_cifar10c_the_extra_that_makes_corruptions_is_named(reproduce, m
 def test_what_is_done_needs_no_data(reproduce, tmp_path):
     shutil.copytree(RESULTS / "mnist" / "records", tmp_path / "page" / "records")
     fast = ("--fast", "--weighting-batch", "8", "--weighting-statistics", "batch")
-    done = reproduce("mnist", *fast, "--page", tmp_path / "page")
+    done = reproduce("mnist", "--size", "3", *fast, "--page", tmp_path / "page")
     assert done.exit_code == 0, done.output
     assert "still missing" not in done.output
 

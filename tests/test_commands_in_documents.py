@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHELL = ("", "sh", "bash", "shell", "console")
 SHORTER = {
-    "train": "--images 200 --set epochs=1 --device cpu",
+    "train": "--size 2 --images 110 --set epochs=1 --device cpu",
     "train cifar10": "--size 2 --images 8 --validation 0 --set epochs=1 --set warmup_epochs=0 --device cpu",
-    "reproduce": "--budget quick --device cpu",
+    "reproduce": "--budget quick --seeds 1 --size 5 --device cpu",
     "train pets": "--size 2 --set epochs=2 --shape 3x8x8 --device cpu",
     "train flowers.csv": "--size 2 --set epochs=2 --device cpu",
     "train digits.npz": "--size 2 --set epochs=2 --device cpu",
@@ -87,30 +87,28 @@ def run(line):
     assert done.exit_code == 0, f"{line}\n{done.output}"
 
 
-def test_the_page_on_reports(a_readers_folder, monkeypatch):
-    # It also takes the runs of `make demo`, whose training is cut short here.
+def test_the_pages_on_reports_and_evaluation(a_readers_folder):
+    """In one folder: what the second trains anew are other seeds."""
+    # The first also takes the runs of `make demo`, whose training is cut short here.
     short = dataclasses.replace(two_moons.RECIPE, epochs=2)
     for strength in two_moons.STRENGTHS:
         folder = Path("demo", "runs", two_moons._name(strength))
         two_moons._train(strength, *two_moons._moons(0), folder, 0, 2, short, lambda _: None)
-    for line in lines(ROOT / "docs" / "report.md"):
-        run(line)
-    for path in ("evaluation", "scores.csv", "page.html", "moons.html"):
+    for name in ("report.md", "evaluation.md"):
+        for line in lines(ROOT / "docs" / name):
+            run(line)
+    for path in ("scores.csv", "page.html", "moons.html", "evaluation/evaluation.json", "selection/selection.json"):
         assert (a_readers_folder / path).exists(), path
 
 
 @pytest.mark.parametrize(
     ("name", "written"),
     [
-        ("evaluation.md", ["evaluation/evaluation.json", "selection/selection.json"]),
         ("reproduce.md", ["reproduction/quick/mnist/mnist.md", "results/mnist/mnist.md"]),
         ("start.md", ["runs/taste/run.json", "runs/greedy/members/02/weights.safetensors"]),
     ],
 )
-def test_a_document(a_readers_folder, monkeypatch, name, written):
-    monkeypatch.setitem(SHORTER, "train", "--images 110 --set epochs=1 --device cpu")
-    if name == "evaluation.md":
-        run("greedy-ensembles data download mnist fashion_mnist")
+def test_a_document(a_readers_folder, name, written):
     if name == "reproduce.md":
         shutil.copytree(ROOT / "results" / "mnist", "results/mnist")
     for line in lines(ROOT / "docs" / name):

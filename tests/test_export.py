@@ -26,7 +26,7 @@ def table():
     return ge.models.MLP(4, hidden=(8,), classes=3)
 
 
-def members(factory, example, count=3, spread=4.0):
+def members(factory, example, count=2, spread=4.0):
     torch.manual_seed(0)
     made = [factory() for _ in range(count)]
     for member in made:

@@ -38,8 +38,11 @@ def test_libraries_come_when_they_are_asked_for_and_everything_can_be_the_first_
         "import greedy_ensembles as ge; ge.fit, ge.metrics, ge.models; assert 'sklearn' not in sys.modules",
         "import greedy_ensembles as ge; ge.GreedyEnsembleClassifier(); assert 'sklearn' in sys.modules",
         "from greedy_ensembles import *; assert metrics and fit and weighting.Gaussian and GreedyEnsembleClassifier",
+        "import sys, greedy_ensembles.report.page; assert 'matplotlib.figure' in sys.modules",
         *(f"import {room}" for room in ROOMS),  # a circle of imports may work from one end only
-        *(f"import greedy_ensembles as ge; ge.{name}" for name in ge.__all__),
+        *(f"import greedy_ensembles as ge; ge.{name}" for name, home in ge._HOMES.items() if "." in home),
+        *(f"import greedy_ensembles.report.{name}" for name in ("ablation", "detection", "gallery", "radar")),
+        "import sys; assert 'matplotlib.pyplot' not in sys.modules",  # which looks for a display, and keeps figures
     ]
     assert len(lines) > 30
     done = subprocess.run([sys.executable, "-c", EACH_AFRESH, *lines], capture_output=True, text=True)

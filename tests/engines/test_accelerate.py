@@ -117,7 +117,7 @@ def kinds(loss):
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [(name, mode) for name in NETWORKS for mode in BLOCKS if name != "VGG16BN" or mode == "batch"],
+    [(name, mode) for name in NETWORKS for mode in BLOCKS if name not in ("PreResNet47", "VGG16BN") or mode == "batch"],
 )
 def test_a_network_trains_the_same_numbers(name, mode, as_on_a_gpu):
     """As near to those of double precision as PyTorch's layers are, over two steps."""

@@ -1,9 +1,10 @@
 """`ge.Coupler` in a loop of one's own against `ge.fit`, which trains the same members on the same samples."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.nn.functional import cross_entropy
@@ -11,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.execution import SHUFFLE, Generators, generator
+from greedy_ensembles.sweeps.processes import Processes
 
 SIZE, EPOCHS, BATCH = 3, 3, 16
 
@@ -89,9 +91,8 @@ def test_a_loop_of_ones_own_ends_with_the_weights_of_fit(blobs, kind, method, ch
             torch.testing.assert_close(own.state_dict()[name], value, rtol=1e-9, atol=1e-12)
 
 
-def ranks_part(rank, folder, x, y):
+def ranks_part(rank, folder, x, y, tell):
     """Train on a half of every batch in one of two processes, and save what comes of it."""
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     coupler = ge.Coupler(gaussian(x), 2, 20.0, samples=40, batch_size=BATCH)
     members = own_loop(
@@ -111,7 +112,8 @@ def ranks_part(rank, folder, x, y):
 
 def test_two_processes_train_the_members_that_one_does(blobs, tmp_path):
     x, y = blobs[0][:48].double(), blobs[1][:48]
-    mp.spawn(ranks_part, (str(tmp_path), x, y), nprocs=2)
+    jobs = {str(rank): partial(ranks_part, rank, tmp_path, x, y) for rank in range(2)}
+    Processes(places=(None, None)).run(jobs, print)
     coupler = ge.Coupler(gaussian(x), 2, 20.0, samples=40, batch_size=BATCH)
     alone = own_loop(lambda: ge.models.MLP(2, hidden=(8,)).double(), x, y, coupler, size=2)
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))

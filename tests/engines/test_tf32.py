@@ -1,12 +1,15 @@
 """Switches for TF32 of both generations, each case in a process of its own: some cannot be unset."""
 
-import subprocess
-import sys
+import contextlib
+import io
+import warnings
+from functools import partial
 
 import pytest
 import torch
 
 from greedy_ensembles.engines.execution import tf32_in_convolutions, tf32_inside, tf32_settings
+from greedy_ensembles.sweeps.processes import Processes
 
 needs_newer = pytest.mark.skipif(
     not hasattr(torch.backends.cudnn, "conv"), reason="this PyTorch has no switches of the newer kind"
@@ -68,28 +71,20 @@ ensemble = ge.fit(lambda: ge.models.MLP(2, (4,)), data, **options)
 print(len(ensemble.predict_proba(data[0])), len(switches()) > 1)
 """,
 }
-EACH_IN_A_PROCESS = f"""
-import os, sys
-for name, case in {CASES!r}.items():
-    print("case", name, flush=True)
-    if os.fork() == 0:
-        try:
-            exec(case)
-            sys.stdout.flush()
-        finally:
-            os._exit(0)
-    os.wait()
-"""
+
+
+def run_case(code, tell):
+    with contextlib.redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings(action="ignore"):
+        exec(PRELUDE + code, {})
+    tell(printed.getvalue().splitlines())
 
 
 @pytest.fixture(scope="module")
 def said():
-    """What each case prints, in a process of its own that need not import PyTorch again."""
-    command = [sys.executable, "-W", "ignore", "-c", PRELUDE + EACH_IN_A_PROCESS]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    parts = (part.partition("\n") for part in done.stdout.split("case ")[1:])
-    return {name: lines.splitlines() for name, _, lines in parts}
+    """What each case prints, in a process of its own."""
+    found = {}
+    Processes().run({name: partial(run_case, code) for name, code in CASES.items()}, found.__setitem__)
+    return found
 
 
 @pytest.mark.parametrize("way", [*OLD_WAYS, *(pytest.param(way, marks=needs_newer) for way in NEW_WAYS)])

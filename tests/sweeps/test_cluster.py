@@ -22,7 +22,7 @@ from greedy_ensembles.sweeps.executor import open_executor
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
 
 SIZE, EPOCHS = 2, 4
-DEADLINE = 120  # seconds, for a test that hangs to fail
+DEADLINE = 900  # seconds, for a test that hangs to fail; many, for a busy machine
 STORE = 80 * 2**20  # bytes of each node's object store, nearly the least that Ray takes
 
 
@@ -111,10 +111,10 @@ def cluster():
     import ray
     from ray.cluster_utils import Cluster
 
-    found = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False},
-    )
+    # A node that is gone is noticed within a second, and not fifteen; one that is slow has its ten seconds to answer.
+    soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 2}
+    head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False, "_system_config": soon}
+    found = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(2):
         found.add_node(wait=False, num_cpus=1, object_store_memory=STORE)
     found.wait_for_nodes()
@@ -132,11 +132,23 @@ def check_equal(storage, serial, watches):
         assert watch.epochs() == every  # each was finished once: kills came after a checkpoint, and nothing was lost
 
 
-def test_what_is_killed_with_its_worker_or_its_node_goes_on_elsewhere(cluster, serial, tmp_path):
-    watches = {0: Watch(tmp_path / "0", "worker"), 2: Watch(tmp_path / "2", "node"), 4: Watch(tmp_path / "4")}
+def test_what_is_killed_with_its_driver_its_worker_or_its_node_goes_on_elsewhere(cluster, serial, tmp_path):
+    watches = {
+        seed: Watch(tmp_path / str(seed), victim) for seed, victim in {0: "driver", 2: "worker", 4: "node"}.items()
+    }
+    driver = subprocess.Popen([sys.executable, __file__, cluster.address, tmp_path])
+    try:
+        wait_for(lambda: watches[0].marker.exists() or driver.poll() is not None)
+    finally:
+        driver.kill()
+        driver.wait()
+    _, pid = watches[0].met()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
+    left = [path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")]
+    assert len(left) == 1  # by which nodes knew the storage; the driver had no time to take it away
 
     def kill_node():
-        node, _ = watches[2].met()
+        node, _ = watches[4].met()
         (lost,) = (own for own in cluster.worker_nodes if own.node_id == node)
         cluster.remove_node(lost, allow_graceful=False)
 
@@ -152,22 +164,6 @@ def test_what_is_killed_with_its_worker_or_its_node_goes_on_elsewhere(cluster, s
     x, _ = data()
     plain = ge.load_run(serial / "seed-2", make_model).ensemble
     assert torch.equal(done.ensembles["seed-2"].predict_proba(x), plain.predict_proba(x))
-
-
-def test_a_killed_driver_takes_its_tasks_along_and_another_goes_on(cluster, serial, tmp_path):
-    watches = {0: Watch(tmp_path / "0", "driver"), 2: Watch(tmp_path / "2")}
-    driver = subprocess.Popen([sys.executable, __file__, cluster.address, tmp_path])
-    try:
-        wait_for(lambda: watches[0].marker.exists() or driver.poll() is not None)
-    finally:
-        driver.kill()
-        driver.wait()
-    _, pid = watches[0].met()
-    wait_for(lambda: not Path(f"/proc/{pid}").exists())
-    left = [path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")]
-    assert len(left) == 1  # by which nodes knew the storage; the driver had no time to take it away
-    sweep("ray", tmp_path / "runs", watches)
-    check_equal(tmp_path / "runs", serial, watches)
 
 
 def test_a_study_is_made_on_a_cluster_and_says_what_failed(cluster, invoke, tmp_path):
@@ -282,4 +278,4 @@ def test_what_a_cluster_cannot_do_is_refused(cluster, tmp_path, monkeypatch, opt
 
 if __name__ == "__main__":  # the driver that is killed
     where = Path(sys.argv[2])
-    sweep(sys.argv[1], where / "runs", {0: Watch(where / "0", "driver"), 2: Watch(where / "2")})
+    sweep(sys.argv[1], where / "runs", {0: Watch(where / "0", "driver")})

@@ -76,7 +76,7 @@ def check_diminishing_returns(generators: list[theory.Generator], gain: Gain, ex
 
 
 def test_returns_diminish() -> None:
-    check_diminishing_returns(ALL, gain, examples=400)
+    check_diminishing_returns(ALL, gain, examples=200)
 
 
 @generators

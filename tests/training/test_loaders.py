@@ -125,8 +125,8 @@ def test_what_an_iteration_gives_depends_on_seed_and_epoch_alone():
 
 RESUMED = {
     "loader": (lambda: DataLoader(Noisy(), batch_size=8, shuffle=True), {}),
-    "loader, workers": (lambda: DataLoader(Noisy(own=False), batch_size=8, shuffle=True, num_workers=2), {}),
-    "Dataset, workers": (Noisy, {"num_workers": 2}),
+    "loader, workers": (lambda: DataLoader(Noisy(own=False), batch_size=8, shuffle=True, num_workers=1), {}),
+    "Dataset, workers": (Noisy, {"num_workers": 1}),
     "stream, workers": (lambda: DataLoader(Stream(), batch_size=8, num_workers=2), {"steps_per_epoch": 4}),
 }
 
@@ -154,8 +154,8 @@ def test_workers_read_what_the_process_itself_would(tmp_path):
         def __getitem__(self, i):
             return X[i], int(Y[i])
 
-    here = fit(Plain(), validation=0.2, run_dir=tmp_path / "here")
-    workers = fit(Plain(), validation=0.2, recipe={"num_workers": 2}, run_dir=tmp_path / "workers")
+    here = fit(Plain(), validation=0.2, recipe={"epochs": 1}, run_dir=tmp_path / "here")
+    workers = fit(Plain(), validation=0.2, recipe={"epochs": 1, "num_workers": 2}, run_dir=tmp_path / "workers")
     assert torch.equal(weights(here), weights(workers))
     here, workers = (ge.load_run(tmp_path / name).configuration["data"] for name in ("here", "workers"))
     assert here == workers

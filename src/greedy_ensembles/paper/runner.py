@@ -48,7 +48,7 @@ class Runner:
     progress: bool = True
     pack: bool = True  #: whether predictions are kept
     page: Path | None = None  #: a page's folder, whose records count as well
-    wait: Callable[[], object] = lambda: time.sleep(5.0)  #: between two looks at runs that are all in other hands
+    wait: Callable[[], object] = lambda: time.sleep(1.0)  #: between two looks at runs that are all in other hands
 
     @property
     def records(self) -> Records:
