@@ -156,7 +156,7 @@ def steps(epochs: int) -> dict[str, list[float]]:
     return between(ends, STEPS)
 
 
-def work(rank: int, world: int, meeting: str, calls: int, epochs: int, tell: object) -> dict[str, Any]:
+def work(rank: int, tell: object, *, world: int, meeting: str, calls: int, epochs: int) -> dict[str, Any]:
     """Take part in a group of processes, and return times by what was timed."""
     limit = datetime.timedelta(minutes=5)
     distributed.init_process_group("gloo", f"file://{meeting}", limit, world, rank)

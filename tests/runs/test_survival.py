@@ -98,7 +98,7 @@ def test_a_kill_at_every_single_file(survivor, uninterrupted, tmp_path, when, fi
 
 def test_a_full_disk_leaves_the_old_state(survivor, uninterrupted, tmp_path):
     run_dir = tmp_path / "full"
-    assert survivor.run(run_dir, crash={"at": 4, "when": "before"}) == -signal.SIGKILL
+    assert survivor.run(run_dir, crash={"at": 3, "when": "before"}) == -signal.SIGKILL
     checkpoint = run_dir / "checkpoint.safetensors"
     before = checkpoint.read_bytes()
     assert survivor.run(run_dir, file_limit=len(before) + 10) == 3

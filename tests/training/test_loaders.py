@@ -89,7 +89,7 @@ LOADERS = {
     "shuffled": lambda: DataLoader(Noisy(), batch_size=8, shuffle=True),
     "a generator of its own": lambda: DataLoader(Noisy(), batch_size=8, shuffle=True, generator=torch.Generator()),
     "drawn on the way": lambda: DataLoader(Noisy(), batch_size=8, sampler=RandomSampler(Noisy(), replacement=True)),
-    "a stream": lambda: DataLoader(Stream(), batch_size=8),
+    "a stream": lambda: DataLoader(Stream(), batch_size=64),
 }
 
 
@@ -127,7 +127,7 @@ RESUMED = {
     "loader": (lambda: DataLoader(Noisy(), batch_size=8, shuffle=True), {}),
     "loader, workers": (lambda: DataLoader(Noisy(own=False), batch_size=8, shuffle=True, num_workers=1), {}),
     "Dataset, workers": (Noisy, {"num_workers": 1}),
-    "stream, workers": (lambda: DataLoader(Stream(), batch_size=8, num_workers=2), {"steps_per_epoch": 4}),
+    "stream, workers": (lambda: DataLoader(Stream(), batch_size=64, num_workers=2), {"steps_per_epoch": 4}),
 }
 
 
