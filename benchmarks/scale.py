@@ -170,7 +170,12 @@ def measure(processes: tuple[int, ...], rounds: int, calls: int, epochs: int) ->
     for _ in range(rounds):
         for world in processes:
             with tempfile.TemporaryDirectory() as folder:
-                asked = {"world": world, "meeting": f"{folder}/meeting", "calls": calls, "epochs": epochs}
+                asked: dict[str, Any] = {
+                    "world": world,
+                    "meeting": f"{folder}/meeting",
+                    "calls": calls,
+                    "epochs": epochs,
+                }
                 jobs = {str(rank): functools.partial(work, rank, **asked) for rank in range(world)}
                 first = Processes(places=(None,) * world).run(jobs, print)["0"]
             for name, clocks in first.items():
