@@ -6,7 +6,7 @@ from collections import Counter
 collect_ignore_glob = (
     []
     if importlib.util.find_spec("triton")  # without their compiler kernels cannot be imported
-    else ["src/greedy_ensembles/engines/norm_kernels.py", "src/greedy_ensembles/engines/norm_passes.py"]
+    else ["src/greedy_ensembles/engines/norm_kernels.py"]
 )
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.card import model_card
+from greedy_ensembles.saving import model_card
 
 
 def small():

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from greedy_ensembles import export, flags, saving, storage
-from greedy_ensembles.card import model_card
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_count, check_factory, check_kind
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.engines.execution import as_device
@@ -40,6 +39,7 @@ from greedy_ensembles.inputs import (
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.models.headed import once
+from greedy_ensembles.saving import model_card
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]

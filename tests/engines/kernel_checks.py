@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from greedy_ensembles.engines import norm
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.norm import Given
-from greedy_ensembles.engines.norm_passes import TritonPasses
+from greedy_ensembles.engines.norm_kernels import TritonPasses
 from greedy_ensembles.method import split_batchnorm
 from greedy_ensembles.models import PreResNet
 

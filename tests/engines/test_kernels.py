@@ -35,7 +35,7 @@ def test_interpreted_on_a_cpu():
 
 
 def test_both_kinds_of_passes_are_called_alike():
-    from greedy_ensembles.engines.norm_passes import TritonPasses
+    from greedy_ensembles.engines.norm_kernels import TritonPasses
 
     def signatures(passes):
         return {name: inspect.signature(getattr(passes, name)) for name in vars(passes) if not name.startswith("_")}

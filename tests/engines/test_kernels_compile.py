@@ -7,7 +7,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from greedy_ensembles.engines import norm_kernels, norm_passes  # noqa: E402
+from greedy_ensembles.engines import norm_kernels  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -37,7 +37,7 @@ def compile_kernel(kernel, constants, types=None, warps=4, stages=3):
 
 @pytest.mark.parametrize("channels", [16, 160])
 def test_norms(channels):
-    height, width = norm_passes._tile(channels)
+    height, width = norm_kernels._tile(channels)
     tile = {"C": channels, "BR": height, "BC": width}
     for name in ("moments", "output", "gradient_sums", "gradient"):
         ptx = compile_kernel(getattr(norm_kernels, f"norm_{name}"), tile, warps=8)

@@ -14,7 +14,7 @@ and, for the gradient g of what ReLU let through and h = (x - center)/std,
 where G and H are the sums of g and of g h over all rows that are not frozen: those that the mean and variance of the
 first rows act on.
 
-The four passes over the activations (moments, output, sums of the gradient, gradient) are kernels (`norm_passes`) in
+The four passes over the activations (moments, output, sums of the gradient, gradient) are kernels (`norm_kernels`) in
 Triton, which is installed with PyTorch on Linux and compiles them when they are first needed. A fifth pass is all that
 predictions need, where every row is normalised by the running statistics. Tests have the passes in PyTorch, which they
 hold against autograd, and the kernels against them.
@@ -153,7 +153,7 @@ def _unflat(flat: Tensor, x: Tensor) -> Tensor:
 
 
 def _kernels() -> Any:
-    from greedy_ensembles.engines.norm_passes import TritonPasses  # where there is a GPU, there is Triton
+    from greedy_ensembles.engines.norm_kernels import TritonPasses  # where there is a GPU, there is Triton
 
     return TritonPasses
 

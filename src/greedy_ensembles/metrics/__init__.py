@@ -7,7 +7,6 @@ from greedy_ensembles.metrics.classification import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from greedy_ensembles.metrics.features import knn_distance, mahalanobis_distance
 from greedy_ensembles.metrics.ranking import (
     auroc,
     average_precision,
@@ -19,6 +18,8 @@ from greedy_ensembles.metrics.ranking import (
 from greedy_ensembles.metrics.uncertainty import (
     energy,
     expected_entropy,
+    knn_distance,
+    mahalanobis_distance,
     max_probability,
     mean_pairwise_kl,
     mutual_information,
