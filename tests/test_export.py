@@ -4,6 +4,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from tests.test_storage import left_behind
 from torch import nn
 
 import greedy_ensembles as ge
@@ -252,21 +253,24 @@ def test_what_cannot_be_exported_is_refused_and_leaves_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path):
+@pytest.mark.parametrize("name", ["e.pt2", pytest.param("e.onnx", marks=needs_onnx)])
+def test_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path, name):
     """Files may have 1,000 bytes; PyTorch's own writer of files would end this process."""
     resource = pytest.importorskip("resource")
-    path = tmp_path / "e.pt2"
+    path = tmp_path / name
     path.write_text("old")
+    left_behind(path).mkdir()  # which goes, whatever comes of this
     ensemble = ge.Ensemble.from_members([table()])
+    write = ensemble.export_torch if name == "e.pt2" else ensemble.export_onnx
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        with pytest.raises(OSError, match=r"could not write .*e\.pt2"):
-            ensemble.export_torch(path, torch.zeros(1, 4))
+        with pytest.raises(OSError, match=f"could not write {path}"):
+            write(path, torch.zeros(1, 4))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert path.read_text() == "old"
-    assert [file.name for file in tmp_path.iterdir()] == ["e.pt2"]
+    assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ import copy
 import importlib.util
 import io
 import logging
-import tempfile
+import shutil
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ from greedy_ensembles.engines.prediction import Statement, probabilities
 from greedy_ensembles.flags import SCORES, Calibration
 from greedy_ensembles.forms import describe_inputs
 from greedy_ensembles.inputs import Inputs, Normalize, dtype_of, each, entries, to_model
-from greedy_ensembles.storage import write_bytes
+from greedy_ensembles.storage import clear_leftovers, not_written, temporary_path, write_bytes
 
 #: An ONNX file cannot be larger than two gigabytes; the weights of larger ensembles go into a second file beside it.
 ONNX_LIMIT = 2**31 - 2**20
@@ -82,7 +82,7 @@ def export_onnx(graph: Graph, path: str | Path, example: Inputs) -> None:
         raise ImportError(
             f"exporting to ONNX needs {' and '.join(missing)}: install them with pip install 'greedy-ensembles[onnx]'"
         )
-    with _whole_files(path) as unfinished, _without_remarks():
+    with _whole_files(_target(path)) as unfinished, _without_remarks():
         program = _program(graph, example)
         several = isinstance(example, dict | tuple)
         names = list(example) if isinstance(example, dict) else [f"x_{place}" for place in range(len(example))]
@@ -100,11 +100,11 @@ def export_onnx(graph: Graph, path: str | Path, example: Inputs) -> None:
 
 def export_torch(graph: Graph, path: str | Path, example: Inputs) -> None:
     """Write the graph as a program of torch.export, made from at least one example of the inputs."""
-    with _whole_files(path) as unfinished:
-        content = io.BytesIO()  # PyTorch's own writer of files ends the process where the disk is full
-        with _without_remarks():
-            torch.export.save(_program(graph, example), content)
-        write_bytes(unfinished, [content.getbuffer()])
+    path, content = _target(path), io.BytesIO()  # PyTorch's own writer of files ends the process where the disk is full
+    with _without_remarks():
+        torch.export.save(_program(graph, example), content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, [content.getbuffer()])
 
 
 def _program(graph: Graph, example: Inputs) -> ExportedProgram:
@@ -141,17 +141,29 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-@contextmanager
-def _whole_files(path: str | Path) -> Iterator[Path]:
-    """Yield a place to write to; what was written there takes the place of `path` once the block ends well."""
+def _target(path: str | Path) -> Path:
+    """Return where to write, or refuse it."""
     path = as_path("path", path).absolute()
     if path.is_dir():
         raise ValueError(f"path must be that of a file, but {path} is a folder")
+    return path
+
+
+@contextmanager
+def _whole_files(path: Path) -> Iterator[Path]:
+    """Yield a place to write to; what was written there takes the place of `path` once the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        yield Path(folder) / path.name
-        for file in Path(folder).iterdir():  # the graph, and its weights where they are a file of their own
+    clear_leftovers(path.parent, path.name)
+    folder = temporary_path(path)
+    try:
+        folder.mkdir()
+        yield folder / path.name
+        for file in folder.iterdir():  # the graph, and its weights where they are a file of their own
             file.replace(path.with_name(file.name))
+    except OSError as error:
+        raise not_written(path, error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

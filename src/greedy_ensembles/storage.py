@@ -91,13 +91,16 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException as error:
+    except OSError as error:
+        raise not_written(path, error) from error
+    finally:
         temporary.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        remedy = "; make room and run again" if error.errno in _NO_ROOM else ""
-        message = f"could not write {path}: {error.strerror}. What was saved before is intact{remedy}"
-        raise OSError(error.errno, message) from error
+
+
+def not_written(path: Path, error: OSError) -> OSError:
+    """Return an error that names what could not be written, and what to do."""
+    remedy = "; make room and run again" if error.errno in _NO_ROOM else ""
+    return OSError(error.errno, f"could not write {path}: {error.strerror}. What was saved before is intact{remedy}")
 
 
 def write_bytes(path: Path, parts: Iterable[bytes | memoryview]) -> None:
