@@ -26,7 +26,8 @@ import greedy_ensembles as ge
 from greedy_ensembles import machine
 from greedy_ensembles.method import Statistics
 from greedy_ensembles.models import named
-from greedy_ensembles.report.figure import GREY, NORMAL, SMALL, entitle, method_styles, new_figure, plain, write_figure
+from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.report.figure import GREY, NORMAL, SMALL, method_styles, new_figure, plain, write_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training import Epoch
 
@@ -88,10 +89,9 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         axis.set_xlabel("epoch")
         axis.set_ylim(0, 101)
         plain(axis)
-        handles, labels = axis.get_legend_handles_labels()
-        axis.legend(handles[:SIZE], labels[:SIZE], fontsize=SMALL, frameon=False, loc="lower right")
+    handles, labels = figure.axes[-1].get_legend_handles_labels()
+    figure.axes[-1].legend(handles[:SIZE], labels[:SIZE], fontsize=SMALL, frameon=False, loc="lower right")
     figure.axes[0].set_ylabel("held-out accuracy (%)")
-    entitle(figure, "What BatchNorm normalises samples of p* by")
     return figure
 
 
@@ -107,12 +107,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -
         ["lowest", "after the first fifth of the epochs"],
     ]
     lines = [
-        "# What BatchNorm normalises samples of p* by",
-        "",
-        *([reading.strip(), ""] if reading else []),
-        markdown_table(["", ""], told),
-        "",
-        f"## lambda_M = {STRENGTH}",
+        f"lambda_M = {STRENGTH}:",
         "",
         "| normalised by | seed | lowest of members 2, 3, ... | last |",
         "|---|---|---|---|",
@@ -129,11 +124,13 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -
         for kind in KINDS
     }
     listed = ", ".join(f"{means[kind]:.1f} ({title})" for kind, title in KINDS.items())
-    lines += [
-        "",
+    summary = "\n".join(lines)
+    lines = [
         f"- mean over these members and all epochs: {listed}",
         "",
-        "![](statistics.png)",
+        "![Held-out accuracy of three members over epochs, for both ways](statistics.png)",
+        "",
+        f"*Accuracy of members in eval mode, after every epoch; lambda_M = {STRENGTH}, both seeds.*",
         "",
         "## After the last epoch at a higher lambda_M, all members and seeds",
         "",
@@ -141,7 +138,8 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -
         "|---|---|---|",
         *(f"| {strength:g} | {' | '.join(ends(of(rows, kind, strength)) for kind in KINDS)} |" for strength in HIGHER),
     ]
-    return "\n".join(lines) + "\n"
+    parts = ["\n".join(lines), "## How it was made", markdown_table(["", ""], told)]
+    return page_text("What BatchNorm normalises samples of p* by", reading, parts, summary)
 
 
 def ends(rows: list[dict[str, Any]]) -> str:
@@ -170,10 +168,10 @@ def main() -> None:
     text = page(rows, facts, own.read_text() if own is not None and own.exists() else "")
     print(text)
     if arguments.out is not None:
-        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "records").mkdir(parents=True, exist_ok=True)
         write_figure(draw(rows), arguments.out / "statistics.png")
         (arguments.out / "statistics.md").write_text(text)
-        (arguments.out / "statistics.json").write_text(json.dumps({**facts, "runs": rows}, indent=2) + "\n")
+        (arguments.out / "records" / "statistics.json").write_text(json.dumps({**facts, "runs": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from torch.nn.functional import cross_entropy
 import greedy_ensembles as ge
 from greedy_ensembles import machine
 from greedy_ensembles.engines.plain import PlainEngine
+from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.recipe import learning_rate_factor
@@ -163,11 +164,6 @@ def page(content: dict[str, Any], reading: str = "") -> str:
     """Return the ratios as Markdown, beside what they must reach, and what someone has to say of them first."""
     linear = content["coupling, over that against the fewest"]
     lines = [
-        "# What it costs on a CPU",
-        "",
-        *([reading.strip(), ""] if reading else []),
-        markdown_table(["", ""], _facts(content)),
-        "",
         "| | ratio | |",
         "|---|---|---|",
         *_training(content),
@@ -183,7 +179,8 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         f"{content['plain loop over predict_proba']:.2f} | "
         f"{_verdict(content['plain loop over predict_proba'] >= 1, '>= 1')} |",
         f"| the same of the two-moons network, 64 points a batch | {content['the same, of a small network']:.2f} | |",
-        "",
+    ]
+    stacks = [
         f"## Training {SIZE} members of the two-moons network over training one",
         "",
         "| threads | | over | median | first decile | |",
@@ -193,11 +190,12 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         for row in rows:
             judged = row["what"].endswith("concurrent") and row["what"].split(",")[0] == row["over"].split(",")[0]
             verdict = _verdict(row["first decile"] <= stacked.TARGET, f"<= {stacked.TARGET}") if judged else ""
-            lines.append(
+            stacks.append(
                 f"| {threads} | {row['what']} | {row['over']} | {row['median']:.2f} | {row['first decile']:.2f} | "
                 f"{verdict} |"
             )
-    return "\n".join(lines) + "\n"
+    made = ["## How it was measured", markdown_table(["", ""], _facts(content))]
+    return page_text("What it costs on a CPU", reading, ["\n".join(stacks), *made], "\n".join(lines))
 
 
 def _training(content: dict[str, Any]) -> list[str]:
@@ -241,8 +239,8 @@ def run(out: Path | None) -> None:
     text = page(content, own.read_text() if own is not None and own.exists() else "")
     print(text)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "cpu.json").write_text(json.dumps(content, indent=2) + "\n")
+        (out / "records").mkdir(parents=True, exist_ok=True)
+        (out / "records" / "cpu.json").write_text(json.dumps(content, indent=2) + "\n")
         (out / "cpu.md").write_text(text)
 
 

@@ -277,7 +277,7 @@ def facts() -> dict[str, Any]:
 
 def on_gpu(parts: list[str], out: Path | None) -> None:
     """Measure what is asked for and print it; write what there is after each part, where asked."""
-    file = None if out is None else out / "speed.json"
+    file = None if out is None else out / "records" / "speed.json"
     content: dict[str, Any] = {
         "command": "python benchmarks/engine.py --out results/engine",
         "batch": BATCH,
@@ -295,8 +295,8 @@ def on_gpu(parts: list[str], out: Path | None) -> None:
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(content, indent=2) + "\n")
-            own = file.with_name("speed-reading.md")  # written by hand, and kept
-            file.with_suffix(".md").write_text(page(content, own.read_text() if own.exists() else ""))
+            own = file.parents[1] / "speed-reading.md"  # written by hand, and kept
+            (file.parents[1] / "speed.md").write_text(page(content, own.read_text() if own.exists() else ""))
 
 
 def main() -> None:

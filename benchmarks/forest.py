@@ -12,30 +12,49 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from greedy_ensembles.report.figure import new_figure, plain, write_figure
+import repeats
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from greedy_ensembles.paper.studies.of_images import CHOOSING
+from greedy_ensembles.report.figure import COLOURS, LARGE, NORMAL, PALE, new_figure, plain, write_figure
 
 RESULTS = Path(__file__).parents[1] / "results"
-#: By the label of a row: the figures of a page, and the lambda_M of the method's.
+#: By the label of a row: the figures of a page, the lambda_M of the method's, and its in-domain set.
 SETTINGS = {
-    "MNIST, PreResNet8, M = 3": ("mnist/m-3", "0.1"),
-    "MNIST, PreResNet8, M = 5": ("mnist/m-5", "0.1"),
-    "MNIST, PreResNet8, M = 15": ("mnist/m-15", "0.1"),
-    "SVHN, VGG16BN, M = 5": ("svhn/vgg16bn-m-5", "1"),
-    "CIFAR-10, VGG16BN, M = 11": ("cifar10/vgg16bn-m-11", "5"),
-    "CIFAR-10, PreResNet20, M = 11": ("capacity/cifar-10", "1"),
-    "CIFAR-10, PreResNet164, M = 3": ("cifar10-short/preresnet164-m-3", "1"),
-    "CIFAR-10, WideResNet28x10, M = 3": ("cifar10-short/wideresnet28x10-m-3", "1"),
+    "MNIST, PreResNet8, M = 3": ("mnist/records/m-3", "0.1", "mnist"),
+    "MNIST, PreResNet8, M = 5": ("mnist/records/m-5", "0.1", "mnist"),
+    "MNIST, PreResNet8, M = 15": ("mnist/records/m-15", "0.1", "mnist"),
+    "SVHN, VGG16BN, M = 5": ("svhn/records/vgg16bn-m-5", "1", "svhn"),
+    "CIFAR-10, VGG16BN, M = 11": ("cifar10/records/vgg16bn-m-11", "5", "cifar10"),
+    "CIFAR-10, PreResNet20, M = 11": ("capacity/records/cifar-10", "1", "cifar10"),
+    "CIFAR-10, PreResNet164, M = 3*": ("cifar10-short/records/preresnet164-m-3", "1", "cifar10"),
+    "CIFAR-10, WideResNet28x10, M = 3*": ("cifar10-short/records/wideresnet28x10-m-3", "1", "cifar10"),
 }
-GROUPS = {"noise": ("#0072b2", "o"), "blobs": ("#8f6200", "s"), "natural": ("#c04f00", "D")}
-METRICS = {"auc": "AUC, greedy less Deep Ensembles", "fpr95": "FPR95, greedy less Deep Ensembles (lower is better)"}
+#: By group, the title of its column.
+GROUPS = {
+    "noise": "noise",
+    "blobs": "blobs",
+    "choosing": "natural sets\nthat may choose",
+    "other": "other natural sets",
+}
+METRICS = {"auc": "AUC, higher is better", "fpr95": "FPR95, lower is better"}
+#: Runs that were made twice and whose members trained well: what they differ by is chance.
+REPEATED = (
+    "cifar10-PreResNet20-M11-greedy-10-batch8-batch-statistics-concurrent-bf16-seed0",
+    "cifar10-WideResNet28x10-M3-greedy-1-batch8-batch-statistics-15epochs-concurrent-bf16-seed0",
+)
+_TICKS = (-1, -0.5, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 
 
-def group_of(name: str, kind: str) -> str:
-    """Return which group an OOD set is drawn in."""
-    return kind if kind == "natural" else "blobs" if name == "blobs" else "noise"
+def group_of(name: str, kind: str, dataset: str) -> str:
+    """Return which group an OOD set is drawn in: natural sets may choose a default, or have no say."""
+    group = repeats.group_of(name, kind)
+    return group if group != "natural" else "choosing" if name in CHOOSING[dataset] else "other"
 
 
-def differences(content: dict[str, Any], strength: str, metric: str) -> dict[str, list[float]]:
+def differences(content: dict[str, Any], strength: str, metric: str, dataset: str) -> dict[str, list[float]]:
     """Return the mean difference over the sets of each group, one for each seed that both methods have."""
     methods = {method["label"]: method for method in content["methods"]}
     deep, greedy = (
@@ -47,20 +66,21 @@ def differences(content: dict[str, Any], strength: str, metric: str) -> dict[str
         by_group: dict[str, list[float]] = {}
         theirs = {one["name"]: one[metric] for one in deep[seed]}
         for one in greedy[seed]:
-            by_group.setdefault(group_of(one["name"], one["kind"]), []).append(one[metric] - theirs[one["name"]])
+            group = group_of(one["name"], one["kind"], dataset)
+            by_group.setdefault(group, []).append(one[metric] - theirs[one["name"]])
         for group, values in by_group.items():
             found.setdefault(group, []).append(statistics.fmean(values))
     return found
 
 
-def published(content: dict[str, Any], strength: str, metric: str) -> dict[str, float]:
+def published(content: dict[str, Any], strength: str, metric: str, dataset: str) -> dict[str, float]:
     """Return the paper's differences over the sets that are here; a group of which it lacks a set has none."""
     cells: dict[str, dict[str, tuple[float | None, float | None]]] = {}
     rows = {(row["set"], row["method"]): row for row in content["ood"] if row["figures"]}
     for (name, method), row in rows.items():
         if method == f"greedy, lambda_M = {strength}":
             pair = [rows[name, each]["figures"][metric]["paper"] for each in (method, "Deep Ensembles")]
-            cells.setdefault(group_of(name, row["kind"]), {})[name] = (pair[0], pair[1])
+            cells.setdefault(group_of(name, row["kind"], dataset), {})[name] = (pair[0], pair[1])
     known = {group: _subtract(pairs.values()) for group, pairs in cells.items()}
     return {group: statistics.fmean(values) for group, values in known.items() if values}
 
@@ -71,43 +91,82 @@ def _subtract(pairs: Iterable[tuple[float | None, float | None]]) -> list[float]
     return [] if None in found else [value for value in found if value is not None]
 
 
+def chance(metric: str) -> dict[str, float]:
+    """Return by how much the tries of a run that was made again differ in each group, at the most."""
+    tries = repeats.tries(RESULTS)
+    each = [
+        repeats.spread(tries[name], metric, lambda own, kind: group_of(own, kind, "cifar10"), tuple(GROUPS))
+        for name in REPEATED
+    ]
+    return {group: max(one[group] for one in each) for group in GROUPS}
+
+
 def draw(path: Path) -> None:
-    """Draw a panel for each metric: seeds as dots, their mean and standard error, and the paper's value as a cross."""
-    figure = new_figure(5.4, 10.5)
-    axes = figure.subplots(1, len(METRICS), sharey=True)
+    """Draw a panel for each metric and group: seeds as dots, mean and standard error, the paper's value as a cross."""
+    figure = new_figure(7.6, 11)
+    axes = figure.subplots(len(METRICS), len(GROUPS), sharey=True, squeeze=False)
     contents = {
-        label: (json.loads((RESULTS / f"{name}.json").read_text()), of) for label, (name, of) in SETTINGS.items()
+        label: (json.loads((RESULTS / f"{name}.json").read_text()), *rest) for label, (name, *rest) in SETTINGS.items()
     }
-    counts = []
-    for axis, (metric, title) in zip(axes, METRICS.items(), strict=True):
-        axis.axvline(0, color="0.4", linewidth=1)
-        for row, (content, strength) in enumerate(contents.values()):
-            ours, papers = differences(content, strength, metric), published(content, strength, metric)
-            counts.append(max(map(len, ours.values())))
-            for number, (group, (colour, marker)) in enumerate(GROUPS.items()):
-                values, y = ours.get(group, []), row + 0.25 * (number - 1)
-                if len(values) > 1:
-                    error = statistics.stdev(values) / len(values) ** 0.5
-                    axis.errorbar(statistics.fmean(values), y, xerr=error, color=colour, capsize=3, marker="|")
-                axis.plot(values, [y] * len(values), marker, color=colour, markersize=5, alpha=0.8, linestyle="")
-                if group in papers:
-                    axis.plot(papers[group], y, "x", color=colour, markersize=7, markeredgewidth=1.6)
-        axis.set_xscale("symlog", linthresh=0.05)
-        ticks = [-1, -0.2, -0.05, 0, 0.05, 0.2, 1]
-        axis.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks])
-        axis.minorticks_off()
-        axis.set_xlim(-1.3, 1.3)
-        axis.set_xlabel(title)
-        plain(axis)
-    seeds = [f"{label}, lambda_M = {of}" for label, (_, of) in contents.items()]
-    numbers = [f"{name}\n({n} seed{'s' if n > 1 else ''})" for name, n in zip(seeds, counts, strict=False)]
-    axes[0].set_yticks(range(len(numbers)), numbers)
-    axes[0].invert_yaxis()
-    for group, (colour, marker) in GROUPS.items():
-        axes[0].plot([], [], marker, color=colour, label=group)
-    axes[0].plot([], [], "x", color="0.3", label="the paper's")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=9)
+    for panels, (metric, title) in zip(axes, METRICS.items(), strict=True):
+        bands = chance(metric)
+        ours = [differences(content, strength, metric, data) for content, strength, data in contents.values()]
+        papers = [published(content, strength, metric, data) for content, strength, data in contents.values()]
+        for axis, (group, heading), colour in zip(panels, GROUPS.items(), COLOURS, strict=False):
+            axis.axvspan(-bands[group], bands[group], color=PALE, linewidth=0)
+            _draw_panel(axis, [one.get(group, []) for one in ours], [one.get(group) for one in papers], colour)
+            if metric == next(iter(METRICS)):
+                axis.set_title(heading, fontsize=LARGE)
+        panels[0].set_ylabel(title, fontsize=LARGE)
+        panels[0].set_yticks(range(len(contents)), _labels(contents))
+    axes[0, 0].invert_yaxis()
+    figure.supxlabel("greedy less Deep Ensembles, mean over the sets of a column", fontsize=LARGE)
+    dot: dict[str, Any] = {"color": "0.3", "linestyle": ""}
+    shown = [
+        Line2D([], [], marker="o", label="a seed", **dot),
+        Line2D([], [], marker="|", color="0.3", label="mean ± standard error"),
+        Line2D([], [], marker="x", markersize=7, label="the paper's", **dot),
+        Patch(color=PALE, label="same run twice"),
+    ]
+    figure.legend(handles=shown, loc="outside upper center", ncols=4, frameon=False, fontsize=LARGE)
     write_figure(figure, path)
+
+
+def _labels(contents: dict[str, tuple[dict[str, Any], str, str]]) -> list[str]:
+    labels = []
+    for label, (content, strength, _) in contents.items():
+        seeds = len(content["methods"][0]["seeds"])
+        network, size = label.rsplit(", ", 1)
+        labels.append(f"{network}\n{size}, $\\lambda_M$ = {strength}, {seeds} seed{'s' if seeds > 1 else ''}")
+    return labels
+
+
+def _draw_panel(axis: Axes, ours: list[list[float]], papers: list[float | None], colour: str) -> None:
+    """Draw a row for each setting; the axis is linear up to .05 and logarithmic beyond."""
+    axis.axvline(0, color="0.4", linewidth=1)
+    for row, (values, paper) in enumerate(zip(ours, papers, strict=True)):
+        if len(values) > 1:
+            error = statistics.stdev(values) / len(values) ** 0.5
+            axis.errorbar(statistics.fmean(values), row + 0.2, xerr=error, color=colour, capsize=3, marker="|")
+        axis.plot(values, [row] * len(values), "o", color=colour, markersize=5, alpha=0.8)
+        if paper is not None:
+            axis.plot(paper, row - 0.2, "x", color=colour, markersize=6, markeredgewidth=1.5)
+    axis.set_xscale("symlog", linthresh=0.05)
+    low, high = axis.get_xlim()
+    inside = [tick for tick in _TICKS if low <= tick <= high]
+    axis.set_xticks(_apart(inside), [f"{tick:+g}".replace("0.", ".") if tick else "0" for tick in _apart(inside)])
+    axis.minorticks_off()
+    plain(axis)
+    axis.tick_params(labelsize=NORMAL)
+
+
+def _apart(ticks: list[float]) -> list[float]:
+    """Return every tick that is not next to 0 or to one that is kept, from 0 outwards."""
+    kept = [0.0]
+    for sign in (1, -1):
+        side = sorted((tick for tick in ticks if tick * sign > 0), key=abs)
+        kept += side[-1::-2] if len(ticks) > 5 else side
+    return sorted(kept)
 
 
 if __name__ == "__main__":

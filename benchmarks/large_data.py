@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
+from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.notes import WeakMemberWarning
 
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=64, help="pixels a side")
     parser.add_argument("--workers", type=int, default=2, help="processes that decode files")
     parser.add_argument("--repeats", type=int, default=2, help="epochs of each loop, of which the fastest counts")
-    parser.add_argument("--out", type=Path, help="a folder for large-data.json and large-data.md")
+    parser.add_argument("--out", type=Path, help="a folder for large-data.md and its records")
     asked = vars(parser.parse_args())
     out = asked.pop("out")
     write(run(**asked), asked, out)
@@ -179,14 +180,16 @@ def write(found: dict[str, dict[str, float]], asked: dict[str, float], out: Path
     print(page)
     if out is None:
         return
-    out.mkdir(parents=True, exist_ok=True)
+    (out / "records").mkdir(parents=True, exist_ok=True)
     about = (
         f"`python benchmarks/large_data.py`, {date.today()}, {machine.processor()}, one thread. Peak memory is above "
         "what the process has before training, workers included, without pages of mapped files. Loops ran in turns, on "
         "a machine with other work: read rates beside each other."
     )
-    (out / "large-data.json").write_text(json.dumps({"asked": asked, "found": found}, indent=1) + "\n")
-    (out / "large-data.md").write_text(f"# Data that memory does not hold\n\n{about}\n\n{page}\n")
+    (out / "records" / "large-data.json").write_text(json.dumps({"asked": asked, "found": found}, indent=1) + "\n")
+    own = out / "reading.md"  # written by hand, and kept
+    reading = own.read_text() if own.exists() else ""
+    (out / "large-data.md").write_text(page_text("Data that memory does not hold", reading, [about], page))
 
 
 if __name__ == "__main__":

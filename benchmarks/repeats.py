@@ -8,20 +8,22 @@ Needs neither data nor a GPU.
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from greedy_ensembles import storage
+from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results"
+GROUPS = ("noise", "blobs", "natural")
 
 
 def tries(results: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the records of every run that was made more than once, by name, the oldest first."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for path in sorted(results.glob("*/records/*.json")):
+    for path in sorted(results.glob("*/records/*-seed*.json")):
         record = storage.read_json(path)
         found.setdefault(record["name"], {})[record["machine"]["started"]] = record  # several pages may show one
     return {name: [own[when] for when in sorted(own)] for name, own in sorted(found.items()) if len(own) > 1}
@@ -94,15 +96,44 @@ def page(found: dict[str, list[dict[str, Any]]], reading: str = "") -> str:
         ["machine", "; ".join(machines)],
         ["OOD sets", "those whose images were the same in all tries"],
     ]
-    lines = [
-        "# The same run again",
-        "",
-        *([reading.strip(), ""] if reading else []),
-        markdown_table(["", ""], facts),
-        "",
-        *(line for name, records in found.items() for line in table(name, records)),
+    rows = [[name, f"{len(records)}", *_moves(records)] for name, records in found.items()]
+    summary = markdown_table(["run", "tries", "accuracy (points)", "AUC, noise", "blobs", "natural"], rows)
+    words = "Differences between the highest and the lowest try that ended; AUC in the mean over the sets of a kind."
+    sections = ["\n".join(table(name, records)).strip() for name, records in found.items()]
+    parts = [*sections, "## How it was made", markdown_table(["", ""], facts)]
+    return page_text("The same run again", reading, parts, f"{summary}\n\n{words}")
+
+
+def _moves(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Return by how much tries differ in accuracy and in AUC on noise, blobs and natural sets."""
+    accuracies = [record["evaluation"]["in_domain"]["accuracy"] for record in ended(records)]
+    found = spread(records, "auc")
+    return [
+        f"{100 * (max(accuracies) - min(accuracies)):.2f}",
+        *(f"{found[kind]:.3f}" if kind in found else "" for kind in GROUPS),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+
+
+def group_of(name: str, kind: str) -> str:
+    """Return which group an OOD set is of."""
+    return kind if kind == "natural" else "blobs" if name == "blobs" else "noise"
+
+
+def spread(
+    records: Sequence[dict[str, Any]],
+    metric: str,
+    grouped: Callable[[str, str], str] = group_of,
+    groups: Sequence[str] = GROUPS,
+) -> dict[str, float]:
+    """Return by how much the highest and lowest try differ in a metric's mean over each group of sets."""
+    means: dict[str, list[float]] = {}
+    for group in groups:
+        for record in ended(records):
+            own = {entry["name"]: entry for entry in record["evaluation"]["ood"] if entry["name"] in shared(records)}
+            values = [entry[metric] for name, entry in own.items() if grouped(name, entry["kind"]) == group]
+            if values:
+                means.setdefault(group, []).append(statistics.fmean(values))
+    return {group: max(values) - min(values) for group, values in means.items()}
 
 
 def main() -> None:

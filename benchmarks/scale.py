@@ -9,7 +9,7 @@ The model of a step is
     max over ranks of members x member-step + exchange,
 
 where cores are shared: 4 processes on 2 cores take twice as long for a member. It is held against what was measured,
-and read out for GPUs with the step times of `results/engine/speed.json` and NCCL's own latencies. FOLDER's
+and read out for GPUs with the step times of `results/engine/records/speed.json` and NCCL's own latencies. FOLDER's
 `reading.md`, written by hand, begins the page.
 """
 
@@ -31,6 +31,7 @@ from torch import distributed, nn
 import greedy_ensembles as ge
 from greedy_ensembles import machine
 from greedy_ensembles.engines.ranks import Exchange, Ranks
+from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.sweeps.processes import Processes
@@ -39,7 +40,7 @@ PROCESSES = (1, 2, 4)
 MEMBERS, BATCH, STEPS, CLASSES = 8, 32, 10, 10  # of the training that is timed; as many samples of p* as examples
 SIZES = ((BATCH, CLASSES), (128, 10), (128, 100), (128, 1000))  # n x classes
 KINDS, CLOCKS = ("median", "first quartile"), ("wall", "processor")
-SPEED = Path(__file__).parents[1] / "results/engine/speed.json"
+SPEED = Path(__file__).parents[1] / "results/engine/records/speed.json"
 NETWORKS = ("VGG16BN", "WideResNet28x10")
 #: What is read out: members, and GPUs to share them.
 READ_OUT = ((11, 1), (11, 8), (11, 11), (64, 1), (64, 8), (64, 64))
@@ -232,21 +233,21 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         one = measured["1"]["step"][clock]
         ratio = {which: took[which] / model[which] for which in KINDS}
         checked.append([world, clock, _both(one, 1), _both(took, 1), _both(model, 1), _both(ratio, 2)])
-    lines = [
-        *("# How an ensemble grows over processes", ""),
-        *([reading.strip(), ""] if reading else []),
-        markdown_table(["", ""], facts),
-        *("", f"## The exchange of a step, {MEMBERS} members, microseconds", ""),
+    heading = ["processes", "time", "one process", "measured", "model", "measured over model"]
+    summary = (
+        f"{markdown_table(heading, checked)}\n\nMilliseconds a step of `ge.fit`, {MEMBERS} members: two convolutions "
+        f"on 12 x 12 images, batch {BATCH}, as many samples of p*. In the model, a member's step is that of one "
+        f"process over {MEMBERS}; by the wall, times processes over cores ({content['cores']}) where there are more."
+    )
+    parts = [
+        f"## The exchange of a step, {MEMBERS} members, microseconds",
         markdown_table(["n x classes", "in all", *(f"processes: {world}" for world in measured)], exchanged),
-        *("", f"## The model against `ge.fit`: {MEMBERS} members, milliseconds a step", ""),
-        f"Two convolutions on 12 x 12 images, batch {BATCH}, as many samples of p*. A member's step is that of one "
-        f"process over {MEMBERS}; by the wall, times processes over cores ({content['cores']}) where there are more.",
-        "",
-        markdown_table(["processes", "time", "one process", "measured", "model", "measured over model"], checked),
-        *("", "## GPUs, by the model", ""),
-        *_gpus(content["speed"]),
+        "## GPUs, by the model",
+        "\n".join(_gpus(content["speed"])),
+        "## How it was measured",
+        markdown_table(["", ""], facts),
     ]
-    return "\n".join(lines) + "\n"
+    return page_text("How an ensemble grows over processes", reading, parts, summary)
 
 
 def _both(found: dict[str, float], digits: int) -> str:
@@ -297,8 +298,8 @@ def run(out: Path | None, processes: tuple[int, ...], **asked: int) -> None:
     text = page(content, own.read_text() if own is not None and own.exists() else "")
     print(text)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "scale.json").write_text(json.dumps(content, indent=1) + "\n")
+        (out / "records").mkdir(parents=True, exist_ok=True)
+        (out / "records" / "scale.json").write_text(json.dumps(content, indent=1) + "\n")
         (out / "scale.md").write_text(text)
 
 

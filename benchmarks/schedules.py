@@ -19,6 +19,7 @@ from mnist_trial import facts, load, parser
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import estimate, evaluate
 from greedy_ensembles.models import named
+from greedy_ensembles.paper.pages import page_text
 
 SIZE, STRENGTH, SEEDS = 5, 0.1, (0, 100, 200)
 SETTINGS = (("sequential", 256), ("concurrent", 256), ("concurrent", 8))
@@ -69,23 +70,21 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -
     """Return the tables of means and standard errors, and by how much the fast ways differ from the paper's."""
     images = rows[0]["images"]
     dates = ", ".join(sorted({row["date"] for row in rows}))
-    lines = [
-        "# Whether the fast ways give the same answer",
-        "",
-        *([reading.strip(), ""] if reading else []),
+    made = (
         f"`{facts['command']}`, {dates}, {facts['machine']}, torch {facts['torch']}. MNIST "
         f"({facts['examples']:,} training images), PreResNet8, M = {SIZE}, lambda_M = {STRENGTH}, p* wrapped, "
         f"{facts['epochs']} epochs, bf16; mean ± standard error over seeds. Accuracy on {images['mnist']:,} test "
         "images, of the ensemble and of its worst member; AUC of mutual information against those: "
         + ", ".join(f"{name} {images[name]:,}" for name in OOD)
-        + ".",
-    ]
+        + "."
+    )
+    parts = []
     for statistics, title in STATISTICS.items():
         own = [row for row in rows if row["statistics"] == statistics]
-        lines += ["", f"## {title}", "", *(section(own) if own else ["Not measured yet."])]
+        parts.append("\n".join([f"## {title}", "", *(section(own) if own else ["Not measured yet."])]))
     notes = {name: note for row in rows for name, note in row["notes"].items()}
-    lines += ["", *(f"{name}: {note}." for name, note in notes.items())] if notes else []
-    return "\n".join(lines) + "\n"
+    parts += ["## How it was measured", made, "\n".join(f"{name}: {note}." for name, note in notes.items())]
+    return page_text("Whether the fast ways give the same answer", reading, parts)
 
 
 def section(rows: list[dict[str, Any]]) -> list[str]:
@@ -132,7 +131,7 @@ def spelled(values: list[float], digits: int) -> str:
 
 def own_reading(file: Path | None) -> str:
     """Return what was written by hand beside the figures."""
-    own = None if file is None else file.with_name("schedules-reading.md")
+    own = None if file is None else file.parents[1] / "schedules-reading.md"
     return own.read_text() if own is not None and own.exists() else ""
 
 
@@ -146,7 +145,7 @@ def main() -> None:
         return
     train, test = loaded
     made = facts("python benchmarks/schedules.py --out results/engine", arguments, train)
-    file = None if arguments.out is None else arguments.out / "schedules.json"
+    file = None if arguments.out is None else arguments.out / "records" / "schedules.json"
     rows = json.loads(file.read_text())["runs"] if file is not None and file.exists() else []
     for statistics in arguments.statistics:
         for seed in SEEDS:
@@ -160,7 +159,7 @@ def main() -> None:
                 if file is not None:
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_text(json.dumps({**made, "runs": rows}, indent=2) + "\n")
-                    file.with_suffix(".md").write_text(page(rows, made, own_reading(file)))
+                    (file.parents[1] / "schedules.md").write_text(page(rows, made, own_reading(file)))
     print(page(rows, made, own_reading(file)))
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
+from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 
 SIZE, STRENGTH, SEEDS = 4, 6.0, range(0, 32, 4)
@@ -77,5 +78,5 @@ if __name__ == "__main__":
     table = markdown_table(["schedule", "epoch that is kept", "MI far from the data", "members split evenly"], rows)
     how = f"`python benchmarks/snapshots.py`, {date.today()}, {machine.processor()}, torch {torch.__version__}."
     reading = (out / "snapshots-reading.md").read_text()
-    (out / "snapshots.md").write_text(f"# Two moons, all members at once\n\n{reading}\n{how}\n\n{table}\n")
-    (out / "snapshots.json").write_text("[" + ",\n".join(json.dumps(one) for one in each) + "]\n")
+    (out / "snapshots.md").write_text(page_text("Two moons, all members at once", reading, [how], table))
+    (out / "records" / "snapshots.json").write_text("[" + ",\n".join(json.dumps(one) for one in each) + "]\n")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 
 MODELS = ("VGG16BN", "PreResNet164", "WideResNet28x10")
@@ -36,16 +37,11 @@ def verdict(name: str, model: str, value: float) -> str:
 def page(content: dict[str, Any], reading: str = "") -> str:
     """Return the measurements as Markdown, and what someone has to say of them first."""
     models = {model: content["parts"][model] for model in MODELS if model in content["parts"]}
-    lines = [
-        "# What a step costs",
-        "",
-        *([reading.strip(), ""] if reading else []),
-        markdown_table(["", ""], _facts(content)),
-        "",
-        *(_steps(models) if models else ()),
-        *(line for part in PREDICTING if part in content["parts"] for line in _predicting(content, part)),
-    ]
-    return "\n".join(lines).strip() + "\n"
+    summary, heading, rest = "\n".join(_steps(models) if models else ()).partition("\n## ")
+    predicting = [line for part in PREDICTING if part in content["parts"] for line in _predicting(content, part)]
+    parts = [f"{heading}{rest}".strip(), "\n".join(predicting).strip()]
+    parts += ["## How it was measured", markdown_table(["", ""], _facts(content))]
+    return page_text("What a step costs on a GPU", reading, parts, summary)
 
 
 def told(part: dict[str, Any]) -> str:

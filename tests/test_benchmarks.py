@@ -2,18 +2,22 @@
 
 import importlib
 import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
+import forest
+import numpy as np
 import pytest
 import torch
-from benchmarks import forest, heads, large_data, repeats, scale
+from benchmarks import heads, large_data, repeats, scale
 from torch import nn
 
 from greedy_ensembles import models
 from greedy_ensembles.engines import captured
 from greedy_ensembles.engines.accelerate import BatchNormReLU
 from greedy_ensembles.engines.plain import PlainEngine
+from greedy_ensembles.paper.studies.of_images import CHOOSING
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -49,7 +53,7 @@ def engine(monkeypatch):
 def test_the_speed_of_a_network_is_measured_from_the_loop_to_the_page(engine, tmp_path, capsys):
     (tmp_path / "speed-reading.md").write_text("Written by hand.")
     engine.on_gpu(["VGG16BN"], tmp_path)
-    found = json.loads((tmp_path / "speed.json").read_text())["parts"]["VGG16BN"]
+    found = json.loads((tmp_path / "records" / "speed.json").read_text())["parts"]["VGG16BN"]
     members = {name: entry.get("members_at_once") for name, entry in found["times"].items()}
     assert members == {
         "published loop, deep": None,
@@ -151,7 +155,7 @@ RESULTS = BENCHMARKS.parent / "results"
 @pytest.mark.parametrize(("page", "script"), [("speed", "speed_page"), ("cpu", "cpu")])
 def test_pages_of_the_engine_are_made_of_what_was_measured(monkeypatch, page, script):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    content = json.loads((RESULTS / f"engine/{page}.json").read_text())
+    content = json.loads((RESULTS / f"engine/records/{page}.json").read_text())
     reading = (RESULTS / f"engine/{page}-reading.md").read_text()
     assert (RESULTS / f"engine/{page}.md").read_text() == importlib.import_module(script).page(content, reading)
 
@@ -159,7 +163,7 @@ def test_pages_of_the_engine_are_made_of_what_was_measured(monkeypatch, page, sc
 @pytest.mark.parametrize("model", ["VGG16BN", "PreResNet164", "WideResNet28x10"])
 def test_ratios_of_speed_are_those_of_its_times(monkeypatch, model):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    part = json.loads((RESULTS / "engine/speed.json").read_text())["parts"][model]
+    part = json.loads((RESULTS / "engine/records/speed.json").read_text())["parts"][model]
     assert part["ratios"] == pytest.approx(importlib.import_module("engine").ratios(part["times"]), rel=1e-12)
 
 
@@ -221,7 +225,7 @@ def test_gpus_are_read_out_with_what_nccl_says_of_itself():
 
 def test_the_page_of_scale_is_made_of_what_was_measured():
     content, reading = (
-        json.loads((RESULTS / "scale/scale.json").read_text()),
+        json.loads((RESULTS / "scale/records/scale.json").read_text()),
         (RESULTS / "scale/reading.md").read_text(),
     )
     assert content["speed"] == scale.speed_of_members()
@@ -231,18 +235,32 @@ def test_the_page_of_scale_is_made_of_what_was_measured():
 @pytest.mark.parametrize("setting", forest.SETTINGS)
 @pytest.mark.parametrize("metric", forest.METRICS)
 def test_the_forest_plot_shows_the_means_of_the_pages(setting, metric):
-    name, strength = forest.SETTINGS[setting]
+    name, strength, dataset = forest.SETTINGS[setting]
     content = json.loads((forest.RESULTS / f"{name}.json").read_text())
     rows = {row["method"]: row["figures"][metric] for row in content["means"] if row["set"].endswith(" natural")}
     deep, greedy = rows["Deep Ensembles"], rows[f"greedy, lambda_M = {strength}"]
-    ours = forest.differences(content, strength, metric)["natural"]
-    assert len(ours) == greedy["seeds"]
-    assert sum(ours) / len(ours) == pytest.approx(greedy["mean"] - deep["mean"], abs=1e-9)
-    papers = forest.published(content, strength, metric).get("natural")
+    natural = {row["set"] for row in content["ood"] if row["kind"] == "natural"}
+    choosing = natural & set(CHOOSING[dataset])
+    shares = [len(part) / len(natural) for part in (choosing, natural - choosing)]  # the mean over both is the page's
+    ours = forest.differences(content, strength, metric, dataset)
+    assert len(ours["choosing"]) == len(ours["other"]) == greedy["seeds"]
+    means = [statistics.fmean(ours[group]) for group in ("choosing", "other")]
+    assert np.dot(shares, means) == pytest.approx(greedy["mean"] - deep["mean"], abs=1e-9)
+    papers = forest.published(content, strength, metric, dataset)
     if greedy["paper"] is None:
-        assert papers is None
+        assert not papers.keys() & {"choosing", "other"}
     else:
-        assert papers == pytest.approx(greedy["paper"] - deep["paper"], abs=1e-9)
+        mean = np.dot(shares, [papers[group] for group in ("choosing", "other")])
+        assert mean == pytest.approx(greedy["paper"] - deep["paper"], abs=1e-9)
+
+
+def test_the_band_of_the_forest_plot_is_what_a_run_differs_from_itself():
+    found = forest.chance("auc")
+    page = (RESULTS / "repeats/repeats.md").read_text()
+    for name in forest.REPEATED:
+        row = next(line for line in page.splitlines() if line.startswith(f"| {name} "))
+        assert float(row.split("|")[5]) <= found["blobs"] + 5e-4
+    assert found["noise"] < 1e-3
 
 
 def test_the_forest_plot_is_drawn(tmp_path):

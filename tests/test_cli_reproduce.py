@@ -255,11 +255,11 @@ def test_the_grid_of_the_paper_can_be_asked_for(reproduce):
     assert text.count("greedy-") == 11
 
 
-@pytest.mark.parametrize("page", sorted(path.parent.name for path in RESULTS.glob("*/study.json")))
+@pytest.mark.parametrize("page", sorted(path.parents[1].name for path in RESULTS.glob("*/records/study.json")))
 def test_committed_pages_are_made_of_their_records(tmp_path, monkeypatch, page):
     """By their own commands, without data or weights; the pictures beside them are not drawn again."""
     shutil.copytree(RESULTS / page, tmp_path / "results" / page)
-    command = json.loads((RESULTS / page / "study.json").read_text())["command"]
+    command = json.loads((RESULTS / page / "records" / "study.json").read_text())["command"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", command)
     monkeypatch.setattr(pages, "_pictures", lambda section, *_, **__: kept(section))

@@ -165,3 +165,25 @@ def test_the_demonstration_installs_no_tools_of_development_and_the_tests_do():
     assert "[dev]" not in demo.stdout
     assert "two-moons" in demo.stdout
     assert tests.stdout.index("--editable .") < tests.stdout.index("[dev]") < tests.stdout.index("pytest")
+
+
+def missing_runs():
+    section = (ROOT / "docs/reproduce.md").read_text().partition("## Runs that are missing")[2]
+    return re.findall(r"^greedy-ensembles (reproduce (\S+) .*)$", section.partition("\n## ")[0], re.M)
+
+
+@pytest.mark.parametrize(("command", "study"), missing_runs(), ids=lambda text: text[:40])
+def test_runs_that_are_missing_have_three_arms_and_start_by_one_command(command, study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(application(), [*shlex.split(command), "--list"])
+    shown = done.output
+    assert done.exit_code == 0, shown
+    if study != "methods":
+        seeds = {"mnist": 3}.get(study) or int(command.partition("--seeds ")[2][0])
+        for number in range(seeds):
+            names = set(re.findall(rf"\S+seed{100 * number}\b", shown.replace("\n", "\n ")))
+            assert any("-deep-" in name for name in names)
+            ours = {name for name in names if "-batch-statistics-" in name and "-concurrent-" in name}
+            assert ours
+            assert {name for name in names if "-greedy-" in name} - ours
+        assert "seed300" not in shown

@@ -30,10 +30,10 @@ def test_the_readme_prints_what_it_shows(capsys):
 
 
 HEADLINES = {
-    "[MNIST](results/mnist/mnist.md), PreResNet8, M = 5, lambda_M = 0.1": "mnist/m-5",
-    "[SVHN](results/svhn/svhn.md), VGG16BN, M = 5, lambda_M = 1": "svhn/vgg16bn-m-5",
-    "[CIFAR-10](results/cifar10/cifar10.md), VGG16BN, M = 11, lambda_M = 5": "cifar10/vgg16bn-m-11",
-    "[CIFAR-10](results/capacity/capacity.md), PreResNet20, M = 11, lambda_M = 1": "capacity/cifar-10",
+    "[MNIST](results/mnist/mnist.md), PreResNet8, M = 5, lambda_M = 0.1": "mnist/records/m-5",
+    "[SVHN](results/svhn/svhn.md), VGG16BN, M = 5, lambda_M = 1": "svhn/records/vgg16bn-m-5",
+    "[CIFAR-10](results/cifar10/cifar10.md), VGG16BN, M = 11, lambda_M = 5": "cifar10/records/vgg16bn-m-11",
+    "[CIFAR-10](results/capacity/capacity.md), PreResNet20, M = 11, lambda_M = 1": "capacity/records/cifar-10",
 }
 
 
@@ -78,7 +78,7 @@ def test_the_answer_above_all_results_is_that_of_the_records():
 
 def test_what_the_readme_says_against_the_method_is_in_the_records():
     told = (ROOT / "README.md").read_text()
-    rows = json.loads((ROOT / "results/cifar10/vgg16bn-m-11.json").read_text())["ood"]
+    rows = json.loads((ROOT / "results/cifar10/records/vgg16bn-m-11.json").read_text())["ood"]
     natural = {row["set"]: {} for row in rows if row["kind"] == "natural"}
     for row in rows:
         if row["kind"] == "natural":
@@ -107,10 +107,10 @@ def test_figures_of_two_moons_are_those_of_the_results():
 def test_figures_of_weighting_distributions_are_those_of_the_results():
     page = (ROOT / "results" / "weighting" / "weighting.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
-    found = {(row[0], row[1]): row for row in rows if len(row) == 8}
+    found = {(row[0], row[1]): row for row in rows if len(row) == 9}
 
     def figures(name, method):
-        accuracy, *means = (cell.partition(" ")[0] for cell in found[name, method][3:6])
+        accuracy, _, *means = (cell.partition(" ")[0] for cell in found[name, method][3:7])
         return [text.removeprefix("0") for text in means], accuracy
 
     told = (ROOT / "docs" / "method.md").read_text()
@@ -134,7 +134,17 @@ def test_figures_of_weighting_distributions_are_those_of_the_results():
 @pytest.mark.parametrize("reading", sorted((ROOT / "results").rglob("*reading.md")), ids=lambda path: path.parent.name)
 def test_what_a_person_wrote_stands_first_on_the_page(reading):
     pages = [path.read_text() for path in reading.parent.glob("*.md") if path != reading]
-    assert any(page.startswith("# ") and page.partition("\n\n")[2].startswith(reading.read_text()) for page in pages)
+    written = reading.read_text()
+    title, _, rest = written.partition("\n") if written.startswith("# ") else ("# ", "", written)
+    answer = rest.partition("\n## ")[0].strip()
+    assert any(page.startswith(title) and page.partition("\n\n")[2].startswith(answer) for page in pages)
+    assert len(answer.splitlines()) <= 5
+
+
+def test_pages_of_results_have_titles_of_their_own():
+    pages = [path for path in (ROOT / "results").rglob("*.md") if not path.name.endswith("reading.md")]
+    titles = [path.read_text().partition("\n")[0] for path in pages]
+    assert len(set(titles)) == len(titles) > 15
 
 
 def test_the_page_on_theory_runs_and_says_the_truth():

@@ -26,7 +26,7 @@ def results(tmp_path):
     def write(page, number, content):
         folder = tmp_path / page / "records"
         folder.mkdir(parents=True, exist_ok=True)
-        storage.write_json(folder / f"{number}.json", content)
+        storage.write_json(folder / f"run-seed{number}.json", content)
 
     first = record("2026-01-01T10:00", {"b": ("synthetic", 0.5, "x"), "s": ("natural", 0.75, "y")})
     write("one", 1, first)
@@ -58,6 +58,7 @@ def test_the_page_has_every_try_and_what_was_written_by_hand(results):
     assert "| | 2025-12-31T10:00 | 2026-01-01T10:00 |" in page
     assert "| members alone (%) | 50.0, 25.0 | not known |" in page
     assert "| mean AUC, 1 synthetic | 0.750 | 0.500 |" in page
-    assert "natural" not in page  # no set of that kind was the same in both
+    assert "| a-run | 3 | 0.00 | 0.250 |  |  |" in page  # no natural set was the same in both, and there are no blobs
+    assert "mean AUC, 1 natural" not in page
     assert "The try of 2026-01-02T10:00 did not end: it left the range of numbers in member 2." in page
     assert page.startswith("# The same run again\n\nWritten by hand.\n\n")

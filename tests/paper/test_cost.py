@@ -105,7 +105,7 @@ def test_studies_are_listed_with_what_they_lack(tmp_path, write_mnist):
     text = shown(show_studies, list(STUDIES.values()), Protocol(), H200, tmp_path)
     assert all(name in text for name in STUDIES)
     (line,) = [line for line in text.splitlines() if line.strip().startswith("mnist ")]
-    assert "45" in line  # (5 sizes x 2 methods + 5 more strengths) x 3 seeds
+    assert "105" in line  # (5 sizes x 3 methods + 4 curves of 5 more strengths) x 3 seeds
     assert "dtd (OOD)" in line
     assert "NVIDIA H200" in text
 

@@ -34,7 +34,7 @@ def gathered(records_with):
 
 
 def part(name, *sections, seeds=2):
-    study = STUDIES[name]
+    study = STUDIES[name].with_cases(lambda case: [] if case.ours else [case])
     return dataclasses.replace(study, sections=tuple(study.sections[number] for number in sections), seeds=seeds)
 
 
@@ -101,7 +101,20 @@ def test_the_summary_has_every_section_and_says_over_how_many_sets_its_means_are
     assert deep[:2] == ["2", "90.00±0.00 (99.44±0.02)"]
     assert deep[-1] == "2"
     assert rows["M = 5", "Deep Ensembles"][-1] == rows["M = 5", "greedy, lambda_M = 0.1"][-1] == "1 of 2"
-    assert summary_table(gathered(part("mnist", 1))) == ""
+
+
+def test_the_summary_has_auc_and_fpr95_and_names_stand_ins(gathered, record_of):
+    def noted(job):
+        record = record_of(job)
+        ood = [{**one, "note": "a stand-in" if one["name"] == "dtd" else ""} for one in record.evaluation["ood"]]
+        return {"evaluation": {**record.evaluation, "ood": ood}}
+
+    text = summary_table(gathered(part("mnist", 1), figures=noted))
+    (deep, *_), titles = cells(text), text.splitlines()[0]
+    assert "AUC, synthetic | AUC, natural | FPR95, natural" in titles
+    assert [cell.partition("±")[0] for cell in deep[5:8]] == ["0.800", "0.600", "0.400"]
+    assert "\n- dtd: a stand-in" in text
+    assert "- uniform" not in text
 
 
 def test_overhead_is_told_beside_the_papers(gathered):
@@ -110,11 +123,10 @@ def test_overhead_is_told_beside_the_papers(gathered):
             return {"epoch_seconds": 2.0}
         return {"epoch_seconds": 3.5, "prediction": {"images": 200, "seconds": 1.01}}
 
-    (section,) = gathered(part("overhead", 0, seeds=1), figures=times)
-    rows = cells(overhead_table(section))
-    assert rows[1] == ["greedy, lambda_M = 3", "1", "3.500", "+75.0 %", "+74.39 %", "5.050"]
-    (alone,) = gathered(part("overhead", 1, seeds=1), but=[0], figures=times)
-    assert cells(overhead_table(alone))[0][3] == ""  # nothing to compare with
+    rows = cells(overhead_table(gathered(part("overhead", 0, seeds=1), figures=times)))
+    assert rows[1] == ["PreResNet164, M = 11", "greedy, lambda_M = 3", "1", "3.500", "+75.0 %", "+74.39 %", "5.050"]
+    alone = gathered(part("overhead", 1, seeds=1), but=[0], figures=times)
+    assert cells(overhead_table(alone))[0][4] == ""  # nothing to compare with
 
 
 def corrupted(name="fog", other="snow"):
@@ -122,7 +134,12 @@ def corrupted(name="fog", other="snow"):
         level = 0.1 if job.case.strength is None else 0.2
         return {
             "corruptions": {
-                f"{kind}/{severity}": {"accuracy": base + level / severity + 0.1 * bool(job.seed), "nll": 0.5}
+                f"{kind}/{severity}": {
+                    "accuracy": base + level / severity + 0.1 * bool(job.seed),
+                    "nll": 0.5,
+                    "ace": 0.02,
+                    "mi": 0.25,
+                }
                 for kind, base in ((name, 0.3), (other, 0.5))
                 for severity in range(1, 6)
             }
@@ -134,8 +151,8 @@ def corrupted(name="fog", other="snow"):
 def test_corruptions_are_averaged_for_each_severity(gathered):
     (section,) = gathered(part("robustness", 0), figures=corrupted())
     text = corruption_table(section)
-    assert ["1", "Deep Ensembles", "2", "55.00±5.00", "50.00±0.00"] in cells(text)
-    assert ["2", "greedy, lambda_M = 3", "2", "55.00±5.00", "50.00±0.00"] in cells(text)
+    assert ["1", "Deep Ensembles", "2", "55.00±5.00", "50.00±0.00", "2.00±0.00", "0.250±0.000"] in cells(text)
+    assert ["2", "greedy, lambda_M = 3", "2", "55.00±5.00", "50.00±0.00", "2.00±0.00", "0.250±0.000"] in cells(text)
     assert "2 corruptions (fog, snow)" in text
     assert "CIFAR-10-C" not in text  # nothing to say of the published set
 

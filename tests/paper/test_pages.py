@@ -8,7 +8,7 @@ from greedy_ensembles.paper.cost import Device
 from greedy_ensembles.paper.pages import draw_severities, mean_areas, write_page
 from greedy_ensembles.paper.records import Records, gather
 from greedy_ensembles.paper.studies import STUDIES
-from greedy_ensembles.paper.study import Protocol
+from greedy_ensembles.paper.study import Protocol, filter_study
 
 HERE = Device("cpu", "here")
 
@@ -24,9 +24,8 @@ def page(tmp_path, records_with):
 
 
 def mnist(*sections, seeds=2):
-    return dataclasses.replace(
-        STUDIES["mnist"], sections=tuple(STUDIES["mnist"].sections[i] for i in sections), seeds=seeds
-    )
+    two = STUDIES["mnist"].with_cases(lambda case: [] if case.ours else [case])
+    return dataclasses.replace(two, sections=tuple(two.sections[i] for i in sections), seeds=seeds)
 
 
 def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
@@ -42,11 +41,11 @@ def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
         "NVIDIA H200",
         "2030-01-01",
         "| missed |",
-        "![m-5-radar](m-5-radar.png)",
     ):
         assert part in text, part
-    assert {"mnist.md", "study.json", "records", "m-5.csv", "m-5.json", "m-5.tex", "m-5-radar.png"} == {
-        file.name for file in path.parent.iterdir()
+    assert {"mnist.md", "records"} == {file.name for file in path.parent.iterdir()}
+    assert {"study.json", "m-5.csv", "m-5.json", "m-5.tex"} < {
+        file.name for file in (path.parent / "records").iterdir()
     }
 
 
@@ -70,13 +69,17 @@ def test_your_own_reading_stands_first_and_is_kept(page, tmp_path):
     own.parent.mkdir()
     own.write_text("Not much.\n")
     for _ in range(2):
-        assert page(mnist(1)).read_text().startswith("# MNIST\n\nNot much.\n\n- ")
+        assert page(mnist(1)).read_text().startswith("# MNIST\n\nNot much.\n\n| ")
     assert own.read_text() == "Not much.\n"
+    own.write_text("# Mine\n\nThe answer.\n\n## Why\n\nThe rest.\n")
+    text = page(mnist(1)).read_text()
+    assert text.startswith("# Mine\n\nThe answer.\n\n| ")
+    assert text.index("FPR95, natural") < text.index("## Why\n\nThe rest.\n\n## Targets")
 
 
 def test_the_facts_of_every_run_are_there_and_name_no_path(page):
     path = page(mnist(1), but=[3])
-    facts = json.loads((path.parent / "study.json").read_text())
+    facts = json.loads((path.parent / "records" / "study.json").read_text())
     assert facts["missing"] == ["mnist-PreResNet8-M5-greedy-0.1-seed100"]
     records = [json.loads((path.parent / "records" / f"{name}.json").read_text()) for name in facts["runs"]]
     assert [record["information"]["configuration"]["seed"] for record in records] == [0, 0, 100]
@@ -98,13 +101,31 @@ def test_quick_pages_say_that_they_mean_nothing(page):
 
 
 def test_a_curve_is_drawn(page):
-    path = page(mnist(5))
-    assert "lambda-m-m-5-curve.png" in path.read_text()
+    path = page(mnist(6))
+    assert "(lambda-m-m-5-curve.png)" in path.read_text()
     assert (path.parent / "lambda-m-m-5-curve.png").exists()
 
 
+def test_no_line_goes_through_two_points(page):
+    study = mnist(6)
+    few = study.with_cases(lambda case: [case] if case.strength in (None, 0.1, 1.0) else [])
+    assert "curve.png" not in page(few).read_text()
+
+
+def test_radar_plots_are_drawn_where_the_paper_has_them(page):
+    areas = {"uniform": 0.9, "dtd": 0.6, "svhn": 0.95}
+    drawn = {
+        name: "radar.png"
+        in page(
+            filter_study(STUDIES[name], models=["VGG16BN"], seeds=1), figures=lambda _: {"areas": areas}
+        ).read_text()
+        for name in ("cifar10", "cifar100")
+    }
+    assert drawn == {"cifar10": False, "cifar100": True}
+
+
 def test_the_curve_has_auc_of_both_kinds(records_with):
-    study, protocol = mnist(5), Protocol()
+    study, protocol = mnist(6), Protocol()
     figures = lambda job: {"areas": {"uniform": 1 / (1 + (job.case.strength or 0)), "dtd": 0.6, "omniglot": 0.7}}  # noqa: E731
     (gathered,) = gather(study, protocol, records_with(study, protocol, (), figures=figures))
     strengths = {gathered.section.label(case): case.strength for case in gathered.section.cases}
@@ -119,21 +140,21 @@ def test_studies_of_times_and_of_corruptions_have_their_pages(page):
     overhead = dataclasses.replace(STUDIES["overhead"], sections=STUDIES["overhead"].sections[:1])
     assert "+74.39 %" in page(overhead).read_text()
     robustness = dataclasses.replace(STUDIES["robustness"], sections=STUDIES["robustness"].sections[:1], seeds=1)
-    made = {f"fog/{severity}": {"accuracy": 0.5, "nll": 0.5} for severity in range(1, 6)}
+    made = {f"fog/{severity}": dict.fromkeys(("accuracy", "nll", "ace", "mi"), 0.5) for severity in range(1, 6)}
     path = page(robustness, figures=lambda _: {"corruptions": made})
     assert (path.parent / "preresnet164-m-11-severity.png").exists()
 
 
 def at_severities(start, error=0.01, seeds=3):
     return {
-        name: [Estimate(start - 0.1 * severity, error, seeds) for severity in range(5)] for name in ("accuracy", "nll")
+        name: [Estimate(start - 0.1 * severity, error, seeds) for severity in range(5)]
+        for name in ("accuracy", "nll", "ace", "mi")
     }
 
 
 def test_every_method_is_a_line_over_severities_with_its_bars():
     figure = draw_severities({"Deep Ensembles": at_severities(0.9), "greedy": at_severities(0.8)})
-    accuracy, nll = figure.axes
-    for axis, factor in ((accuracy, 100), (nll, 1)):
+    for axis, factor in zip(figure.axes, (100, 1, 100, 1), strict=True):  # accuracy, NLL, ACE, MI
         for container, start in zip(axis.containers, (0.9, 0.8), strict=True):
             line, _, (bars,) = container
             assert line.get_xdata().tolist() == [1, 2, 3, 4, 5]

@@ -1,13 +1,15 @@
 """The studies against the paper's tables, which are the independent word on what was trained."""
 
 import csv
+import dataclasses
 from importlib import resources
 
 import pytest
 
 from greedy_ensembles.benchmark import PRESETS
 from greedy_ensembles.paper.studies import STUDIES
-from greedy_ensembles.paper.study import Job, Protocol
+from greedy_ensembles.paper.study import Job, Protocol, filter_study, jobs
+from greedy_ensembles.training import Recipe
 
 NAMES = {"C10": "cifar10", "C100": "cifar100", "SVHN": "svhn"}
 
@@ -18,7 +20,7 @@ def rows(name):
 
 
 def cases(study):
-    return {(case.model, case.dataset, case.size, case.strength) for case in STUDIES[study].cases}
+    return {(case.model, case.dataset, case.size, case.strength) for case in STUDIES[study].cases if not case.ours}
 
 
 def test_the_main_studies_have_all_settings_of_the_table():
@@ -37,13 +39,16 @@ def test_mnist_has_all_sizes_and_the_curve():
     assert {case.size for case in STUDIES["mnist"].cases} == sizes
     assert {(case.size, case.strength) for case in STUDIES["mnist"].cases} >= {(size, 0.1) for size in sizes}
     assert STUDIES["mnist"].seeds == 3
-    (curve,) = [section for section in STUDIES["mnist"].sections if section.curve]
-    assert {case.strength for case in curve.cases} == {None, 0.0001, 0.001, 0.01, 0.1, 1.0, 7.0}
+    curves = [section for section in STUDIES["mnist"].sections if section.curve]
+    assert [section.cases[0].size for section in curves] == [3, 5, 9, 15]
+    for curve in curves:
+        assert {case.strength for case in curve.cases} == {None, 0.0001, 0.001, 0.01, 0.1, 1.0, 7.0}
 
 
 def test_small_ensembles_have_the_sizes_of_the_table():
     table = {(int(row["size"]), NAMES[row["dataset"]]) for row in rows("small_ensembles")}
-    assert {(case.size, case.dataset) for case in STUDIES["ensemble-size"].cases} == table
+    own = [case for case in STUDIES["ensemble-size"].cases if case.model == "PreResNet164"]
+    assert {(case.size, case.dataset) for case in own} == table
 
 
 def test_overhead_has_the_networks_of_the_table():
@@ -73,3 +78,16 @@ def test_sections_have_deep_ensembles_on_equal_terms_and_files_of_their_own(stud
 def test_studies_that_share_runs_do_so():
     assert cases("qualitative") <= cases("cifar10") | cases("cifar100")
     assert cases("robustness") <= cases("cifar10")
+
+
+def test_ours_differs_from_the_paper_in_p_star_its_statistics_strength_and_schedule_alone():
+    study = filter_study(STUDIES["cifar10"], models=["VGG16BN"], seeds=3)
+    every = jobs(study, Protocol(weighting_batch=8))
+    assert [job.seed for job in every] == [0] * 3 + [100] * 3 + [200] * 3
+    deep, paper, ours = every[:3]
+    assert (deep.case.strength, paper.case.strength, ours.case.strength) == (None, 5.0, 1.0)
+    assert (paper.case.weighting, ours.case.weighting) == ("wrap", "scramble")
+    assert (paper.protocol.schedule, ours.protocol.schedule) == ("sequential", "concurrent")
+    changed = {"weighting_statistics": "batch", "weighting_batch_size": None}
+    assert ours.recipe == dataclasses.replace(paper.recipe, **changed)
+    assert paper.recipe == Recipe.paper("cifar10", "VGG16BN", weighting_batch_size=8)

@@ -123,7 +123,12 @@ def test_a_size_of_the_study_is_chosen_and_another_takes_the_place_of_its_only_o
 
 def test_strengths_replace_those_of_the_section_and_leave_deep_ensembles():
     study = filter_study(STUDIES["cifar10"], models=["VGG16BN"], strengths=[1, 3])
-    assert [case.strength for case in study.sections[0].cases] == [None, 1, 3]
+    assert [(case.strength, case.ours) for case in study.sections[0].cases] == [
+        (None, False),
+        (1, False),
+        (3, False),
+        (1, True),
+    ]
     with pytest.raises(ValueError, match="above 0"):
         filter_study(STUDIES["cifar10"], strengths=[0.0])
 

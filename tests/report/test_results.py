@@ -172,7 +172,7 @@ def test_a_note_on_the_in_domain_set_has_a_mark(comparison):
     ]
     changed = dataclasses.replace(comparison, methods=tuple(methods))
     assert tables(changed)[0].title.startswith("mnist (a), 100 images")
-    assert "mnist, 100 images (a):" in to_markdown(changed)
+    assert "mnist, 100 images (a)." in to_markdown(changed)
     assert notes(changed)[:2] == ["(a) half", "(b) 50 % of it & no more"]
 
 

@@ -67,4 +67,4 @@ def guarantee_study(
     results = study.run(out, instances, seed, progress=not quiet)
     count = sum(len(result.measurements["best"]) for result in results)
     print(f"{count:,} instances in {len(results)} cells")
-    print(f"Wrote {out / 'guarantee.md'}, guarantee.png and guarantee.csv")
+    print(f"Wrote {out / 'guarantee.md'}, guarantee.png and records/guarantee.csv")

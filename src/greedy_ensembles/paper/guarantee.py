@@ -30,6 +30,7 @@ from scipy.stats import gamma, rankdata
 from greedy_ensembles import machine, theory
 from greedy_ensembles.checks import check_count, naming
 from greedy_ensembles.paper.guarantee_page import CellResult, write_report
+from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.storage import FolderError, read_json, write_json
 from greedy_ensembles.sweeps.processes import Processes
 from greedy_ensembles.theory.algorithms import evaluate_all
@@ -273,6 +274,7 @@ def _provenance(contents: list[dict[str, Any]], out: Path, instances: int, seed:
         "machine": f"{machine.processor()}, {platform.system()}, Python {platform.python_version()}",
         "core minutes": f"{minutes:.1f}",
         "date": " to ".join(dict.fromkeys((dates[0], dates[-1]))),
+        "commit": (git_commit() or "unknown")[:12],
         "cells (generator, ground set, M)": f"{len(contents)} of {instances} instances each",
         "draws of each randomised algorithm on each instance": f"{DRAWS}",
     }

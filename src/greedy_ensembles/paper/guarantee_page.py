@@ -14,6 +14,7 @@ from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
+TABLE = "records/guarantee.csv"  #: beside the page
 ALGORITHMS = ("greedy", "random_greedy", "random_selection", "surrogate_greedy")
 AVERAGED = ("random_greedy", "random_selection")  # over sets, so that none of them can be said to be the optimum
 #: Of the page: heading, name of the figure, format.
@@ -56,10 +57,11 @@ class CellResult:
 
 
 def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], out: Path) -> None:
-    """Write ``guarantee.csv`` (every cell), ``guarantee.png`` and the page ``guarantee.md`` (by generator)."""
+    """Write ``records/guarantee.csv`` (every cell), ``guarantee.png`` and the page ``guarantee.md`` (by generator)."""
     generators = list(dict.fromkeys(result.generator for result in results))
     cells = sorted(results, key=lambda cell: (generators.index(cell.generator), cell.candidates, cell.size))
-    _write_csv(cells, out / "guarantee.csv")
+    (out / TABLE).parent.mkdir(parents=True, exist_ok=True)
+    _write_csv(cells, out / TABLE)
     pools = {f: _pooled([cell for cell in cells if cell.generator == f]) for f in generators}
     draw_guarantee({f: _figures(data) for f, data in pools.items()}, out / "guarantee.png")
     rows = [
@@ -67,18 +69,20 @@ def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], o
         for f, data in {"all": _pooled(cells), **pools}.items()
         for algorithm in ALGORITHMS
     ]
+    heading, every = ["f", "algorithm", *_COLUMNS], len(ALGORITHMS)
     parts = [
-        "![Ratios, bounds and rank correlations by generator](guarantee.png)",
-        "\n".join(f"- {name}: {value}" for name, value in provenance.items()),
         "## By generator",
-        "All ground sets and sizes together; `guarantee.csv` has every cell by itself.",
-        markdown_table(["f", "algorithm", *_COLUMNS], rows),
+        "![Ratios, bounds and rank correlations by generator](guarantee.png)",
+        "*Dot: median; thick: 5 % to 95 % of the instances; thin: all of them.*",
+        f"All ground sets and sizes together; [{TABLE}]({TABLE}) has every cell by itself.",
+        markdown_table(heading, rows[every:]),
         "## The constant, and Random Greedy with dummies",
         _dummies_table(pools),
         "## How surrogates rank candidates beside the exact gain, steps 2 to M",
         _rankings_table(pools),
     ]
-    write_markdown(out / "guarantee.md", "How good is greedy?", parts)
+    parts += ["## How it was made", "\n".join(f"- {name}: {value}" for name, value in provenance.items())]
+    write_markdown(out / "guarantee.md", "How good is greedy?", parts, markdown_table(heading, rows[:every]))
 
 
 def _row(figures: Mapping[str, float]) -> list[str]:
@@ -202,9 +206,8 @@ def draw_guarantee(data: Mapping[str, Data], path: Path) -> None:
     axes[0, 0].set_yticks(range(len(data)), [name.replace("_", " ") for name in data])
     axes[0, 0].invert_yaxis()
     (handles, labels), (more, names) = (axis.get_legend_handles_labels() for axis in (axes[0, 0], axes[1, 1]))
-    caption = "dot: median; thick: 5 % to 95 % of the instances; thin: all of them"
     shown = handles + more[1:], labels + names[1:]
-    figure.legend(*shown, loc="outside upper center", ncols=5, frameon=False, title=caption)
+    figure.legend(*shown, loc="outside upper center", ncols=5, frameon=False)
     figure.savefig(path, dpi=110)
 
 

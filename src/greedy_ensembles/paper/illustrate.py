@@ -20,8 +20,12 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import gamma, norm
 
-from greedy_ensembles import theory
+from greedy_ensembles import machine, theory
+from greedy_ensembles.paper.pages import write_markdown
 from greedy_ensembles.report.figure import new_figure
+from greedy_ensembles.report.table import markdown_table
+from greedy_ensembles.runs.configuration import git_commit
+from greedy_ensembles.version import __version__
 
 SIZE = 10
 SEEDS = 20
@@ -53,7 +57,7 @@ def density_at(z: Array) -> Array:
 
 
 def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
-    """Write ``illustrate.png``, drawn for the first seed, and ``illustrate.json``, over seeds seed..seed + 19.
+    """Write ``illustrate.png``, drawn for the first seed, ``.json``, over seeds seed..seed + 19, and the page ``.md``.
 
     Returns divergences by approach and generator.
     """
@@ -82,7 +86,24 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
         },
     }
     (out / "illustrate.json").write_text(json.dumps(content, indent=2) + "\n")
+    write_markdown(out / "illustrate.md", "Figure 1: a density on the line", _page(results, seed))
     return results
+
+
+def _page(results: dict[str, dict[str, Spread]], seed: int) -> list[str]:
+    """Return the picture, and divergences by generator and approach."""
+    rows = [
+        [name, *(f"{own[name].mean:.3f} ± {own[name].standard_deviation:.3f}" for own in results.values())]
+        for name in GENERATORS
+    ]
+    made = f"greedy-ensembles {__version__}, {machine.processor()}, commit {(git_commit() or 'unknown')[:12]}"
+    return [
+        "![A density on the line and three approximations of it](illustrate.png)",
+        markdown_table(["divergence", *results], rows),
+        f"Mean ± standard deviation over {SEEDS} ground sets of {CANDIDATES} candidates, of which {SIZE} are chosen. "
+        "[illustrate.json](illustrate.json) has every ground set, and naive diversity over a range of strengths.",
+        f"`greedy-ensembles illustrate --seed {seed}`, {made}.",
+    ]
 
 
 def _ground_set(seed: int) -> tuple[Array, np.random.Generator]:
@@ -152,17 +173,13 @@ def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], dens
     mixtures = {approach: _mixture(choices[approach]) for approach in results}
     top = 1.08 * max(float(density.max()), *(float(np.quantile(values, 0.999)) for values in mixtures.values()))
     titles = ("(a) random mode picking", "(b) naive pairwise diversity", "(c) greedy, reverse KL")
-    for axis, title, (approach, spreads) in zip(axes, titles, results.items(), strict=True):
+    for axis, title, approach in zip(axes, titles, results, strict=True):
         axis.fill_between(_GRID, density, color=_TRUE, alpha=0.18, linewidth=0)
         axis.plot(_GRID, density, color=_TRUE, linewidth=1.8, label="true density")
         axis.plot(_GRID, mixtures[approach], color=_APPROXIMATION, linewidth=1.8, label="approximation")
         heights = -0.035 * top * (1 + _ranks(choices[approach]))
         axis.scatter(choices[approach], heights, s=16, marker="^", color=_APPROXIMATION, linewidths=0, clip_on=False)
         axis.set_title(title, fontsize=13)
-        shown = {"reverse KL": spreads["reverse_kl"], "Jensen-Shannon": spreads["jensen_shannon"]}
-        lines = [f"{name} {spread.mean:.3f} ± {spread.standard_deviation:.3f}" for name, spread in shown.items()]
-        caption = "\n".join([*lines, f"(mean ± standard deviation over {SEEDS} ground sets)"])
-        axis.set_xlabel(caption, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
         axis.axhline(0, color="black", linewidth=0.6)
         axis.set_yticks([])

@@ -14,27 +14,33 @@ from greedy_ensembles.paper.study import DEEP, Job, Target
 from greedy_ensembles.report.results import IN_DOMAIN, OOD, plural
 from greedy_ensembles.report.table import Column, Entry, markdown_table
 
-_KINDS = ("synthetic", "natural", "sets")  # how the names of the means over them end
-_CORRUPTED = IN_DOMAIN[:2]  # accuracy and NLL
+#: Of the summary: how the names of means end, and what is shown of each.
+_SUMMARY = (("synthetic", OOD[0]), ("natural", OOD[0]), ("natural", OOD[2]))
+_CORRUPTED = (*IN_DOMAIN[:2], IN_DOMAIN[3], Column("mi", "MI (nats)", 1, 3))
 
 
 def summary_table(sections: Sequence[Gathered]) -> str:
-    """Return accuracy and mean AUC of all sections in one table; empty where there is but one section."""
+    """Return the main figures of all sections in one table, and below it which sets are stand-ins, or not whole."""
     found = {gathered.section.title: gathered.comparison for gathered in sections if gathered.comparison is not None}
-    heading = ["", "method", "seeds", "accuracy (%)", "mean AUC, synthetic", "natural", "all sets", "sets"]
+    if not found:
+        return ""
+    shown = [f"{column.heading}, {kind}" for kind, column in _SUMMARY]
+    heading = ["", "method", "seeds", *(column.heading for column in IN_DOMAIN[:2]), *shown, "OOD sets"]
     rows = [[title, *row] for title, comparison in found.items() for row in _summary_rows(comparison)]
-    return markdown_table(heading, rows) if len(found) > 1 else ""
+    about = dict.fromkeys(f"- {one.name}: {one.note}" for each in found.values() for one in each.first.sets if one.note)
+    words = "Means over OOD sets, detected by mutual information. In brackets: the paper's figures, of the same sets."
+    return "\n\n".join(part for part in (markdown_table(heading, rows), words, "\n".join(about)) if part)
 
 
 def _summary_rows(comparison: Comparison) -> Iterator[list[str]]:
-    inside = {row.method: row.figures["accuracy"] for row in comparison.in_domain_rows}
+    inside = {row.method: row.figures for row in comparison.in_domain_rows}
     judged, absent = len(comparison.first.ood), len(comparison.first.missing)
     for method in comparison.methods:
         means = {row.set.rpartition(" ")[2]: row for row in comparison.mean_rows if row.method == method.label}
-        areas = [_both(means[kind].figures["auc"], OOD[0]) if kind in means else "" for kind in _KINDS]
-        accuracy = _both(inside[method.label], IN_DOMAIN[0])
+        known = [_both(inside[method.label][column.key], column) for column in IN_DOMAIN[:2]]
+        areas = [_both(means[kind].figures[one.key], one) if kind in means else "" for kind, one in _SUMMARY]
         sets = f"{judged} of {judged + absent}" if absent else f"{judged}"
-        yield [method.label, str(len(method.evaluations)), accuracy, *areas, sets]
+        yield [method.label, str(len(method.evaluations)), *known, *areas, sets]
 
 
 def _both(figure: Figure, column: Column) -> str:
@@ -95,24 +101,27 @@ def _of(rows: Iterable[Row], label: str) -> list[Row]:
     return [row for row in rows if row.method == label]
 
 
-def overhead_table(gathered: Gathered) -> str:
-    """Return seconds of training and of prediction by method, with how much more the greedy one takes."""
+def overhead_table(sections: Sequence[Gathered]) -> str:
+    """Return seconds of training and of prediction by section and method, with how much more the greedy one takes."""
     paper = {row["architecture"]: f"+{row['overhead_percent']} %" for row in published.table("overhead")}
-    seconds = {label: _mean(r.epoch_seconds for r in records) for label, records in _by_method(gathered).items()}
-    rows = []
-    for label, records in _by_method(gathered).items():
-        more = f"{100 * (seconds[label] / seconds[DEEP] - 1):+.1f} %" if DEEP in seconds else ""
-        beside = ["", ""] if label == DEEP else [more, paper.get(gathered.section.cases[0].model, "")]
-        times = [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
-        image = f"{_mean(times):.3f}" if times else ""
-        rows.append([label, f"{len(records)}", f"{seconds[label]:.3f}", *beside, image])
-    heading = ["method", "runs", "seconds a member and epoch", f"more than {DEEP}", "the paper's (V100)"]
-    first = [] if all(job.recipe.epochs > 1 for job in gathered.done) else ["seconds are those of the first epoch"]
-    return markdown_table([*heading, "ms an image, all members"], rows) + _notes(gathered, first)
+    rows, notes = [], []
+    for gathered in sections:
+        seconds = {label: _mean(r.epoch_seconds for r in records) for label, records in _by_method(gathered).items()}
+        for label, records in _by_method(gathered).items():
+            more = f"{100 * (seconds[label] / seconds[DEEP] - 1):+.1f} %" if DEEP in seconds else ""
+            beside = ["", ""] if label == DEEP else [more, paper.get(gathered.section.cases[0].model, "")]
+            times = [1000 * r.prediction["seconds"] / r.prediction["images"] for r in records if r.prediction]
+            image = f"{_mean(times):.3f}" if times else ""
+            rows.append([gathered.section.title, label, f"{len(records)}", f"{seconds[label]:.3f}", *beside, image])
+        if any(job.recipe.epochs == 1 for job in gathered.done):
+            notes.append("seconds are those of the first epoch")
+        notes += [record.training_note for record in gathered.done.values()]
+    heading = ["", "method", "runs", "seconds a member and epoch", f"more than {DEEP}", "the paper's (V100)"]
+    return markdown_table([*heading, "ms an image, all members"], rows) + _noted(notes) if rows else ""
 
 
 def corruption_table(gathered: Gathered) -> str:
-    """Return accuracy and NLL by severity, with the corruptions that they are means over."""
+    """Return accuracy, NLL, ACE and MI by severity, with the corruptions that they are means over."""
     found, methods = severities(gathered), _by_method(gathered)
     rows = []
     for number, severity in enumerate(SEVERITIES):
@@ -123,11 +132,12 @@ def corruption_table(gathered: Gathered) -> str:
     if any(map(is_generated, _names(gathered))):
         notes.append(f"the corruptions are {NOTE}")
     heading = ["severity", "method", "seeds", *(column.heading for column in _CORRUPTED)]
-    return markdown_table(heading, rows) + _notes(gathered, notes)
+    notes += [record.training_note for record in gathered.done.values()]
+    return markdown_table(heading, rows) + _noted(notes)
 
 
 def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:
-    """Return accuracy and NLL by method and severity: the mean over corruptions of each seed, and then over seeds."""
+    """Return figures by method and severity: the mean over corruptions of each seed, and then over seeds."""
 
     def of(record: Record, severity: int, metric: str) -> float:
         corruptions = (record.corruptions or {}).items()
@@ -160,10 +170,9 @@ def _names(gathered: Gathered) -> list[str]:
     return found
 
 
-def _notes(gathered: Gathered, notes: Iterable[str]) -> str:
-    """Return notes below a table, with those on the images that runs were trained on."""
-    every = dict.fromkeys([*notes, *(record.training_note for record in gathered.done.values())])
-    lines = [f"- {note}" for note in every if note]
+def _noted(notes: Iterable[str]) -> str:
+    """Return notes below a table, each once."""
+    lines = [f"- {note}" for note in dict.fromkeys(notes) if note]
     return "\n".join(["\n", *lines]) if lines else ""
 
 

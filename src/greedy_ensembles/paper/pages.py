@@ -1,10 +1,11 @@
 """The page of a study: what a person wrote of it, then tables and pictures, and all of it as CSV, JSON and LaTeX.
 
 STUDY.md          the page
-reading.md        yours: what you write there stands first on the page, and is never overwritten
-study.json        what was asked for, which runs there are, and which are missing
-records/          every run: figures, settings, seed, machine, date, seconds, versions, commit
-SECTION.csv, ...  figures of a section, unrounded; SECTION-*.png, its pictures
+reading.md        yours: the answer, which stands first, and below a heading what comes after the summary
+SECTION-*.png     pictures of a section
+records/          every run: figures, settings, seed, machine, date, seconds, versions, commit;
+                  SECTION.csv, .json, .tex: figures of a section, unrounded;
+                  study.json: what was asked for, which runs there are, and which are missing
 """
 
 import dataclasses
@@ -32,7 +33,7 @@ from greedy_ensembles.paper.page_tables import (
 from greedy_ensembles.paper.records import KEPT, Gathered, keep
 from greedy_ensembles.paper.study import Protocol, Section, Study
 from greedy_ensembles.report.ablation import draw_ablation
-from greedy_ensembles.report.comparison_pictures import draw_areas, write_pictures
+from greedy_ensembles.report.comparison_pictures import draw_areas, draw_pictures
 from greedy_ensembles.report.figure import (
     NORMAL,
     method_styles,
@@ -46,16 +47,34 @@ from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__
 
 READING = "reading.md"
-_SEVERITY_PANELS = (("accuracy", "accuracy (%)", 100.0), ("nll", "NLL (nats)", 1.0))
-_AXES = 3  # what a radar plot needs at the least
+STUDY_FILE = "study.json"
+_SEVERITY_PANELS = (
+    ("accuracy", "accuracy (%)", 100.0),
+    ("nll", "NLL (nats)", 1.0),
+    ("ace", "ACE (%)", 100.0),
+    ("mi", "MI (nats)", 1.0),
+)
+_AXES = 3  # what a radar plot and a line need at the least
 
 
-def write_markdown(path: Path, title: str, parts: Iterable[str]) -> None:
-    """Write a page: its title, what a person has written into `reading.md` beside it, and then the parts."""
+def page_text(title: str, reading: str, parts: Iterable[str], summary: str = "") -> str:
+    """Return a page: its title, the answer, a summary, what else a person has to say, and then the parts.
+
+    What a person has written begins with the answer; the rest is from its first heading of the second level on. A
+    heading of the first level takes the place of the title.
+    """
+    reading = reading.strip()
+    if reading.startswith("# "):
+        title, _, reading = reading.removeprefix("# ").partition("\n")
+    answer, heading, rest = reading.partition("\n## ")
+    every = (f"# {title}", answer.strip(), summary.strip(), f"{heading}{rest}".strip(), *parts)
+    return "\n\n".join(part for part in every if part) + "\n"
+
+
+def write_markdown(path: Path, title: str, parts: Iterable[str], summary: str = "") -> None:
+    """Write a page, with what a person has written into `reading.md` beside it."""
     own = path.parent / READING
-    reading = own.read_text().strip() if own.exists() else ""
-    text = "\n\n".join(part for part in (f"# {title}", reading, *parts) if part)
-    write_bytes(path, [text.encode() + b"\n"])
+    write_bytes(path, [page_text(title, own.read_text() if own.exists() else "", parts, summary).encode()])
 
 
 def provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -98,18 +117,17 @@ def write_page(
     records = {job: record for each in sections for job, record in (each.done | each.diverged).items()}
     devices = [own for record in records.values() if (own := cost.device_of(record)).kind in cost.MILLISECONDS]
     diverged = {job.name: record.message for each in sections for job, record in each.diverged.items()}
-    parts = [_facts(study, protocol, command)]
-    parts += _headed("Summary", summary_table(sections))
-    parts += _headed("Targets", targets_table(sections))
+    parts = _headed("Targets", targets_table(sections))
     for gathered in sections:
-        if gathered.done:
+        if gathered.done and not study.timed:
             parts.append(f"## {gathered.section.title}")
             parts += _section(study, gathered, folder, images or {})
     parts += _headed("Diverged", markdown_table(["run", "why"], diverged.items()) if diverged else "")
     parts += _headed("Still missing", missing_table(sections, records, (devices or [device])[-1]))
-    parts += _headed("Runs", f"Every run by itself: [{KEPT}]({KEPT}).", runs_table(records))
+    kept = f"Every run, and figures unrounded, as CSV, JSON and LaTeX: [{KEPT}]({KEPT})."
+    parts += _headed("How it was made", _facts(study, protocol, command), kept, runs_table(records))
     page = folder / f"{study.name}.md"
-    write_markdown(page, study.title, parts)
+    write_markdown(page, study.title, parts, overhead_table(sections) if study.timed else summary_table(sections))
     content = {
         "study": study.name,
         "greedy_ensembles": __version__,
@@ -118,8 +136,8 @@ def write_page(
         "runs": [record.name for record in records.values()],
         "missing": list(dict.fromkeys(job.name for gathered in sections for job in gathered.missing)),
     }
-    write_bytes(folder / "study.json", [json.dumps(content, indent=2).encode() + b"\n"])
     keep(records.values(), folder)
+    write_bytes(folder / KEPT / STUDY_FILE, [json.dumps(content, indent=2).encode() + b"\n"])
     return page
 
 
@@ -145,46 +163,40 @@ def _section(
 ) -> Iterator[str]:
     """Yield the tables and pictures of a section, and write them into the folder."""
     section, comparison = gathered.section, gathered.comparison
-    pictures: list[Path] = []
+    figures: Iterable[tuple[str, Figure]] = ()
     if comparison is not None:
-        write_tables(comparison, folder, section.stem)
+        write_tables(comparison, folder / KEPT, section.stem)
         yield to_markdown(comparison).strip()
-        own = images.get(section.cases[0].dataset, {})
-        pictures = _pictures(section, comparison, folder, own, everything=study.pictures)
+        figures = _pictures(study, section, comparison, images.get(section.cases[0].dataset, {}))
     elif study.corruptions:
         yield corruption_table(gathered)
-        pictures = [folder / f"{section.stem}-severity.png"]
-        write_figure(draw_severities(severities(gathered)), pictures[0])
-    else:
-        yield overhead_table(gathered)
-    for path in pictures:
-        yield f"![{path.stem}]({path.relative_to(folder)})"
+        figures = [(f"{section.stem}-severity", draw_severities(severities(gathered)))]
+    for name, figure in figures:
+        write_figure(figure, folder / f"{name}.png")
+        yield f"![{name}]({name}.png)"
+        yield "*Bars and bands: one standard error over seeds, where there are several.*"
 
 
 def _pictures(
-    section: Section, comparison: Comparison, folder: Path, images: Mapping[str, Bytes], everything: bool
-) -> list[Path]:
-    """Write the pictures of a section into a folder: a radar plot over OOD sets, or the curve over lambda_M.
+    study: Study, section: Section, comparison: Comparison, images: Mapping[str, Bytes]
+) -> Iterator[tuple[str, Figure]]:
+    """Yield the pictures of a section by name: the curve over lambda_M, or a radar plot where the paper has one.
 
-    everything : also curves and histograms of every set, and examples where images are given; they lie in a folder of
-        the section's own, and need the scores of single images.
+    A study of pictures has all there are: curves and histograms of every set, and examples where images are given, in
+    a folder of the section's own. They need the scores of single images.
     """
-    if everything:
-        return write_pictures(comparison, folder / section.stem, images)
     labels = {method.label for method in comparison.methods}
-    if section.curve:
-        path = folder / f"{section.stem}-curve.png"
-        if sum(case.strength is not None for case in section.cases if section.label(case) in labels) > 1:
-            _write_curve(section, comparison, path)
-            return [path]
-    elif len(comparison.first.ood) >= _AXES:
-        path = folder / f"{section.stem}-radar.png"
-        write_figure(draw_areas(comparison), path)
-        return [path]
-    return []
+    strengths = {case.strength for case in section.cases if section.label(case) in labels} - {None}
+    if study.pictures:
+        for name, figure in draw_pictures(comparison, images):
+            yield f"{section.stem}/{name}", figure
+    elif section.curve and len(strengths) >= _AXES:
+        yield f"{section.stem}-curve", _draw_curve(section, comparison)
+    elif study.radar and len(comparison.first.ood) >= _AXES:
+        yield f"{section.stem}-radar", draw_areas(comparison)
 
 
-def _write_curve(section: Section, comparison: Comparison, path: Path) -> None:
+def _draw_curve(section: Section, comparison: Comparison) -> Figure:
     """Draw figures against lambda_M, and mark the one that the paper's rule would choose, where seeds allow it."""
     strengths = {section.label(case): case.strength for case in section.cases}
     trials = [
@@ -196,7 +208,7 @@ def _write_curve(section: Section, comparison: Comparison, path: Path) -> None:
     inside = comparison.first.in_domain
     name = f"{inside.name} [{inside.note}]" if inside.note else inside.name
     chosen = choose(trials).strength if several else None
-    write_figure(draw_ablation(trials, name, inside.images, chosen, mean_areas(comparison, strengths)), path)
+    return draw_ablation(trials, name, inside.images, chosen, mean_areas(comparison, strengths))
 
 
 def mean_areas(
@@ -214,12 +226,12 @@ def mean_areas(
 
 
 def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Figure:
-    """Draw accuracy and NLL against the severity of corruptions, a line for each method with bars of a standard error.
+    """Draw figures against the severity of corruptions, a line for each method with bars of a standard error.
 
     found : by method and figure, an estimate for severity 1, 2, ...
     """
     figure = new_figure(height=2.75)
-    axes = figure.subplots(1, 2)
+    axes = figure.subplots(1, len(_SEVERITY_PANELS))
     for axis, (field, label, factor) in zip(axes, _SEVERITY_PANELS, strict=True):
         for (method, figures), style in zip(found.items(), method_styles(len(found)), strict=True):
             estimates = figures[field]

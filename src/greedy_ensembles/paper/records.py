@@ -54,7 +54,7 @@ class Record:
     judged_in: dict[str, str] = dataclasses.field(default_factory=dict)  #: by field, where it was not float32
     prediction: dict[str, float] | None = None  #: images, and seconds for all members on them
     evaluation: dict[str, Any] | None = None
-    corruptions: dict[str, dict[str, float]] | None = None  #: by corruption/severity: accuracy and nll
+    corruptions: dict[str, dict[str, float]] | None = None  #: by corruption/severity: accuracy, nll, ace, mi
     packed: tuple[str, ...] = ()  #: names of the files of its predictions
 
     @property
@@ -245,7 +245,7 @@ def _setting(job: Job, record: Record) -> Setting | None:
         return None
     method = case.method
     if case.strength is not None and case.weighting != "wrap":
-        if case.weighting in WEIGHTINGS:
+        if case.ours or case.weighting in WEIGHTINGS:
             return None
         method = f"greedy, lambda_M = {case.strength:g}, p* = {case.weighting}"
     return published.of_nearest_size(Setting(case.model, case.dataset, case.size, method, case.strength))

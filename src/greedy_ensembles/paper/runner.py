@@ -25,7 +25,7 @@ from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import as_tensor, device_of
 from greedy_ensembles.models import named
-from greedy_ensembles.paper.images import Sets
+from greedy_ensembles.paper.images import UNLIKE, Sets, split_of
 from greedy_ensembles.paper.published import PUBLISHED
 from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds, is_complete, plain
 from greedy_ensembles.paper.study import VALIDATION, Case, Job, Study, members_to_train
@@ -195,9 +195,11 @@ class Runner:
         self, job: Job, study: Study, ensemble: Ensemble, record: Record, precision: Arithmetic
     ) -> dict[str, Any]:
         """Return the evaluation on OOD sets, and the names of the files that predictions were packed into."""
-        bench = self.sets.bench(job.case.dataset)
+        bench, case = self.sets.bench(job.case.dataset), job.case
+        known = split_of(case.weighting)[0] if case.weighting == UNLIKE else ""  # images that members have seen
+        sets = {name: images for name, images in bench.ood.items() if name != known}
         inside = predict(ensemble, bench.in_domain, precision=precision)
-        outside = [predict(ensemble, images.replace(name=n), precision=precision) for n, images in bench.ood.items()]
+        outside = [predict(ensemble, images.replace(name=n), precision=precision) for n, images in sets.items()]
         packed: tuple[str, ...] = ()
         if self.pack or study.pictures:
             file = self.records.predictions(job.name)
@@ -264,7 +266,8 @@ def _corrupted(ensemble: Ensemble, sets: Sets, precision: Arithmetic) -> dict[st
     found = {}
     for name, images in sets.corruptions():
         inside = judge(predict(ensemble, images, precision=precision), []).in_domain
-        found[name] = {"accuracy": inside.accuracy, "nll": inside.nll, "images": inside.images}
+        figures = {"accuracy": inside.accuracy, "nll": inside.nll, "ace": inside.ace, "mi": float(inside.scores.mean())}
+        found[name] = {**figures, "images": inside.images}
     return found
 
 

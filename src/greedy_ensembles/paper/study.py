@@ -24,6 +24,8 @@ DEEP = "Deep Ensembles"
 SPACING = 100
 #: The paper's networks.
 MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
+#: How ours is trained, whatever the protocol.
+OURS: dict[str, Any] = {"statistics": "batch", "schedule": "concurrent", "weighting_batch": None}
 #: The share of the training images that selects each member's best epoch.
 VALIDATION = 0.1
 _QUICK: dict[str, Any] = {"model": "PreResNet8", "size": 2, "epochs": 1}
@@ -43,6 +45,7 @@ class Case:
     strength: float | None = None  #: lambda_M; None: Deep Ensembles
     weighting: str = "wrap"  #: p*, by its name (`images.named_weighting`); Deep Ensembles have none
     epochs: int | None = None  #: None: the paper's
+    ours: bool = False  #: trained as `OURS` says, whatever the protocol
 
     @property
     def method(self) -> str:
@@ -85,9 +88,9 @@ class Section:
         """Return what tables of this section call a case."""
         if case.strength is None:
             return DEEP
-        several = len({one.weighting for one in self.cases if one.strength is not None}) > 1
+        several = len({one.weighting for one in self.cases if one.strength is not None and not one.ours}) > 1
         p_star = f", p* = {case.weighting}" if several or case.weighting != "wrap" else ""
-        return f"greedy, lambda_M = {case.strength:g}{p_star}"
+        return f"{'ours' if case.ours else 'greedy'}, lambda_M = {case.strength:g}{p_star}"
 
     @property
     def stem(self) -> str:
@@ -106,8 +109,9 @@ class Study:
     seeds: int = 5
     grid: tuple[float, ...] = ()  #: the values of lambda_M that the paper tried
     evaluated: bool = True  #: on OOD sets
-    pictures: bool = False  #: curves, histograms and examples for every set, beside the radar plot
-    corruptions: bool = False  #: accuracy and NLL on CIFAR-10-C as well
+    pictures: bool = False  #: curves, histograms and examples for every set
+    radar: bool = False  #: AUC over the OOD sets as a radar plot, which the paper has of CIFAR-100
+    corruptions: bool = False  #: figures on CIFAR-10-C as well
     remarks: tuple[str, ...] = ()  #: what the reader of its page must know
     special: Callable[[Path, bool], object] | None = None  #: what to run instead, for studies without image sets
 
@@ -213,7 +217,12 @@ class Job:
 def jobs(study: Study, protocol: Protocol) -> list[Job]:
     """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly."""
     repetitions = range(study.seeds)
-    return [Job(case, number * max(SPACING, case.size), protocol) for number in repetitions for case in study.cases]
+    ours = dataclasses.replace(protocol, **OURS)
+    return [
+        Job(case, number * max(SPACING, case.size), ours if case.ours else protocol)
+        for number in repetitions
+        for case in study.cases
+    ]
 
 
 def members_to_train(case: Case, study: Study) -> int:
@@ -243,7 +252,7 @@ def filter_study(
         size: One of the study's sizes, or another one where the study has one size alone.
         seeds: How many repetitions.
         epochs: Of training. Targets are those of the paper's sizes and epochs, and go with them.
-        strengths: Values of lambda_M in the place of those of each section; Deep Ensembles stay.
+        strengths: Values of lambda_M in the place of those of each section; Deep Ensembles and ours stay.
     """
     for model in models:
         check_choice("--model", model, list(dict.fromkeys(case.model for case in study.cases)))
@@ -288,7 +297,7 @@ def _of_strengths(study: Study, strengths: Sequence[float]) -> Study:
             raise ValueError(f"--strengths must be numbers above 0, got {strength:g}; Deep Ensembles are there anyway")
 
     def changed(case: Case) -> Iterable[Case]:
-        if case.strength is None:
+        if case.strength is None or case.ours:
             return [case]
         return [dataclasses.replace(case, strength=strength) for strength in strengths]
 

@@ -11,6 +11,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -81,7 +82,7 @@ def draw_ablation(
     ]
     panels += [(label, _OTHERS, figures) for label, figures in (others or {}).items()]
     rows = -(-len(panels) // 3)
-    figure = new_figure(height=0.75 + 2 * rows)
+    figure = new_figure(height=0.3 + 2 * rows)
     axes = figure.subplots(rows, 3, sharex=True, squeeze=False).ravel()
     for axis in axes[len(panels) :]:
         axis.remove()
@@ -95,7 +96,10 @@ def draw_ablation(
         plain(axis)
     _scale(axes[0], strengths, chosen)
     handles, labels = axes[0].get_legend_handles_labels()  # error bars come last, whatever the order
-    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=3, frameon=False, fontsize=NORMAL)
+    place: dict[str, Any] = {"loc": "outside upper center", "ncols": 3}
+    if len(panels) < len(axes):  # there is room for it
+        place = {"loc": "center", "bbox_to_anchor": (5 / 6, 0.5 / rows)}
+    figure.legend(handles[::-1], labels[::-1], frameon=False, fontsize=NORMAL, **place)
     entitle(figure, f"{name}, {images:,} images")
     return figure
 

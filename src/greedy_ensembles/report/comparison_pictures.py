@@ -34,7 +34,7 @@ def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, By
 
 
 def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterator[tuple[str, Figure]]:
-    """Yield curves-SET and, where images are given and methods are two, gallery-SET; radar for three sets or more.
+    """Yield curves-SET and, where images are given, gallery-SET of the first and last method; radar for several sets.
 
     Args:
         comparison: what is drawn.
@@ -44,9 +44,9 @@ def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterat
     for number, (result, stem) in enumerate(zip(comparison.first.ood, _stems(comparison), strict=True)):
         scores = {_label(name): pair for name, pair in scores_of(comparison, number).items()}
         yield f"curves-{stem}", draw_curves(scores, _noted(inside), _noted(result), label)
-        if len(comparison.methods) == 2 and result.name in images:
-            pictures = images[result.name]
-            yield f"gallery-{stem}", draw_gallery(pictures, scores, _noted(result))
+        if len(scores) > 1 and result.name in images:
+            first, *_, last = scores.items()
+            yield f"gallery-{stem}", draw_gallery(images[result.name], dict([first, last]), _noted(result))
     if len(comparison.first.ood) > 2:
         yield "radar", draw_areas(comparison)
 

@@ -62,6 +62,6 @@ def entitle(figure: Figure, title: str) -> None:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG; folders on the way are made."""
+    """Write a figure as PNG, with its caption as the file's description; folders on the way are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=200, format="png")
+    figure.savefig(path, dpi=200, format="png", metadata={"Description": str(figure.get_label())})

@@ -177,10 +177,10 @@ def to_markdown(comparison: Comparison) -> str:
     by_set = dataclasses.replace(outside, rows=[{**row, "set": Entry(_counted(row))} for row in rows])
     turned = [formats.pivot(by_set, column.key, ("set", "kind"), "method") for column in (*OOD, *_beside(comparison))]
     parts = [
-        f"In the domain, {_marked(counted, first.in_domain.note, comparison)}:",
+        f"In-domain test set: {_marked(counted, first.in_domain.note, comparison)}.",
         formats.to_markdown(inside),
-        f"Told from these by {first.score.replace('_', ' ')}, OOD images being positive. In brackets: the paper's "
-        "figure, its means over the same sets.",
+        f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive. In brackets: the paper's figures, "
+        "its means over the same sets.",
         *(f"**{table.title}**\n\n{formats.to_markdown(table)}" for table in turned),
         "\n".join(f"- {note}" for note in inside.notes),
     ]

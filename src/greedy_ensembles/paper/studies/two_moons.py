@@ -165,9 +165,7 @@ def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Ten
     for axis, each, result in zip(axes, values, results, strict=True):
         image = draw_plane(axis, each, middle, top, points)
         title = "Deep Ensembles" if result.strength is None else rf"$\lambda_M = {result.strength:g}$"
-        caption = f"MI far away {result.mi_far:.3f}, at the data {result.mi_data:.3f}\naccuracy {result.accuracy:.1%}"
         axis.set_title(title, fontsize=13)
-        axis.set_xlabel(caption, fontsize=10)
     figure.colorbar(image, ax=axes, label="mutual information (nats)", fraction=0.05, pad=0.01)
     figure.savefig(path, dpi=150)
 
