@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
 
     from greedy_ensembles.data.image_set import Bytes
-    from greedy_ensembles.paper.records import Records
     from greedy_ensembles.paper.runner import Runner
     from greedy_ensembles.paper.study import Job, Protocol, Study
 
@@ -226,7 +225,7 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
             _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
         jobs = possible
         if study.evaluated:
-            _say_what_is_not_judged(study, jobs, runner.records, root)
+            _say_what_is_not_judged(study, jobs, runner)
     failures: dict[str, Exception] = {}
     try:
         if where["on"] is None:
@@ -243,19 +242,20 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
     return len(failures)
 
 
-def _say_what_is_not_judged(study: "Study", to_do: list["Job"], records: "Records", root: Path | None) -> None:
+def _say_what_is_not_judged(study: "Study", to_do: list["Job"], runner: "Runner") -> None:
     """Say before training, which may take days, which OOD sets it cannot be judged on, and which tables leave out."""
     from greedy_ensembles.benchmark.presets import PRESETS, is_there
     from greedy_ensembles.data import data_root
     from greedy_ensembles.paper.records import is_complete
     from greedy_ensembles.paper.study import jobs
 
+    root = runner.sets.root
     for dataset in dict.fromkeys(job.case.dataset for job in to_do):
         there = [name for name in PRESETS[dataset] if is_there(name, root)]
         if absent := [name for name in PRESETS[dataset] if name not in there]:
             _say(f"not in {data_root(root)}, so no run on {dataset} is judged on: {', '.join(absent)}")
-        every = [job for job in jobs(study, to_do[0].protocol) if job.case.dataset == dataset]
-        done = [record for job in every if (record := records.read(job)) and is_complete(record, study)]
+        every = [job for job in jobs(study, runner.sets.protocol) if job.case.dataset == dataset]
+        done = [record for job in every if (record := runner.records.read(job)) and is_complete(record, study)]
         judged = [{result["name"] for result in record.evaluation["ood"]} for record in done if record.evaluation]
         sets = [set(there), *judged]
         if uneven := [name for name in PRESETS[dataset] if len({name in one for one in sets}) == 2]:
