@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from greedy_ensembles.metrics import balanced_threshold
+from greedy_ensembles.report.detection import draw_gallery
 from greedy_ensembles.report.figure import write_figure
-from greedy_ensembles.report.gallery import draw_gallery
 
 SIZE, GAP = 4, 1
 

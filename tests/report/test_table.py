@@ -13,16 +13,18 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.benchmark.comparison import Cell
+from greedy_ensembles.report.results import pivot
 from greedy_ensembles.report.table import (
     Column,
     Entry,
     Table,
-    pivot,
+    latex_text,
     show,
+    to_csv,
     to_html,
-    to_markdown,
+    to_latex,
+    to_records,
 )
-from greedy_ensembles.report.table_files import latex_text, to_csv, to_latex, to_records
 
 COLUMNS = (
     Column("set"),
@@ -60,7 +62,7 @@ def test_rows_have_a_group_once_and_the_published_figures_in_brackets(table):
 
 
 def test_markdown_has_published_figures_in_brackets(table):
-    assert to_markdown(table).splitlines() == [
+    assert table.to_markdown().splitlines() == [
         "| set | images | method | AUC | NLL x 100 |",
         "|---|---|---|---|---|",
         "| a_set & more | 25,000 (9,000) | one | 0.810±0.010 (0.30±0.22) | 25.00±0.10 |",
@@ -71,7 +73,7 @@ def test_markdown_has_published_figures_in_brackets(table):
 
 def test_a_pivot_has_a_column_for_each_method(table):
     turned = pivot(table, "auc", ("set", "images"), "method")
-    assert to_markdown(turned).splitlines() == [
+    assert turned.to_markdown().splitlines() == [
         r"| set | images | one | two \| 2 |",
         "|---|---|---|---|",
         "| a_set & more | 25,000 (9,000) | 0.810±0.010 (0.30±0.22) | 0.900 |",

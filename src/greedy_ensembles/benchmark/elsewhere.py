@@ -11,8 +11,7 @@ from torch import Tensor
 
 from greedy_ensembles import metrics
 from greedy_ensembles.benchmark.evaluation import Evaluation, InDomain, judge, out_of_distribution
-from greedy_ensembles.benchmark.input_set import IN_DOMAIN
-from greedy_ensembles.benchmark.predictions import Predictions
+from greedy_ensembles.benchmark.predictions import IN_DOMAIN, Predictions
 from greedy_ensembles.benchmark.scores import SCORES, Scores, check_score
 from greedy_ensembles.checks import as_all, check_kind
 from greedy_ensembles.metrics.values import check_probabilities

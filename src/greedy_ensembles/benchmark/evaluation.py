@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from greedy_ensembles import metrics
-from greedy_ensembles.benchmark.input_set import InputSet, as_sets
-from greedy_ensembles.benchmark.predictions import Predictions, predict
+from greedy_ensembles.benchmark.predictions import InputSet, Predictions, as_sets, predict
 from greedy_ensembles.benchmark.presets import kind_of, load_preset
 from greedy_ensembles.benchmark.scores import NEIGHBOUR, SCORES, Scores, check_score, scores_of
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_count, check_kind, check_number

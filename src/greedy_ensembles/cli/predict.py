@@ -158,7 +158,7 @@ def _held_out(saved: "SavedEnsemble", root: Path | None) -> "LabelledSet":
 
 def to_csv(names: tuple[str, ...], verdicts: "Verdicts", classes: tuple[str, ...] | None = None) -> str:
     """Return a table with a line for each input; without a calibration there is no column of flags."""
-    from greedy_ensembles.report.table_files import csv_cell
+    from greedy_ensembles.report.table import csv_cell
 
     known = classes if classes is not None and len(classes) == verdicts.outputs else range(verdicts.outputs)
     file = io.StringIO()

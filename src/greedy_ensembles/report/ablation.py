@@ -31,8 +31,7 @@ from greedy_ensembles.report.figure import (
     write_figure,
 )
 from greedy_ensembles.report.results import IN_DOMAIN, to_json_text
-from greedy_ensembles.report.table import Column, Entry, Table
-from greedy_ensembles.report.table_files import csv_cell
+from greedy_ensembles.report.table import Column, Entry, Table, csv_cell
 from greedy_ensembles.storage import write_bytes
 
 #: Figures by strength, None being the baseline.

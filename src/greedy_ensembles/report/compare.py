@@ -8,7 +8,7 @@ from typing import Any
 
 from greedy_ensembles.benchmark.comparison import Comparison, Method, Row
 from greedy_ensembles.benchmark.evaluation import Evaluation, as_reference, estimate, evaluate
-from greedy_ensembles.benchmark.input_set import InputSet, as_sets
+from greedy_ensembles.benchmark.predictions import InputSet, as_sets
 from greedy_ensembles.benchmark.presets import load_preset
 from greedy_ensembles.benchmark.scores import check_score
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind

@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, OutOfDistribution
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.report.detection import draw_curves, scores_of
+from greedy_ensembles.report.detection import draw_curves, draw_gallery, scores_of
 from greedy_ensembles.report.figure import write_figure
-from greedy_ensembles.report.gallery import draw_gallery
 from greedy_ensembles.report.radar import draw_radar
 
 _LABELS = {

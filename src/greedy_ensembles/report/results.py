@@ -14,8 +14,7 @@ from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
 from greedy_ensembles.benchmark.evaluation import Evaluation
 from greedy_ensembles.report import table as formats
-from greedy_ensembles.report import table_files
-from greedy_ensembles.report.table import PLUS_MINUS, Column, Entry, Table
+from greedy_ensembles.report.table import EMPTY, PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__
 
@@ -166,7 +165,7 @@ def below(comparison: Comparison) -> list[str]:
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
     noted = (dataclasses.replace(table, notes=below(comparison)) for table in tables(comparison))
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(table_files.to_latex, noted))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(formats.to_latex, noted))
 
 
 def to_markdown(comparison: Comparison) -> str:
@@ -175,16 +174,30 @@ def to_markdown(comparison: Comparison) -> str:
     counted = f"{first.in_domain.name}, {first.in_domain.images:,} images"
     rows = sorted(outside.rows, key=lambda row: _ORDER.index(str(row["kind"].value)))  # stable
     by_set = dataclasses.replace(outside, rows=[{**row, "set": Entry(_counted(row))} for row in rows])
-    turned = [formats.pivot(by_set, column.key, ("set", "kind"), "method") for column in (*OOD, *_beside(comparison))]
+    turned = [pivot(by_set, column.key, ("set", "kind"), "method") for column in (*OOD, *_beside(comparison))]
     parts = [
         f"In-domain test set: {_marked(counted, first.in_domain.note, comparison)}.",
-        formats.to_markdown(inside),
+        inside.to_markdown(),
         f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive. In brackets: the paper's figures, "
         "its means over the same sets.",
-        *(f"**{table.title}**\n\n{formats.to_markdown(table)}" for table in turned),
+        *(f"**{table.title}**\n\n{table.to_markdown()}" for table in turned),
         "\n".join(f"- {note}" for note in inside.notes),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def pivot(table: Table, metric: str, index: Sequence[str], across: str) -> Table:
+    """Return one figure of a table: a row for each value of the `index` columns, a column for each of `across`."""
+    by_key = {column.key: column for column in table.columns}
+    names = dict.fromkeys(row[across].shown(by_key[across]) for row in table.rows)
+    rows: dict[tuple[str, ...], dict[str, Entry]] = {}
+    for row in table.rows:
+        place = {key: row[key] for key in index}
+        own = rows.setdefault(tuple(entry.shown(by_key[key]) for key, entry in place.items()), place)
+        own[row[across].shown(by_key[across])] = row.get(metric, EMPTY)
+    facts = [dataclasses.replace(by_key[key], shown=True) for key in index]
+    figures = [dataclasses.replace(by_key[metric], key=name, heading=name, better="") for name in names if name]
+    return Table(by_key[metric].heading, [*facts, *figures], list(rows.values()))
 
 
 def _counted(row: formats.Row) -> str:
@@ -196,12 +209,12 @@ def _counted(row: formats.Row) -> str:
 
 def to_csv(comparison: Comparison) -> str:
     """Return one line for each figure of each method on each set; a set that is missing has a line without figures."""
-    return table_files.to_csv(tables(comparison))
+    return formats.to_csv(tables(comparison))
 
 
 def to_json(comparison: Comparison) -> str:
     """Return everything but the scores of single images; what is infinite is written as a string."""
-    inside, outside = (table_files.to_records(table, _ROW_FACTS) for table in tables(comparison))
+    inside, outside = (formats.to_records(table, _ROW_FACTS) for table in tables(comparison))
     content = {
         "greedy_ensembles": __version__,
         "score": comparison.first.score,

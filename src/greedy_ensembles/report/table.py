@@ -1,10 +1,12 @@
-"""One table, and how people see it: in Markdown, HTML and the terminal; `table_files` has CSV, JSON and LaTeX.
+"""One table in every format: Markdown, HTML, LaTeX and the terminal for people; CSV and JSON for programs.
 
 A table has columns of facts (a set, a count of images, a method) and of figures (means over seeds, with the published
 figure where there is one). Formats for people round; those for programs do not, and have shares from 0 to 1.
 """
 
+import csv
 import dataclasses
+import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -24,6 +26,17 @@ PUBLISHED = "paper"  #: what published figures are called
 _NAME, _GAP = 12, 2  # letters of a line of a name that is broken into several; and between columns
 _PUBLISHED_DIGITS = 2  # what the paper prints, and all that a difference from it can mean
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    PLUS_MINUS: r"$\pm$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    **{character: f"\\{character}" for character in "{}&%$#_"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +169,8 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, published figures in brackets, without its title and notes."""
-        return to_markdown(self)
+        rows = ([row.get(column.key, EMPTY).both(column) for column in self.shown] for row in self.rows)
+        return markdown_table([column.heading or column.key for column in self.shown], rows)
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame: facts, unrounded means and, of several seeds, standard errors."""
@@ -171,20 +185,6 @@ class Table:
     def _repr_html_(self) -> str:
         notes = Markup("").join(Markup("<li>{}</li>").format(note) for note in self.notes)
         return to_html(self) + (Markup("<ul>{}</ul>").format(notes) if notes else "")
-
-
-def pivot(table: Table, metric: str, index: Sequence[str], across: str) -> Table:
-    """Return one figure of a table: a row for each value of the `index` columns, a column for each of `across`."""
-    by_key = {column.key: column for column in table.columns}
-    names = dict.fromkeys(row[across].shown(by_key[across]) for row in table.rows)
-    rows: dict[tuple[str, ...], dict[str, Entry]] = {}
-    for row in table.rows:
-        place = {key: row[key] for key in index}
-        own = rows.setdefault(tuple(entry.shown(by_key[key]) for key, entry in place.items()), place)
-        own[row[across].shown(by_key[across])] = row.get(metric, EMPTY)
-    facts = [dataclasses.replace(by_key[key], shown=True) for key in index]
-    figures = [dataclasses.replace(by_key[metric], key=name, heading=name, better="") for name in names if name]
-    return Table(by_key[metric].heading, [*facts, *figures], list(rows.values()))
 
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where Markdown would see HTML, or an address; "a < b" and "<= 3" are none
@@ -204,12 +204,6 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
         return "| " + " | ".join(texts) + " |"
 
     return "\n".join([line(headings), "|" + "---|" * len(headings), *map(line, rows)])
-
-
-def to_markdown(table: Table) -> str:
-    """Return a table in Markdown, published figures in brackets, without its title and notes."""
-    rows = ([row.get(column.key, EMPTY).both(column) for column in table.shown] for row in table.rows)
-    return markdown_table([column.heading or column.key for column in table.shown], rows)
 
 
 def show(table: Table, console: Console, marked: int | None = None) -> None:
@@ -275,3 +269,82 @@ def to_html(table: Table) -> Markup:
         '<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n<table class="sortable">\n'
         "<caption>{title}</caption>\n<thead><tr>{headings}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
     ).format(title=escape(table.title), headings=Markup("").join(headings), body=body)
+
+
+def _flat(entry: Entry) -> dict[str, Any]:
+    """Return a figure with names for all of its parts."""
+    mean, error = entry.published if isinstance(entry.published, Cell) else (None, None)
+    ours = dataclasses.asdict(entry.value) if isinstance(entry.value, Estimate) else {}
+    return {**ours, PUBLISHED: mean, f"{PUBLISHED}_standard_error": error, "difference": entry.difference}
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a fact as a spreadsheet may have it: a text that it would take for a formula gets a quote before it.
+
+    >>> csv_cell("=1+1"), csv_cell("plain"), csv_cell(-1.5)
+    ("'=1+1", 'plain', -1.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def to_csv(tables: Sequence[Table]) -> str:
+    """Return one line for each figure of each row; a row without figures has a line without them.
+
+    Names of figures and their parts stand where the columns of figures stood.
+    """
+    parts = ["metric", "mean", "standard_error", PUBLISHED, f"{PUBLISHED}_standard_error", "difference"]
+    facts = [column.key if column.digits is None else "" for column in tables[0].columns]
+    first = facts.index("")
+    fields = [*facts[:first], *parts, *filter(None, facts[first:])]
+    output = io.StringIO()
+    writer = csv.DictWriter(output, fields, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for table in tables:
+        for row in table.rows:
+            known = {key: csv_cell(row[key].value) for key in facts if key in row}
+            figures = [column.key for column in table.columns if column.digits is not None and column.key in row]
+            if not figures:
+                writer.writerow(known)
+            for metric in figures:
+                writer.writerow({**known, "metric": metric, **_flat(row[metric])})
+    return output.getvalue()
+
+
+def to_records(table: Table, facts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows for JSON: some facts by their keys, and all figures."""
+    figures = [column.key for column in table.columns if column.digits is not None]
+    return [
+        {
+            **{key: row.get(key, EMPTY).value for key in facts},
+            "figures": {key: _flat(row[key]) for key in figures if key in row},
+        }
+        for row in table.rows
+    ]
+
+
+def latex_text(text: str) -> str:
+    r"""Return text that LaTeX prints as it is.
+
+    >>> latex_text("50 % of tiny_imagenet & more")
+    '50 \\% of tiny\\_imagenet \\& more'
+    """
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def to_latex(table: Table) -> str:
+    """Return a table that needs the package booktabs; its title and notes are the caption."""
+    body = []
+    for number, (opens, cells) in enumerate(table.printed()):
+        if opens and number:
+            body.append(r"\addlinespace")
+        body.append(" & ".join(map(latex_text, cells)) + r" \\")
+    layout = "".join("r" if table.is_numeric(column) else "l" for column in table.shown)
+    heading = " & ".join(latex_text(column.title) for column in table.shown)
+    rows = "\n".join(body)
+    return (
+        "\\begin{table}\n\\centering\n"
+        f"\\caption{{{latex_text('. '.join([table.title, *table.notes]))}.}}\n"
+        f"\\begin{{tabular}}{{{layout}}}\n"
+        f"\\toprule\n{heading} \\\\\n\\midrule\n{rows}\n\\bottomrule\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )

@@ -123,8 +123,8 @@ def test_deep_ensembles_and_runs_without_validation_have_fewer_charts(blobs, qui
 
 def test_the_table_has_what_was_asked_and_what_came_of_it(trained):
     table = trained_table([("greedy, lambda_M = 1", trained, facts_of(trained))])
-    (line,) = table.lines()
-    cells = dict(zip((column.title for column in table.columns), line.cells, strict=True))
+    ((_, shown),) = table.printed()
+    cells = dict(zip((column.title for column in table.columns), shown, strict=True))
     mean = sum(member["validation_accuracy"] for member in trained.members) / 3
     held_out = trained.information["validation_examples"]
     assert cells["validation accuracy"] == f"{mean:.2%} of {held_out}"
