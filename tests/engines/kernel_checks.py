@@ -17,7 +17,7 @@ from greedy_ensembles.method import split_batchnorm
 from greedy_ensembles.models import PreResNet
 
 
-def check_norm(device, channels, rows, count, frozen, shifted, dtype):
+def check_norm(device, channels, rows, count, frozen, dtype):
     """Hold every pass over (rows, channels), of which `count` are first, against PyTorch's."""
     draw = torch.Generator().manual_seed(0)
 
@@ -26,11 +26,11 @@ def check_norm(device, channels, rows, count, frozen, shifted, dtype):
 
     x = (2 * normal(rows, channels) + 3).to(device, dtype)
     gradient = normal(rows, channels).to(device, dtype)
-    weight, bias, shift = (normal(channels).to(device) for _ in range(3))
+    weight, bias = (normal(channels).to(device) for _ in range(2))
     statistics = normal(channels), torch.rand(channels, generator=draw) + 0.5, torch.tensor(3)
     buffers = [[value.clone().to(device) for value in statistics] for _ in range(2)]
     loose = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-4}
-    given = (x, count, frozen, weight, shift if shifted else None)
+    given = (x, count, frozen, weight)
     theirs = TorchPasses.moments(*given, buffers[0], 0.1, 1e-5)
     ours = TritonPasses.moments(*given, buffers[1], 0.1, 1e-5)
     for a, b in [*zip(ours, theirs, strict=True), *zip(*buffers, strict=True)]:
@@ -55,7 +55,7 @@ def check_norm_of_infinite_gradients(device):
     gradient = torch.ones_like(x)
     gradient[0] = float("inf")
     buffers = torch.zeros(16, device=device), torch.ones(16, device=device), torch.tensor(0, device=device)
-    by = TritonPasses.moments(x, 64, True, weight[0], None, buffers, 0.1, 1e-5)
+    by = TritonPasses.moments(x, 64, True, weight[0], buffers, 0.1, 1e-5)
     sums = TritonPasses.gradient_sums(x, gradient, 64, True, by, bias[0])
     assert not sums.mean.isfinite().all()
     given = x, gradient, 64, by, bias[0], sums
@@ -112,9 +112,9 @@ def check_network_interpreted():
 
 if __name__ == "__main__":
     for frozen in (True, False):
-        check_norm("cpu", 16, 96, 64, frozen, True, torch.float32)
-        check_norm("cpu", 64, 192, 128, frozen, True, torch.bfloat16)
-    check_norm("cpu", 160, 20, 20, True, False, torch.float32)
+        check_norm("cpu", 16, 96, 64, frozen, torch.float32)
+        check_norm("cpu", 64, 192, 128, frozen, torch.bfloat16)
+    check_norm("cpu", 160, 20, 20, True, torch.float32)
     check_norm_of_infinite_gradients("cpu")
     check_norm_prediction("cpu", 16, 300, torch.float32)
     check_norm_prediction("cpu", 160, 130, torch.bfloat16)

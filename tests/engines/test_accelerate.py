@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.functional import cross_entropy
 
-from greedy_ensembles.engines.accelerate import BatchNormReLU, ConvolutionBeforeNorm, accelerate, swaps
+from greedy_ensembles.engines.accelerate import BatchNormReLU, accelerate, fusable
 from greedy_ensembles.engines.graphs import record, warm_up
 from greedy_ensembles.method import frozen_batchnorm, split_batchnorm
 from greedy_ensembles.models import VGG16BN, PreResNet
@@ -65,13 +65,12 @@ class ResNet(nn.Module):
         return self.fc(torch.flatten(self.avgpool(x), 1))
 
 
-#: A network, how many of its norms are followed by ReLU alone, how many biases lie before those, and how many ReLUs
-#: are left.
+#: A network, how many of its norms are followed by ReLU alone, and how many ReLUs are left.
 NETWORKS = {
-    "PreResNet8": (partial(PreResNet, 8), 7, 0, 0),
-    "PreResNet47": (partial(PreResNet, 47), 46, 0, 0),
-    "VGG16BN": (VGG16BN, 13, 13, 2),
-    "ResNet": (ResNet, 5, 1, 4),
+    "PreResNet8": (partial(PreResNet, 8), 7, 0),
+    "PreResNet47": (partial(PreResNet, 47), 46, 0),
+    "VGG16BN": (VGG16BN, 13, 2),
+    "ResNet": (ResNet, 5, 4),
 }
 BLOCKS = {
     "all rows": lambda _: nullcontext(),
@@ -121,7 +120,7 @@ def kinds(loss):
 )
 def test_a_network_trains_the_same_numbers(name, mode, as_on_a_gpu):
     """As near to those of double precision as PyTorch's layers are, over two steps."""
-    make_net, norms, biases, left = NETWORKS[name]
+    make_net, norms, left = NETWORKS[name]
     plain = settled(make_net)
     ours, exact = copy.deepcopy(plain), copy.deepcopy(plain).double()
     arguments = {"running": (4, "running"), "batch": (4, "batch")}.get(mode, ())
@@ -144,7 +143,6 @@ def test_a_network_trains_the_same_numbers(name, mode, as_on_a_gpu):
     theirs, expected = train(plain), train(exact)
     with accelerate(ours):
         assert sum(type(layer) is BatchNormReLU for layer in ours.modules()) == norms
-        assert sum(type(layer) is ConvolutionBeforeNorm for layer in ours.modules()) == biases
         found = train(ours)
     if mode != "frozen":  # where the kernels have no part in it
         assert operations[-1].count("_NormReLUBackward") == norms
@@ -234,7 +232,7 @@ LEFT_ALONE = {
 def test_whatever_comes_after_a_norm(way, as_on_a_gpu):
     net = Called((FUSED | LEFT_ALONE)[way])
     twin = Called(net.activate)
-    assert len(swaps(net)) == (way in FUSED)
+    assert len(fusable(net)) == (way in FUSED)
     x = 2 * images(4, 5) - 1
     leaves = [x.clone().requires_grad_() for _ in range(2)]
     expected = twin(leaves[0])
@@ -275,7 +273,7 @@ class OwnNorm(nn.BatchNorm2d):
     ],
 )
 def test_norms_of_other_kinds_are_left_alone(norm):
-    assert swaps(nn.Sequential(nn.Conv2d(3, 3, 1), norm, nn.ReLU())) == []
+    assert fusable(nn.Sequential(nn.Conv2d(3, 3, 1), norm, nn.ReLU())) == []
 
 
 @pytest.mark.parametrize(
@@ -294,16 +292,11 @@ def test_norms_of_all_settings_are_right(options, training, as_on_a_gpu):
 
 @pytest.mark.parametrize("watched", ["1", "2", "0", ""])
 def test_who_watches_sees_what_a_plain_network_shows(watched, as_on_a_gpu):
-    """On a norm and its ReLU; on a convolution, whose bias is part of it then; on all, what goes in and comes out."""
+    """On a norm and its ReLU; on a convolution before it; on all, what goes in and comes out."""
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
     seen = []
     net.get_submodule(watched).register_forward_hook(lambda _, given, result: seen.extend((*given, result.clone())))
-    assert {type(layer).__name__ for layer, _ in swaps(net)} == {
-        "1": set(),
-        "2": set(),
-        "0": {"BatchNorm2d"},
-        "": {"BatchNorm2d", "Conv2d"},
-    }[watched]
+    assert fusable(net) == ([net[1]] if watched in ("0", "") else [])
     x = images(4, 6)
     net(x)
     with accelerate(net):
@@ -315,15 +308,15 @@ def test_who_watches_sees_what_a_plain_network_shows(watched, as_on_a_gpu):
 def test_a_block_that_is_watched_is_not_looked_into():
     net = ResNet()
     net.layer1[0].register_forward_pre_hook(lambda *_: None)
-    assert len(swaps(net)) == 5
+    assert len(fusable(net)) == 4
     shared = nn.Sequential(net.layer1[0], net.layer1[0].bn1, nn.ReLU())  # called inside, and outside
-    assert swaps(shared) == []
+    assert fusable(shared) == []
 
 
 def test_hooks_of_everybody_see_plain_networks():
     handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
     try:
-        assert swaps(ResNet()) == []
+        assert fusable(ResNet()) == []
     finally:
         handle.remove()
 
@@ -356,7 +349,7 @@ def test_looking_at_a_network_does_not_change_it_nor_what_is_drawn():
     seed()
     expected = drawn()
     seed()
-    assert len(swaps(net)) == 1
+    assert len(fusable(net)) == 1
     assert drawn() == expected
     assert net.calls == 0
     assert net.count == 0
@@ -390,7 +383,7 @@ def test_what_is_activated_in_one_mode_alone_is_left_alone(training, as_on_a_gpu
     def activate(net, y):
         return torch.relu(y) if net.training else y
 
-    assert swaps(Called(activate).train(training)) == []
+    assert fusable(Called(activate).train(training)) == []
 
 
 def test_a_part_that_only_one_mode_has_is_swapped(as_on_a_gpu):
@@ -403,7 +396,7 @@ def test_a_part_that_only_one_mode_has_is_swapped(as_on_a_gpu):
             x = self.first(x)
             return self.aux(x) if self.training else x
 
-    assert len(swaps(Auxiliary())) == len(swaps(Auxiliary().eval())) == 2
+    assert len(fusable(Auxiliary())) == len(fusable(Auxiliary().eval())) == 2
 
 
 def test_a_norm_that_is_used_twice_counts_twice(as_on_a_gpu):

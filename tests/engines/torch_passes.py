@@ -15,19 +15,17 @@ class TorchPasses:
         count: int,
         frozen: bool,
         weight: Tensor,
-        shift: Tensor | None,
         buffers: tuple[Tensor, Tensor, Tensor],
         momentum: float,
         eps: float,
     ) -> Coefficients:
         """Update the running statistics, and return what to normalise by."""
         running_mean, running_var, tracked = buffers
-        s = torch.zeros_like(weight) if shift is None else shift
         var, mean = torch.var_mean(x[:count].float(), dim=0, correction=0)
-        running_mean.lerp_(mean + s, momentum)
+        running_mean.lerp_(mean, momentum)
         running_var.lerp_(var * (count / max(count - 1, 1)), momentum)
         tracked += 1
-        center = torch.stack([mean, running_mean - s if frozen else mean])
+        center = torch.stack([mean, running_mean if frozen else mean])
         rstd = torch.rsqrt(torch.stack([var, running_var if frozen else var]) + eps)
         return Coefficients(weight * rstd, center, rstd)
 
@@ -42,7 +40,7 @@ class TorchPasses:
         g = _let_through(x, gradient, count, by, bias)
         products = g * _normalised(x, count, by)
         free = count if frozen else len(x)
-        return Sums(g[:free].sum(0), products[:free].sum(0), products.sum(0), g.sum(0), g[free:].sum(0) * by.scale[1])
+        return Sums(g[:free].sum(0), products[:free].sum(0), products.sum(0), g.sum(0))
 
     @staticmethod
     def gradient(x: Tensor, gradient: Tensor, count: int, by: Coefficients, bias: Tensor, sums: Sums) -> Tensor:

@@ -1,8 +1,7 @@
 """Layers of any network, swapped for faster ones and back.
 
 Between convolutions, small networks spend most of their time on moving activations through memory. BatchNorm followed
-by ReLU, as one operation (`norm`), touches them as rarely as can be; and the bias of a convolution in front of it need
-not be added in a pass of its own. `accelerate` finds where a network has these layers:
+by ReLU, as one operation (`norm`), touches them as rarely as can be. `accelerate` finds where a network has the two:
 
     with accelerate(model):
         loss(model(x), y).backward()
@@ -20,7 +19,7 @@ import random
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from greedy_ensembles.engines.norm import can_fuse, can_launch, can_predict, norm_relu, norm_relu_prediction
+from greedy_ensembles.engines.norm import can_fuse, can_predict, norm_relu, norm_relu_prediction
 
 _RELU_FUNCTIONS = {functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
 _RELU_METHODS = {"relu", "relu_"}
@@ -43,19 +42,17 @@ def accelerate(*models: nn.Module) -> Iterator[None]:
 
     Calls of PyTorch's functions cost the host a little more there: it is meant for what is recorded or large.
     """
-    swapped: list[tuple[nn.Module, type[nn.Module]]] = []
-    with ExitStack() as stack:
-        try:
-            for model in models:
-                for layer, kind in swaps(model):
-                    swapped.append((layer, type(layer)))
-                    layer.__class__ = kind
-            if swapped:
-                stack.enter_context(_SkippedReLU())
+    swapped: list[nn.Module] = []
+    try:
+        for model in models:
+            for layer in fusable(model):
+                layer.__class__ = BatchNormReLU
+                swapped.append(layer)
+        with _SkippedReLU() if swapped else nullcontext():
             yield
-        finally:
-            for layer, kind in swapped:
-                layer.__class__ = kind
+    finally:
+        for layer in swapped:
+            layer.__class__ = nn.BatchNorm2d
 
 
 class BatchNormReLU(nn.BatchNorm2d):
@@ -67,31 +64,18 @@ class BatchNormReLU(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised input, which may be activated already."""
-        shift: Tensor | None = getattr(x, "bias_left_out", None)
         if self.training and can_fuse(self, x):
-            y = norm_relu(x, self, shift, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
+            y = norm_relu(x, self, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
         elif not (self.training or torch.is_grad_enabled()) and can_predict(self, x):
-            y = norm_relu_prediction(x, self, shift)
+            y = norm_relu_prediction(x, self)
         else:
-            return self.normalise(x if shift is None else x + shift.to(x.dtype)[:, None, None])
+            return self.normalise(x)
         y.is_activated = True  # type: ignore[attr-defined]
         return y
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return the normalised input: what `split_batchnorm` takes over."""
         return super().forward(x)
-
-
-class ConvolutionBeforeNorm(nn.Conv2d):
-    """Conv2d in front of `BatchNormReLU`: leaves its bias to that, and marks what it belongs to."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the convolution, without bias where kernels can add it later."""
-        if not can_launch(x) or self.bias is None:
-            return super().forward(x)
-        y: Tensor = self._conv_forward(x, self.weight, None)
-        y.bias_left_out = self.bias  # type: ignore[attr-defined]
-        return y
 
 
 class _SkippedReLU(TorchFunctionMode):
@@ -109,19 +93,24 @@ class _SkippedReLU(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def swaps(model: nn.Module) -> list[tuple[nn.Module, type[nn.Module]]]:
-    """Return which layers of a network can be swapped, and for which kind of layer."""
+def fusable(model: nn.Module) -> list[nn.Module]:
+    """Return the BatchNorm layers of a network whose results all go to a ReLU, and nowhere else."""
     if _has_any_global_hook() or not any(type(layer) is nn.BatchNorm2d for layer in model.modules()):
         return []
     try:
         traces = [_trace(model, training) for training in (True, False)]
     except Exception:  # of any kind: networks may be anyone's
         return []
-    norms = _always(traces, nn.BatchNorm2d, _is_relu)
-    convolutions = _always(traces, nn.Conv2d, lambda user, _: user.op == "call_module" and user.target in norms)
-    found: list[tuple[nn.Module, type[nn.Module]]] = [(model.get_submodule(name), BatchNormReLU) for name in norms]
-    found += [(model.get_submodule(name), ConvolutionBeforeNorm) for name in convolutions]
-    return [(layer, kind) for layer, kind in found if layer.bias is not None or kind is BatchNormReLU]
+    verdicts: dict[str, bool] = {}
+    for traced, calls, remembered in traces:
+        leaves = {name: traced.get_submodule(name) for name in calls}
+        # What a leaf of the trace has inside may be called there, unseen.
+        inside = {id(part) for leaf in leaves.values() for part in leaf.modules() if part is not leaf}
+        for name, layer in leaves.items():
+            single = all(len(node.users) == 1 and _is_relu(next(iter(node.users)), traced) for node in calls[name])
+            proper = is_plain(layer, nn.BatchNorm2d) and id(layer) not in inside and remembered.isdisjoint(calls[name])
+            verdicts[name] = verdicts.get(name, True) and proper and single
+    return [model.get_submodule(name) for name, verdict in verdicts.items() if verdict]
 
 
 def has_hooks(layer: nn.Module) -> bool:
@@ -167,20 +156,6 @@ def _trace(model: nn.Module, training: bool) -> _Trace:
             calls[node.target].append(node)
     kept = tree_leaves([vars(module) for module in traced.modules()])
     return _Trace(traced, calls, {value.node for value in kept if type(value) is fx.Proxy})
-
-
-def _always(traces: list[_Trace], kind: type[nn.Module], follows: Callable[[fx.Node, nn.Module], bool]) -> list[str]:
-    """Return the plain layers of a kind, by name, whose results all go to one user that follows, and nowhere else."""
-    verdicts: dict[str, bool] = {}
-    for model, calls, remembered in traces:
-        leaves = {name: model.get_submodule(name) for name in calls}
-        # What a leaf of the trace has inside may be called there, unseen.
-        inside = {id(part) for leaf in leaves.values() for part in leaf.modules() if part is not leaf}
-        for name, layer in leaves.items():
-            single = all(len(node.users) == 1 and follows(next(iter(node.users)), model) for node in calls[name])
-            proper = is_plain(layer, kind) and id(layer) not in inside and remembered.isdisjoint(calls[name])
-            verdicts[name] = verdicts.get(name, True) and proper and single
-    return [name for name, verdict in verdicts.items() if verdict]
 
 
 def _is_relu(node: fx.Node, model: nn.Module) -> bool:

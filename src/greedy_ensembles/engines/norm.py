@@ -1,14 +1,14 @@
 """BatchNorm in training followed by ReLU, with a gradient of its own: the mathematics, and where kernels can run.
 
-Of a batch x (plus a shift s a channel), the first n rows are normalised by their own mean and variance, which update
-the running statistics; other rows, if there are any, are normalised by the running ones, just updated (`frozen`), or by
-those of the first rows. With a = w/std,
+Of a batch x, the first n rows are normalised by their own mean and variance, which update the running statistics; other
+rows, if there are any, are normalised by the running ones, just updated (`frozen`), or by those of the first rows. With
+a = w/std,
 
-    y = relu(a (x - center) + b),    center = mean, or running mean - s for frozen rows,
+    y = relu(a (x - center) + b),    center = mean, or running mean for frozen rows,
 
 and, for the gradient g of what ReLU let through and h = (x - center)/std,
 
-    dw = sum g h,  db = sum g  (over all rows),    ds = sum over frozen rows of a g,
+    dw = sum g h,  db = sum g  (over all rows),
     dx = a (g - G/n - h H/n)  for the first rows,    a g  for the others,
 
 where G and H are the sums of g and of g h over all rows that are not frozen: those that the mean and variance of the
@@ -45,7 +45,6 @@ class Sums(NamedTuple):
     variance: Tensor  #: of g h, over rows that are not frozen: what the variance passes on
     weight: Tensor  #: of g h over all rows: the gradient of the weight
     bias: Tensor  #: of g over all rows: the gradient of the bias
-    shift: Tensor  #: of a g over frozen rows: the gradient of the shift
 
 
 class Given(NamedTuple):
@@ -58,12 +57,11 @@ class Given(NamedTuple):
     eps: float
 
     @classmethod
-    def by(cls, layer: nn.BatchNorm2d, shift: Tensor | None = None) -> "Given":
-        """Return what a layer learned and counted, for inputs that lack a shift."""
+    def by(cls, layer: nn.BatchNorm2d) -> "Given":
+        """Return what a layer learned and counted."""
         assert layer.running_mean is not None
         assert layer.running_var is not None
-        mean = layer.running_mean if shift is None else layer.running_mean - shift
-        return cls(layer.weight, layer.bias, mean, layer.running_var, layer.eps)
+        return cls(layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
 
 
 def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
@@ -84,9 +82,7 @@ def can_predict(layer: nn.BatchNorm2d, x: Tensor) -> bool:
     )
 
 
-def norm_relu(
-    x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None, first_rows: int, frozen: bool = True, passes: Any = None
-) -> Tensor:
+def norm_relu(x: Tensor, layer: nn.BatchNorm2d, first_rows: int, frozen: bool = True, passes: Any = None) -> Tensor:
     """Normalise and activate a batch (n, channels, height, width) and update the layer's running statistics.
 
     Rows after the first are normalised by the running statistics if `frozen`, otherwise by those of the first rows.
@@ -94,13 +90,13 @@ def norm_relu(
     """
     buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
     settings = first_rows, frozen, layer.momentum, layer.eps, passes or _kernels()
-    return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
+    return _NormReLU.apply(x, layer.weight, layer.bias, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None = None, passes: Any = None) -> Tensor:
+def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, passes: Any = None) -> Tensor:
     """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients."""
     with on_device_of(x):
-        return _unflat((passes or _kernels()).prediction(_flat(x), Given.by(layer, shift)), x)
+        return _unflat((passes or _kernels()).prediction(_flat(x), Given.by(layer)), x)
 
 
 class _NormReLU(torch.autograd.Function):
@@ -110,7 +106,6 @@ class _NormReLU(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
-        shift: Tensor | None,
         buffers: tuple[Tensor, Tensor, Tensor],
         first_rows: int,
         frozen: bool,
@@ -121,12 +116,12 @@ class _NormReLU(torch.autograd.Function):
         flat = _flat(x)
         count = first_rows * x.shape[2] * x.shape[3]
         with on_device_of(x):
-            coefficients = passes.moments(flat, count, frozen, weight, shift, buffers, momentum, eps)
+            coefficients = passes.moments(flat, count, frozen, weight, buffers, momentum, eps)
             # Not a view of what the pass makes: autograd lets nobody change a view in place that a function returned.
             y = torch.empty_like(x, memory_format=torch.channels_last)
             passes.output(flat, count, coefficients, bias, _flat(y))
         ctx.save_for_backward(x, bias, *coefficients)
-        ctx.count, ctx.frozen, ctx.has_shift, ctx.passes = count, frozen, shift is not None, passes
+        ctx.count, ctx.frozen, ctx.passes = count, frozen, passes
         return y
 
     @staticmethod
@@ -138,8 +133,7 @@ class _NormReLU(torch.autograd.Function):
         with on_device_of(x):
             sums = passes.gradient_sums(flat, gradient, ctx.count, ctx.frozen, coefficients, bias)
             dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
-        shift = sums.shift if ctx.has_shift else None
-        return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None, None, None
+        return _unflat(dx, x), sums.weight, sums.bias, None, None, None, None, None, None
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -43,7 +43,6 @@ def norm_finish_moments(
     programs,
     rows,
     weight,
-    shift,
     running_mean,
     running_var,
     tracked,
@@ -51,7 +50,6 @@ def norm_finish_moments(
     momentum,
     eps,
     FROZEN: tl.constexpr,
-    HAS_SHIFT: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
     BC: tl.constexpr,
@@ -65,16 +63,13 @@ def norm_finish_moments(
     squares = tl.sum(tl.load(partial + at + C, mask=there, other=0.0), 0)
     k = tl.load(x + channels).to(tl.float32)
     w = tl.load(weight + channels)
-    s = tl.zeros((BC,), tl.float32)
-    if HAS_SHIFT:
-        s = tl.load(shift + channels)
     offset = total / rows
     mean = k + offset
     var = squares / rows - offset * offset
     var = tl.where(var < 0, 0.0, var)  # by rounding; not tl.maximum, which would make 0 of what is no number, too
     rm = tl.load(running_mean + channels)
     rv = tl.load(running_var + channels)
-    rm += momentum * (mean + s - rm)
+    rm += momentum * (mean - rm)
     rv += momentum * (var * (rows / tl.maximum(rows - 1, 1).to(tl.float32)) - rv)
     tl.store(running_mean + channels, rm)
     tl.store(running_var + channels, rv)
@@ -84,7 +79,7 @@ def norm_finish_moments(
     others_center = mean
     others_rstd = rstd
     if FROZEN:
-        others_center = rm - s
+        others_center = rm
         others_rstd = 1.0 / tl.sqrt(rv + eps)
     tl.store(out + channels, w * rstd)
     tl.store(out + C + channels, w * others_rstd)
@@ -155,7 +150,7 @@ def norm_gradient_sums(
 
 
 @triton.jit
-def norm_finish_sums(partial, by, sums, free_programs, programs, C: tl.constexpr, P: tl.constexpr, BC: tl.constexpr):
+def norm_finish_sums(partial, sums, free_programs, programs, C: tl.constexpr, P: tl.constexpr, BC: tl.constexpr):
     """Add up the partial sums; programs below `free_programs` have rows that are not frozen."""
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
     p = tl.arange(0, P)[:, None]
@@ -171,7 +166,6 @@ def norm_finish_sums(partial, by, sums, free_programs, programs, C: tl.constexpr
     tl.store(sums + C + channels, free_products)
     tl.store(sums + 2 * C + channels, free_products + frozen_products)
     tl.store(sums + 3 * C + channels, free_total + frozen_total)
-    tl.store(sums + 4 * C + channels, frozen_total * tl.load(by + C + channels))
 
 
 @triton.jit
@@ -221,7 +215,6 @@ class TritonPasses:
         count: int,
         frozen: bool,
         weight: Tensor,
-        shift: Tensor | None,
         buffers: tuple[Tensor, Tensor, Tensor],
         momentum: float,
         eps: float,
@@ -240,13 +233,11 @@ class TritonPasses:
             programs,
             count,
             weight,
-            weight if shift is None else shift,
             *buffers,
             out,
             momentum,
             eps,
             frozen,
-            shift is not None,
             channels,
             triton.next_power_of_2(programs),
             narrow,
@@ -268,20 +259,13 @@ class TritonPasses:
         first, others = triton.cdiv(count, chunk), triton.cdiv(rows - count, chunk)
         programs = first + others
         partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
-        sums = x.new_empty((5, channels), dtype=torch.float32)
+        sums = x.new_empty((4, channels), dtype=torch.float32)
         norm_gradient_sums[(programs, channels // width)](
             x, gradient, by.scale, bias, partial, rows, count, chunk, first, channels, height, width, num_warps=_WARPS
         )
         narrow = min(width, 8)
         norm_finish_sums[(channels // narrow,)](
-            partial,
-            by.scale,
-            sums,
-            first if frozen else programs,
-            programs,
-            channels,
-            triton.next_power_of_2(programs),
-            narrow,
+            partial, sums, first if frozen else programs, programs, channels, triton.next_power_of_2(programs), narrow
         )
         return Sums(*sums.unbind())
 
