@@ -8,22 +8,18 @@ which accuracy on held-out images is measured after every epoch here. By the sta
 cannot. Needs no data set; seven minutes or so on a core.
 """
 
-import argparse
-import datetime
 import itertools
-import json
 import statistics
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from result import facts, parser, publish
 from sklearn.datasets import load_digits
 
 import greedy_ensembles as ge
-from greedy_ensembles import machine
 from greedy_ensembles.method import Statistics
 from greedy_ensembles.models import named
 from greedy_ensembles.paper.pages import page_text
@@ -95,8 +91,9 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     return figure
 
 
-def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -> str:
+def page(facts: dict[str, Any], reading: str = "") -> str:
     """Return what someone has to say, how low members were on their way, and where they ended."""
+    rows = facts["runs"]
     told = [
         ["command", f"`{facts['command']}`"],
         ["date, machine", f"{facts['date']}, {facts['machine']}, torch {facts['torch']}"],
@@ -149,29 +146,17 @@ def ends(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Train, print, and write where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--epochs", type=int, default=30)
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--epochs", type=int, default=30)
+    arguments = options.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "members? .* learnt next to nothing")  # which is what is shown
     settings = itertools.product(KINDS, (STRENGTH, *HIGHER), SEEDS)
     rows = [train(kind, strength, seed, arguments.epochs) for kind, strength, seed in settings]
-    facts = {
-        "command": "python benchmarks/batch_statistics.py --out results/statistics",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"one core of {machine.processor()}",
-        "torch": torch.__version__,
-        "epochs": arguments.epochs,
-    }
-    own = None if arguments.out is None else arguments.out / "reading.md"  # written by hand, and kept
-    text = page(rows, facts, own.read_text() if own is not None and own.exists() else "")
-    print(text)
+    made = {**facts("batch_statistics.py --out results/statistics"), "epochs": arguments.epochs}
+    publish(arguments.out, "statistics", page, {**made, "runs": rows})
     if arguments.out is not None:
-        (arguments.out / "records").mkdir(parents=True, exist_ok=True)
         write_figure(draw(rows), arguments.out / "statistics.png")
-        (arguments.out / "statistics.md").write_text(text)
-        (arguments.out / "records" / "statistics.json").write_text(json.dumps({**facts, "runs": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,8 @@
 Every figure is a ratio of times that took turns in this run; the machine should have nothing else to do.
 """
 
-import argparse
 import contextlib
 import copy
-import datetime
-import json
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -19,15 +16,15 @@ from typing import Any
 import stacked
 import torch
 from engine import BATCH, SIZE, algorithm, engine_of, in_turn, inference
+from result import facts, parser, publish
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
-from greedy_ensembles import machine
 from greedy_ensembles.engines.plain import PlainEngine
+from greedy_ensembles.models.headed import Headed
 from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
-from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.recipe import learning_rate_factor
 
 STEPS, SAMPLES = 4, BATCH // 8
@@ -108,6 +105,25 @@ def together(method: str) -> float:
     return concurrent / sequential
 
 
+def heads(images: int = 512, epochs: int = 10, repeats: int = 3) -> dict[str, float]:
+    """Return training five heads on one frozen backbone over training one, and over a member with its own backbone."""
+    labels = torch.arange(images) % 10
+    noise = torch.randint(50, (images, 3, 32, 32), generator=torch.Generator().manual_seed(0))
+    x = (20 * labels[:, None, None, None] + noise).byte()
+    backbone = nn.Sequential(*list(ge.models.PreResNet(20).children())[:-1], nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    make_head = partial(nn.Linear, 64, 10)
+    shared = ge.models.heads(backbone, make_head)
+    recipe = ge.Recipe(epochs=epochs, lr=0.01)
+    fit = partial(ge.fit, data=(x, labels), recipe=recipe, device="cpu", progress=False)
+    five, one, member = in_turn(
+        partial(fit, shared, size=5),
+        partial(fit, shared, size=1),
+        partial(fit, lambda: Headed(copy.deepcopy(shared.backbone), make_head()), size=1, method="deep"),
+        repeats=repeats,
+    )
+    return {"one head": five / one, "one member that runs its backbone in every batch": five / member}
+
+
 def coupling(earlier: int) -> Callable[[], object]:
     """Return what computes the diversity term and its gradient against so many members, again and again."""
     outputs = torch.randn(BATCH, 10).softmax(1).requires_grad_()
@@ -139,6 +155,7 @@ def measure() -> dict[str, Any]:
         "fit over a plain loop": of_loop,
         "fit with a run folder over without": of_folder,
         "concurrent over sequential": {method: together(method) for method in ("deep", "greedy")},
+        "heads": heads(),
         "greedy over deep": greedy / deep,
         "coupling, of a step": costs[MEMBERS[-1]] / (deep / STEPS),
         "coupling, over that against the fewest": {str(k): cost / costs[MEMBERS[0]] for k, cost in costs.items()},
@@ -214,6 +231,7 @@ def _training(content: dict[str, Any]) -> list[str]:
         _row("a small CNN (M = 5), Deep Ensembles concurrent over sequential", schedules["deep"], 1.0),
         "| the same, greedy, where one member more sees samples of p*: 10 batches a step instead of 9 | "
         f"{schedules['greedy']:.2f} | |",
+        *(_row(f"five heads on one backbone over {over}", r, 1.3) for over, r in content.get("heads", {}).items()),
     ]
 
 
@@ -227,25 +245,9 @@ def _verdict(met: bool, target: str) -> str:
 
 def run(out: Path | None) -> None:
     """Measure, print, and write where asked."""
-    content = {
-        "command": "python benchmarks/cpu.py --out results/engine",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.processor(),
-        "torch": torch.__version__,
-        "commit": git_commit(),
-        **measure(),
-    }
-    own = None if out is None else out / "cpu-reading.md"  # written by hand, and kept
-    text = page(content, own.read_text() if own is not None and own.exists() else "")
-    print(text)
-    if out is not None:
-        (out / "records").mkdir(parents=True, exist_ok=True)
-        (out / "records" / "cpu.json").write_text(json.dumps(content, indent=2) + "\n")
-        (out / "cpu.md").write_text(text)
+    publish(out, "cpu", page, {**facts("cpu.py --out results/engine"), **measure()})
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    options.add_argument("--out", type=Path)
     with contextlib.suppress(KeyboardInterrupt):
-        run(options.parse_args().out)
+        run(parser(__doc__).parse_args().out)

@@ -6,12 +6,11 @@ The paper says that its Gaussian images were generated once, not how. Deep Ensem
 ways to draw them: AUC of mutual information against MNIST's test images. Needs the data (GREEDY_ENSEMBLES_DATA).
 """
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from mnist_trial import facts, load, parser
+from result import mnist, mnist_facts, mnist_parser, publish
 
 import greedy_ensembles as ge
 from greedy_ensembles.models import named
@@ -83,23 +82,16 @@ def page(content: dict[str, Any], reading: str = "") -> str:
 
 def main() -> None:
     """Train, judge, print, and write where asked."""
-    arguments = parser(__doc__).parse_args()
-    loaded = load(arguments)
-    if loaded is None:
+    arguments = mnist_parser(__doc__).parse_args()
+    if (loaded := mnist(arguments)) is None:
         return
     train, test = loaded
-    content: dict[str, Any] = {
-        **facts("python benchmarks/gaussian_images.py --out results/gaussian", arguments, train),
+    content = {
+        **mnist_facts("gaussian_images.py --out results/gaussian", arguments, train),
         "test": len(test),
         "auc": judged(train, test, arguments.epochs, arguments.device),
     }
-    own = None if arguments.out is None else arguments.out / "reading.md"  # written by hand, and kept
-    text = page(content, own.read_text() if own is not None and own.exists() else "")
-    print(text)
-    if arguments.out is not None:
-        (arguments.out / "records").mkdir(parents=True, exist_ok=True)
-        (arguments.out / "records" / "gaussian.json").write_text(json.dumps(content, indent=2) + "\n")
-        (arguments.out / "gaussian.md").write_text(text)
+    publish(arguments.out, "gaussian", page, content)
 
 
 if __name__ == "__main__":

@@ -7,27 +7,24 @@ this process and its workers above what they have before training, without pages
 takes back when it needs them. Throughput is that of a member's epoch, of the same loader and the same network.
 """
 
-import argparse
-import json
 import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+from result import facts, parser, publish
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 import greedy_ensembles as ge
-from greedy_ensembles import machine
 from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.notes import WeakMemberWarning
@@ -156,40 +153,32 @@ def run(gib: float, files: int, side: int, workers: int, repeats: int) -> dict[s
         }
 
 
-def main() -> None:
-    """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gib", type=float, default=2.0, help="size of the array")
-    parser.add_argument("--files", type=int, default=20_000, help="PNG files")
-    parser.add_argument("--side", type=int, default=64, help="pixels a side")
-    parser.add_argument("--workers", type=int, default=2, help="processes that decode files")
-    parser.add_argument("--repeats", type=int, default=2, help="epochs of each loop, of which the fastest counts")
-    parser.add_argument("--out", type=Path, help="a folder for large-data.md and its records")
-    asked = vars(parser.parse_args())
-    out = asked.pop("out")
-    write(run(**asked), asked, out)
-
-
-def write(found: dict[str, dict[str, float]], asked: dict[str, float], out: Path | None) -> None:
-    """Print what was found, and write it to a folder."""
+def page(content: dict[str, Any], reading: str = "") -> str:
+    """Return the table, and how it was made."""
     rows = []
-    for name, one in found.items():
+    for name, one in content["found"].items():
         rates = [f"{one[key]:,.0f}" for key in ("ours_per_s", "plain_per_s")]
         rows.append([name, f"{one['peak_mib']:.0f} MiB", *rates, f"{one['ratio']:.2f}"])
-    page = markdown_table(["data", "peak memory", "ge.fit, examples a second", "plain loop", "ratio"], rows)
-    print(page)
-    if out is None:
-        return
-    (out / "records").mkdir(parents=True, exist_ok=True)
     about = (
-        f"`python benchmarks/large_data.py`, {date.today()}, {machine.processor()}, one thread. Peak memory is above "
-        "what the process has before training, workers included, without pages of mapped files. Loops ran in turns, on "
-        "a machine with other work: read rates beside each other."
+        f"`{content['command']}`, {content['date']}, {content['machine']}, one thread. Peak memory is above what the "
+        "process has before training, workers included, without pages of mapped files. Loops ran in turns, on a "
+        "machine with other work: read rates beside each other."
     )
-    (out / "records" / "large-data.json").write_text(json.dumps({"asked": asked, "found": found}, indent=1) + "\n")
-    own = out / "reading.md"  # written by hand, and kept
-    reading = own.read_text() if own.exists() else ""
-    (out / "large-data.md").write_text(page_text("Data that memory does not hold", reading, [about], page))
+    summary = markdown_table(["data", "peak memory", "ge.fit, examples a second", "plain loop", "ratio"], rows)
+    return page_text("Data that memory does not hold", reading, [about], summary)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    options = parser(__doc__)
+    options.add_argument("--gib", type=float, default=2.0, help="size of the array")
+    options.add_argument("--files", type=int, default=20_000, help="PNG files")
+    options.add_argument("--side", type=int, default=64, help="pixels a side")
+    options.add_argument("--workers", type=int, default=2, help="processes that decode files")
+    options.add_argument("--repeats", type=int, default=2, help="epochs of each loop, of which the fastest counts")
+    asked = vars(options.parse_args())
+    out = asked.pop("out")
+    publish(out, "large-data", page, {**facts("large_data.py"), "asked": asked, "found": run(**asked)})
 
 
 if __name__ == "__main__":

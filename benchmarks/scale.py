@@ -13,7 +13,6 @@ and read out for GPUs with the step times of `results/engine/records/speed.json`
 `reading.md`, written by hand, begins the page.
 """
 
-import argparse
 import datetime
 import functools
 import itertools
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from result import facts, parser, publish
 from torch import distributed, nn
 
 import greedy_ensembles as ge
@@ -33,7 +33,6 @@ from greedy_ensembles import machine
 from greedy_ensembles.engines.ranks import Exchange, Ranks
 from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
-from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.sweeps.processes import Processes
 
 PROCESSES = (1, 2, 4)
@@ -208,7 +207,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
     """Return tables as Markdown, and what someone has to say of them first."""
     measured, checked = content["measured"], []
     counts = measured["1"][f"{BATCH} x {CLASSES}"]["wall"]["count"], measured["1"]["step"]["wall"]["count"]
-    facts = [
+    told = [
         ["command", f"`{content['command']}`"],
         ["date, commit", f"{content['date']}, {content['commit']}"],
         ["machine", f"{content['machine']}, torch {content['torch']}; gloo, one thread a process"],
@@ -245,7 +244,7 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         "## GPUs, by the model",
         "\n".join(_gpus(content["speed"])),
         "## How it was measured",
-        markdown_table(["", ""], facts),
+        markdown_table(["", ""], told),
     ]
     return page_text("How an ensemble grows over processes", reading, parts, summary)
 
@@ -283,29 +282,18 @@ def _gpus(speed: dict[str, Any]) -> list[str]:
 def run(out: Path | None, processes: tuple[int, ...], **asked: int) -> None:
     """Measure, print, and write where asked."""
     content = {
-        "command": "python benchmarks/scale.py --out results/scale",
+        **facts("scale.py --out results/scale"),
         "asked": asked,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.processor(),
         "cores": machine.cores(),
         "load": os.getloadavg()[0],
-        "torch": torch.__version__,
-        "commit": git_commit(),
         "measured": measure(processes, **asked),
         "speed": speed_of_members(),
     }
-    own = None if out is None else out / "reading.md"  # written by hand, and kept
-    text = page(content, own.read_text() if own is not None and own.exists() else "")
-    print(text)
-    if out is not None:
-        (out / "records").mkdir(parents=True, exist_ok=True)
-        (out / "records" / "scale.json").write_text(json.dumps(content, indent=1) + "\n")
-        (out / "scale.md").write_text(text)
+    publish(out, "scale", page, content)
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    options.add_argument("--out", type=Path)
+    options = parser(__doc__)
     options.add_argument("--rounds", type=int, default=4)
     options.add_argument("--calls", type=int, default=100)
     options.add_argument("--epochs", type=int, default=8)

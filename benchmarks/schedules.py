@@ -9,12 +9,12 @@ already are not done again, and its `schedules-reading.md`, written by hand, beg
 (GREEDY_ENSEMBLES_DATA); without, it says so and ends.
 """
 
+import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
-from mnist_trial import facts, load, parser
+from result import mnist, mnist_facts, mnist_parser, publish
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import estimate, evaluate
@@ -66,8 +66,9 @@ def train_and_evaluate(
     }
 
 
-def page(rows: list[dict[str, Any]], facts: dict[str, Any], reading: str = "") -> str:
+def page(facts: dict[str, Any], reading: str = "") -> str:
     """Return the tables of means and standard errors, and by how much the fast ways differ from the paper's."""
+    rows = facts["runs"]
     images = rows[0]["images"]
     dates = ", ".join(sorted({row["date"] for row in rows}))
     made = (
@@ -129,38 +130,22 @@ def spelled(values: list[float], digits: int) -> str:
     return f"{found.mean:.{digits}f}{error}"
 
 
-def own_reading(file: Path | None) -> str:
-    """Return what was written by hand beside the figures."""
-    own = None if file is None else file.parents[1] / "schedules-reading.md"
-    return own.read_text() if own is not None and own.exists() else ""
-
-
 def main() -> None:
     """Train, evaluate, print, and write where asked."""
-    options = parser(__doc__)
+    options = mnist_parser(__doc__)
     options.add_argument("--statistics", nargs="+", choices=STATISTICS, default=list(STATISTICS))
     arguments = options.parse_args()
-    loaded = load(arguments)
-    if loaded is None:
+    if (loaded := mnist(arguments)) is None:
         return
-    train, test = loaded
-    made = facts("python benchmarks/schedules.py --out results/engine", arguments, train)
+    made = mnist_facts("schedules.py --out results/engine", arguments, loaded[0])
     file = None if arguments.out is None else arguments.out / "records" / "schedules.json"
     rows = json.loads(file.read_text())["runs"] if file is not None and file.exists() else []
-    for statistics in arguments.statistics:
-        for seed in SEEDS:
-            for schedule, samples in SETTINGS:
-                run = {"statistics": statistics, "schedule": schedule, "p* batch": samples, "seed": seed}
-                if any(run.items() <= row.items() for row in rows):
-                    continue
-                found = train_and_evaluate(run, train, test, arguments.epochs, arguments.device)
-                rows.append({"date": made["date"], **found})
-                print({name: value for name, value in rows[-1].items() if name not in ("notes", "images")}, flush=True)
-                if file is not None:
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_text(json.dumps({**made, "runs": rows}, indent=2) + "\n")
-                    (file.parents[1] / "schedules.md").write_text(page(rows, made, own_reading(file)))
-    print(page(rows, made, own_reading(file)))
+    for statistics, seed, (schedule, samples) in itertools.product(arguments.statistics, SEEDS, SETTINGS):
+        run = {"statistics": statistics, "schedule": schedule, "p* batch": samples, "seed": seed}
+        if not any(run.items() <= row.items() for row in rows):
+            found = train_and_evaluate(run, *loaded, arguments.epochs, arguments.device)
+            rows.append({"date": made["date"], **found})
+            publish(arguments.out, "schedules", page, {**made, "runs": rows})
 
 
 if __name__ == "__main__":

@@ -5,22 +5,18 @@
 Eight seeds, both schedules, and the epochs of members that can be kept. A few minutes on one core.
 """
 
-import argparse
 import itertools
-import json
 import warnings
 from collections.abc import Callable
-from datetime import date
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
+from result import facts, parser, publish
 from sklearn.datasets import make_moons
 from torch import Tensor
 
 import greedy_ensembles as ge
-from greedy_ensembles import machine
 from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 
@@ -64,19 +60,23 @@ def measure(seed: int) -> dict[tuple[str, str], tuple[float, float]]:
     return {key: (float(ge.metrics.mutual_information(probs).mean()), even[key]) for key, probs in said.items()}
 
 
+def page(content: dict[str, Any], reading: str = "") -> str:
+    """Return the table of means over seeds."""
+    rows: dict[tuple[str, str], list[Any]] = {}
+    for _, schedule, epoch, *figures in content["runs"]:
+        rows.setdefault((schedule, epoch), []).append(figures)
+    shown = [
+        [*how, *(f"{own.mean:.3f} ± {own.error:.3f}" for own in map(ge.benchmark.estimate, zip(*found, strict=True)))]
+        for how, found in rows.items()
+    ]
+    table = markdown_table(["schedule", "epoch that is kept", "MI far from the data", "members split evenly"], shown)
+    how = f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}."
+    return page_text("Two moons, all members at once", reading, [how], table)
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/two-moons"))
-    out = parser.parse_args().out
+    out = parser(__doc__).parse_args().out
     warnings.simplefilter("ignore")  # of weak members: 30 held-out points are few
-    seeds, rows, each = {seed: measure(seed) for seed in SEEDS}, [], []
-    for schedule, epoch in seeds[0]:
-        figures = list(zip(*(found[schedule, epoch] for found in seeds.values()), strict=True))
-        shown = (f"{own.mean:.3f} ± {own.error:.3f}" for own in map(ge.benchmark.estimate, figures))
-        rows.append([schedule, epoch, *shown])
-        each += [[seed, schedule, epoch, *found[schedule, epoch]] for seed, found in seeds.items()]
-    table = markdown_table(["schedule", "epoch that is kept", "MI far from the data", "members split evenly"], rows)
-    how = f"`python benchmarks/snapshots.py`, {date.today()}, {machine.processor()}, torch {torch.__version__}."
-    reading = (out / "snapshots-reading.md").read_text()
-    (out / "snapshots.md").write_text(page_text("Two moons, all members at once", reading, [how], table))
-    (out / "records" / "snapshots.json").write_text("[" + ",\n".join(json.dumps(one) for one in each) + "]\n")
+    seeds = {seed: measure(seed) for seed in SEEDS}
+    runs = [[seed, *which, *found[which]] for which in seeds[0] for seed, found in seeds.items()]
+    publish(out, "snapshots", page, {**facts("snapshots.py --out results/two-moons"), "runs": runs})
