@@ -10,14 +10,18 @@ ifdef CPU
 INSTALL += --extra-index-url https://download.pytorch.org/whl/cpu
 endif
 
-.PHONY: demo test fuzz lint bench docs clean
+.PHONY: demo test pytest fuzz lint bench docs clean
 
 demo: $(PACKAGE)
 	$(BIN)/greedy-ensembles illustrate --out demo
 	$(BIN)/greedy-ensembles two-moons --out demo
 
-test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+# Side by side: types take one core for as long as their cache is cold. One thread a process is fastest for small tests.
+test: $(READY)
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Files damaged at random, for hours: whatever is found is printed with the seed that makes it again.
 fuzz: $(READY)

@@ -7,7 +7,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles import storage
-from greedy_ensembles.benchmark import Predictions, predict, predictions
+from greedy_ensembles.benchmark import Predictions, predict
 
 
 def seen(ensemble):
@@ -184,18 +184,6 @@ def test_a_member_is_kept_before_the_next_is_predicted(counting, image_set, tmp_
     assert first.seen == 40
 
 
-def test_members_that_are_predicted_together_say_the_same_and_are_kept(counting, image_set, tmp_path, monkeypatch):
-    """As on a GPU that runs them side by side: of a grown ensemble, the new members alone."""
-    members, images = [counting(seed) for seed in range(3)], image_set()
-    expected = predict(ge.Ensemble(members), images).log_probs
-    monkeypatch.setattr(predictions, "can_capture", lambda members: True)
-    predict(ge.Ensemble(members[1:2]), images, cache=tmp_path)
-    assert seen(members) == [40, 80, 40]
-    for _ in range(2):  # the second time all of it comes out of the folder
-        assert (predict(ge.Ensemble(members), images, cache=tmp_path).log_probs == expected).all()
-        assert seen(members) == [80, 80, 80]
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 def test_a_gpu_predicts_what_the_cpu_does(image_set, tmp_path):
@@ -211,6 +199,8 @@ def test_a_gpu_predicts_what_the_cpu_does(image_set, tmp_path):
         on_gpu = predict(ensemble, images, batch_size=batch_size).log_probs
         assert on_gpu == pytest.approx(on_cpu, abs=1e-5)
     assert ensemble._captured is not None
+    predict(ensemble[1:], images, batch_size=48, cache=tmp_path / "grown")  # then the new member alone
+    assert predict(ensemble, images, batch_size=48, cache=tmp_path / "grown").log_probs == pytest.approx(on_gpu)
     for precision in ("float32", "tf32"):  # what is kept in one is not read in the other
         found = predict(ensemble, images, cache=tmp_path, precision=precision).log_probs
         assert found == pytest.approx(on_cpu, abs=0.05)

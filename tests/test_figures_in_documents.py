@@ -1,0 +1,109 @@
+"""Figures that the documents name, against the records in results/."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEADLINES = {
+    "[MNIST](results/mnist/mnist.md), PreResNet8, M = 5, lambda_M = 0.1": "mnist/records/m-5",
+    "[SVHN](results/svhn/svhn.md), VGG16BN, M = 5, lambda_M = 1": "svhn/records/vgg16bn-m-5",
+    "[CIFAR-10](results/cifar10/cifar10.md), VGG16BN, M = 11, lambda_M = 5": "cifar10/records/vgg16bn-m-11",
+    "[CIFAR-10](results/capacity/capacity.md), PreResNet20, M = 11, lambda_M = 1": "capacity/records/cifar-10",
+}
+
+
+def headline(setting):
+    """Return the seeds and figures of a row of the README, Deep Ensembles' and the method's, from its record."""
+    content = json.loads((ROOT / "results" / f"{HEADLINES[setting]}.json").read_text())
+    greedy = f"greedy, {setting.split(', ')[-1]}"
+
+    def figure(rows, method, metric, factor=1, digits=3, kind=""):
+        (found,) = (row["figures"][metric] for row in rows if row["method"] == method and row["set"].endswith(kind))
+        error = found["standard_error"]
+        around = "" if error is None else f"±{factor * error:.{digits}f}"
+        return f"{factor * found['mean']:.{digits}f}{around}"
+
+    cells = [
+        (content["means"], "auc", 1, 3, " synthetic"),
+        (content["means"], "auc", 1, 3, " natural"),
+        (content["means"], "fpr95", 1, 3, " natural"),
+        (content["in_domain"], "accuracy", 100, 2),
+        (content["in_domain"], "nll", 100, 2),
+    ]
+    (seeds,) = {row["figures"]["accuracy"]["seeds"] for row in content["in_domain"]}
+    pairs = [[figure(rows, method, *how) for method in ("Deep Ensembles", greedy)] for rows, *how in cells]
+    return [f"{seeds} seed{'s' if seeds > 1 else ''}", *map(" → ".join, pairs)]
+
+
+@pytest.mark.parametrize("setting", HEADLINES)
+def test_headline_results_are_those_of_the_records(setting):
+    seeds, *cells = headline(setting)
+    assert f"| {' | '.join([f'{setting}, {seeds}', *cells])} |" in (ROOT / "README.md").read_text()
+
+
+def test_the_answer_above_all_results_is_that_of_the_records():
+    told = " ".join((ROOT / "results" / "README.md").read_text().replace("0.", ".").split())
+    mnist, svhn, cifar, _ = map(headline, HEADLINES)
+    (low, high), (fpr, worse) = ([side.removeprefix("0") for side in cell.split(" → ")] for cell in cifar[2:4])
+    assert re.sub("±[.0-9]+", "", mnist[2]).replace("0.", ".") in told
+    assert svhn[2].replace("0.", ".") in told
+    assert f"AUC falls from {low} to {high} and FPR95 rises from {fpr} to {worse}" in told
+    assert cifar[5] in told
+
+
+def test_what_the_readme_says_against_the_method_is_in_the_records():
+    told = (ROOT / "README.md").read_text()
+    rows = json.loads((ROOT / "results/cifar10/records/vgg16bn-m-11.json").read_text())["ood"]
+    natural = {row["set"]: {} for row in rows if row["kind"] == "natural"}
+    for row in rows:
+        if row["kind"] == "natural":
+            natural[row["set"]][row["method"]] = row["figures"]["fpr95"]["mean"]
+    worse = [each["greedy, lambda_M = 5"] > each["Deep Ensembles"] for each in natural.values()]
+    assert f"worse on {sum(worse)} of {len(worse)} sets" in told
+    digits = {row["method"]: row for row in json.loads((ROOT / "results/methods/methods.json").read_text())["digits"]}
+    simple = [digits[name]["other_score_auc"]["mean"] for name in ("random forest", "5 neighbours")]
+    greedy, deep = (digits[name]["other_MI_auc"]["mean"] for name in ("greedy", "deep"))
+    spelled = [f"{value:.3f}".removeprefix("0") for value in (*simple, greedy, deep)]
+    assert "(AUC {} and {}; greedy {}, Deep\n  Ensembles {})".format(*spelled) in told
+    study = (ROOT / "results/guarantee/guarantee.md").read_text()
+    assert "| reverse_kl | point estimate | +0.04 |" in study
+    assert "| reverse_kl | expectation | +0.93 |" in study
+    assert "(rank correlation +.04; +.93 for the expectation" in told
+
+
+def test_figures_of_two_moons_are_those_of_the_results():
+    rows = json.loads((ROOT / "results" / "two-moons" / "two-moons.json").read_text())
+    deep, weak, _, strong = spelled = [f"{row['mi_far']:.2f}" for row in rows]
+    told = " ".join((ROOT / "README.md").read_text().split())
+    assert f"Deep Ensembles have {deep} nats, the method {strong} at lambda_M = 10, and {weak} at 0.1" in told
+    assert f"{', '.join(spelled[:-1])} and {spelled[-1]} nats" in (ROOT / "docs" / "method.md").read_text()
+
+
+def test_figures_of_weighting_distributions_are_those_of_the_results():
+    page = (ROOT / "results" / "weighting" / "weighting.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    found = {(row[0], row[1]): row for row in rows if len(row) == 9}
+
+    def figures(name, method):
+        accuracy, _, *means = (cell.partition(" ")[0] for cell in found[name, method][3:7])
+        return [text.removeprefix("0") for text in means], accuracy
+
+    told = (ROOT / "docs" / "method.md").read_text()
+    for name, p in {
+        "(Deep Ensembles)": None,
+        "Gaussian, as it is": ("none", "none"),
+        "Gaussian, clipped": ("clip", "clip"),
+        "Gaussian, wrapped": ("wrap", "wrap"),
+        "uniform": ("uniform", "uniform"),
+        "other images": ("cifar10", "svhn/test"),
+    }.items():
+        labels = [
+            f"greedy, lambda_M = {strength}, p* = {each}" if each else "Deep Ensembles"
+            for strength, each in zip(("0.1", "3"), p or (None, None), strict=True)
+        ]
+        digits, _ = figures("MNIST, PreResNet8, M = 5", labels[0])
+        objects, accuracy = figures("CIFAR-10, VGG16BN, M = 5, 30 epochs", labels[1])
+        assert f"| {name} | {' | '.join([*digits, *objects, accuracy])} |" in told
