@@ -6,6 +6,7 @@ last step of a pipeline is asked for uncertainty by ``pipeline.score_samples(X)`
 """
 
 import copy
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -139,9 +140,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             sample_weight: what the loss of each row is multiplied by, (n,), scaled to a mean of 1. Rows of weight 0
                 count as not there.
         """
-        for name, given in (("X", X), ("y", y)):
-            check_unmasked(name, given)
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", multi_output=True)
+        check_unmasked("y", y)
+        X, y = self._validated(X, y, multi_output=True)
         try:
             check_classification_targets(y)
         except ValueError as error:
@@ -240,9 +240,19 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         except ValueError as error:
             raise ValueError(f"random_state must be a seed, a RandomState or None: {error}") from None
 
+    def _validated(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Return what scikit-learn makes of a table and labels, or refuse them by name."""
+        check_unmasked("X", X)
+        try:
+            return validate_data(self, X, *y, dtype=np.float64, accept_sparse="csr", **how)
+        except (ValueError, TypeError) as error:
+            if re.search(r"\b[Xy]\b", str(error)):
+                raise
+            raise type(error)(f"X will not do: {error}") from None
+
     def _member_probabilities(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        X = self._validated(X, reset=False)
         return self.ensemble_.predict_proba(X.toarray() if issparse(X) else X).numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:

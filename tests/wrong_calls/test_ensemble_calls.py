@@ -1,6 +1,6 @@
 """Wrong calls of ensembles, of what reads and writes them, of image sets and of the benchmark."""
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +139,65 @@ CASES += [
     ),
     *wrong(benchmark.unpack_predictions, {}, file=PATHS),
     *wrong(benchmark.load_preset, {"name": "mnist", "in_domain": SET}, name=["imagenet", None, 3], in_domain=[None, 3]),
+]  # fmt: skip
+
+
+@cache
+def fitted():
+    classifier = ge.GreedyEnsembleClassifier(device="cpu", size=1, recipe=ge.Recipe(epochs=1))
+    return classifier.fit(np.eye(4)[:, :2], [0, 1, 0, 1])
+
+
+def coupler(**changes):
+    return ge.Coupler(**{"weighting": ge.weighting.Uniform(0, 1, (2,)), "size": 2, "samples": 8, **changes})
+
+
+IMAGES = data.ImageSet(np.zeros((10, 1, 4, 4), np.uint8), np.arange(10) % 2, "tiny")
+ROWS = np.zeros((4, 2))
+BEYOND = np.array([0, 1, 0, 1], np.uint64) + np.uint64(2**63)
+FOUND = benchmark.judge_probabilities("x", np.full((2, 2), 0.5), np.array([0, 1]), {"far": np.full((2, 2), 0.5)})
+CASES += [
+    *wrong(
+        coupler, {}, weighting=[None, 3, "paper", ge.weighting.Uniform, X], size=COUNTS, samples=COUNTS,
+        strength=[-1.0, NAN, "1", None], method=["greedi", None, 3, ge.Coupling], batch_size=COUNTS,
+        statistics=["none", None], transform=[3, "x"], distance=["logit", None], targets=["label", None],
+        seed=[-1, 1.5, "0", None],
+    ),
+    *wrong(lambda model: coupler().step(model).__enter__(), {}, model=[None, 3, MODEL]),
+    *wrong(lambda model: coupler().term(model), {}, model=[None, 3, MODEL, MODEL()]),
+    *wrong(lambda model: coupler().add(model), {}, model=[None, 3, MODEL]),
+    *wrong(lambda **most: ge.limits(**most).__enter__(), {}, pixels=[-1, NAN, INF, "1", None, True], pixel=[3]),
+    *wrong(
+        ge.models.heads, {"backbone": nn.Linear(2, 4), "make_head": lambda: nn.Linear(4, 2)},
+        backbone=[None, 3, MODEL], make_head=[None, 3, nn.Linear(4, 2)],
+    ),
+    *wrong(
+        data.TableSet, {"rows": ROWS, "labels": np.array([0, 1, 0, 1]), "name": "t", "columns": ("a", "b")},
+        rows=[None, ROWS.astype(int), ROWS[0], [[0.0, 1.0]], np.ma.masked_array(ROWS, mask=ROWS == 0)],
+        labels=[np.array([0, 1]), np.eye(4)[0], "x", np.array([-1, 0, 0, 0]), BEYOND],
+        columns=[("a",), 3, None], classes=[3, (1, 2)], name=[3, None], note=[3, None],
+    ),
+    *wrong(lambda **changes: IMAGES.replace(**changes), {}, labels=[BEYOND, "x"], images=[None], picturs=[3], name=[3]),
+    *wrong(IMAGES.with_channels, {}, channels=[0, 2, "3", None, 1.5]),
+    *wrong(IMAGES.resized, {"size": 2}, size=COUNTS, resize=["cut", None]),
+    *wrong(IMAGES.split, {"share": 0.4}, share=[0, 1, -1, NAN, "0.4", None, True], seed=[-1, 1.5, "0", None]),
+    *wrong(IMAGES.take, {}, indices=[None, "x", np.array([99]), np.array([-1]), np.array([0.5]), 3]),
+    *wrong(IMAGES.with_note, {}, note=[3, None]),
+    *wrong(ge.weighting.Tokens, {"vocabulary": 5, "length": 3}, vocabulary=[1, 1.5, "5", None], length=COUNTS),
+    *wrong(ge.weighting.Shuffled, {}, x=[None, [], X * NAN, "iris", 3]),
+    *(
+        case
+        for weighting in (ge.weighting.Tokens(5, 3), ge.weighting.Shuffled(X))
+        for case in wrong(
+            weighting.sample, {"n": 2, "generator": torch.Generator()}, n=[-1, 1.5, "2", None], generator=[None, 0]
+        )
+    ),
+    *wrong(FOUND.by, {}, score=["x", None, 3]),
+    *wrong(FOUND.mean, {"metric": "auc"}, metric=["x", None, 3], kind=["x", None]),
+    *wrong(
+        lambda X: fitted().score_samples(X), {},
+        X=[None, 3, "x", ROWS * NAN, ROWS[:, :1], np.ma.masked_array(ROWS, mask=ROWS == 0)],
+    ),
 ]  # fmt: skip
 
 

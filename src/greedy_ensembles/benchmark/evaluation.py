@@ -131,10 +131,12 @@ class Evaluation:
 
     def of_kind(self, kind: str) -> tuple[OutOfDistribution, ...]:
         """Return the results on the sets of a kind: synthetic, natural or all."""
+        check_choice("kind", kind, KINDS)
         return tuple(result for result in self.ood if kind in ("all", result.kind))
 
     def mean(self, metric: str, kind: str = "all") -> float | None:
         """Return the mean of auc, ap or fpr95 over the sets of a kind, each set counting the same."""
+        check_choice("metric", metric, OOD_METRICS)
         values = [getattr(result, metric) for result in self.of_kind(kind)]
         return float(np.mean(values)) if values else None
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from greedy_ensembles.checks import check_choice, check_count, check_unmasked
+from greedy_ensembles.checks import as_all, check_choice, check_count, check_kind, check_unmasked
 
 Bytes = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
@@ -42,6 +42,17 @@ class LabelledSet:
         inputs: npt.NDArray[Any] = getattr(self, self.unit)
         return inputs
 
+    def _check_rest(self) -> None:
+        """Refuse what will not do of all but the inputs' own shape and type, and make labels int64."""
+        check_kind("name", self.name, str, "a text")
+        check_kind(f"note of {self.name}", self.note, str, "a text")
+        check_unmasked(f"{self.unit} of {self.name}", self.inputs)
+        if self.classes is not None:
+            as_all(f"classes of {self.name}", self.classes, str, "names")
+        if self.labels is not None:
+            labels = as_labels(self.labels, len(self), self.classes, self.name, self.unit)
+            object.__setattr__(self, "labels", labels)
+
     def __len__(self) -> int:
         return len(self.inputs)
 
@@ -51,10 +62,14 @@ class LabelledSet:
 
     def with_note(self, note: str) -> Self:
         """Return the set with a further note."""
+        check_kind("note", note, str, "a text")
         return self.replace(note="; ".join(part for part in (self.note, note) if part))
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         """Return the inputs at these indices, with their labels."""
+        indices = np.asarray(indices)
+        if indices.ndim != 1 or indices.dtype.kind not in "iu" or not ((indices >= 0) & (indices < len(self))).all():
+            raise ValueError(f"indices must be whole numbers of 0 to {len(self) - 1}, of shape (n,), got {indices!r}")
         labels = None if self.labels is None else self.labels[indices]
         return self.replace(**{self.unit: self.inputs[indices], "labels": labels})
 
@@ -106,8 +121,8 @@ def as_labels(given: Any, count: int, classes: tuple[str, ...] | None, name: str
         raise TypeError(f"labels of {name} must be whole numbers, got {labels.dtype}")
     if labels.shape != (count,):
         raise ValueError(f"{name} has {count} {unit} and labels of shape {labels.shape}")
-    if count and labels.min() < 0:
-        raise ValueError(f"labels of {name} must not be negative, got {labels.min()}")
+    if count and (labels.min() < 0 or labels.max() > np.iinfo(np.int64).max):
+        raise ValueError(f"labels of {name} must not be negative, nor beyond int64, got {labels.min()}..{labels.max()}")
     if classes is not None and count and labels.max() >= len(classes):
         raise ValueError(f"labels of {name} must be in 0..{len(classes) - 1}, got {labels.min()}..{labels.max()}")
     return labels.astype(np.int64, copy=False)
@@ -144,8 +159,7 @@ class ImageSet(LabelledSet):
             raise ValueError(
                 f"images of {self.name} must be (n, channels, height, width) with 1 or 3 channels, got {images.shape}"
             )
-        if self.labels is not None:
-            object.__setattr__(self, "labels", as_labels(self.labels, len(images), self.classes, self.name, self.unit))
+        self._check_rest()
 
     @property
     def channel_means(self) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind, naming
-from greedy_ensembles.data.image_set import LabelledSet, Labels, as_labels
+from greedy_ensembles.data.image_set import LabelledSet, Labels
 
 Rows = npt.NDArray[np.float64]
 _DELIMITERS = ",;\t|"
@@ -38,11 +38,10 @@ class TableSet(LabelledSet):
     def __post_init__(self) -> None:
         if not isinstance(self.rows, np.ndarray) or self.rows.dtype != np.float64 or self.rows.ndim != 2:
             raise TypeError(f"rows of {self.name} must be a float64 array of shape (n, columns)")
-        if self.rows.shape[1] != len(self.columns):
-            raise ValueError(f"{self.name} has rows of {self.rows.shape[1]} numbers and {len(self.columns)} columns")
-        if self.labels is not None:
-            labels = as_labels(self.labels, len(self.rows), self.classes, self.name, self.unit)
-            object.__setattr__(self, "labels", labels)
+        named = as_all(f"columns of {self.name}", self.columns, str, "names")
+        if self.rows.shape[1] != len(named):
+            raise ValueError(f"{self.name} has rows of {self.rows.shape[1]} numbers and {len(named)} columns")
+        self._check_rest()
 
 
 def read_table(

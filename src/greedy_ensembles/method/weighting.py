@@ -197,6 +197,7 @@ class Tokens:
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw (n, length) samples of type int64."""
+        check_draw(n, generator)
         return torch.randint(self.vocabulary, (n, self.length), generator=generator)
 
 
