@@ -1,9 +1,10 @@
 """How one ensemble grows over processes: what a step's exchange takes, a model of the step, and GPUs by that model.
 
-    python benchmarks/scale.py [--out FOLDER] [--rounds 4] [--calls 100] [--epochs 8]
+    python benchmarks/scale.py [--out FOLDER] [--rounds 6] [--calls 100] [--epochs 4]
 
 1, 2 and 4 processes of this machine (gloo, one thread each) exchange outputs as `ge.fit` does, and train a small
-network concurrently with it. Rounds of all three take turns, so that a busy spell of the machine meets all of them.
+network concurrently with it. Rounds of all three take turns, so that a busy spell of the machine meets all of them, and
+every step is timed by itself: of what else runs, first deciles see little, and times on a processor less.
 The model of a step is
 
     max over ranks of members x member-step + exchange,
@@ -38,7 +39,7 @@ from greedy_ensembles.sweeps.processes import Processes
 PROCESSES = (1, 2, 4)
 MEMBERS, BATCH, STEPS, CLASSES = 8, 32, 10, 10  # of the training that is timed; as many samples of p* as examples
 SIZES = ((BATCH, CLASSES), (128, 10), (128, 100), (128, 1000))  # n x classes
-KINDS, CLOCKS = ("median", "first quartile"), ("wall", "processor")
+CLOCKS = ("wall", "processor")
 SPEED = Path(__file__).parents[1] / "results/engine/records/speed.json"
 NETWORKS = ("VGG16BN", "WideResNet28x10")
 #: What is read out: members, and GPUs to share them.
@@ -106,10 +107,10 @@ def now() -> tuple[float, float]:
     return 1e3 * time.perf_counter(), 1e3 * time.process_time()
 
 
-def between(ends: list[tuple[float, float]], count: int) -> dict[str, list[float]]:
-    """Return by clock how long each took of `count` things that lie between two times."""
+def between(ends: list[tuple[float, float]]) -> dict[str, list[float]]:
+    """Return by clock how long each took of what lies between two times."""
     pairs = list(itertools.pairwise(ends))
-    return {clock: [(later[k] - earlier[k]) / count for earlier, later in pairs] for k, clock in enumerate(CLOCKS)}
+    return {clock: [later[k] - earlier[k] for earlier, later in pairs] for k, clock in enumerate(CLOCKS)}
 
 
 def exchanges(ranks: Ranks, n: int, classes: int, calls: int) -> dict[str, list[float]]:
@@ -119,7 +120,7 @@ def exchanges(ranks: Ranks, n: int, classes: int, calls: int) -> dict[str, list[
     for _ in range(calls + calls // 10 + 1):
         exchange(outputs)
         ends.append(now())
-    return between(ends[-calls - 1 :], 1)
+    return between(ends[-calls - 1 :])
 
 
 def network() -> nn.Module:
@@ -128,13 +129,13 @@ def network() -> nn.Module:
     return nn.Sequential(*body, nn.Flatten(), nn.Linear(32 * 8 * 8, CLASSES))
 
 
-def steps(epochs: int) -> dict[str, list[float]]:
-    """Return how long steps of `ge.fit` took, by clock, of an epoch each, in milliseconds; the first is left out."""
-    ends = []
+def steps(ranks: Ranks, epochs: int) -> dict[str, list[float]]:
+    """Return how long steps of `ge.fit` took, by clock, in milliseconds; those of the first epoch are left out."""
+    ends: list[tuple[float, float]] = []
 
-    def note(event: ge.Epoch) -> None:
-        if event.member == 1:
-            ends.append(now())
+    def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        ends.append(now())
+        return nn.functional.cross_entropy(logits, targets)
 
     y = torch.arange(STEPS * BATCH) % CLASSES
     x = (
@@ -146,14 +147,14 @@ def steps(epochs: int) -> dict[str, list[float]]:
         (x, y),
         size=MEMBERS,
         weighting=ge.weighting.FromData(x),
-        recipe=ge.Recipe(epochs=epochs + 1, batch_size=BATCH),
+        recipe=ge.Recipe(epochs=epochs + 1, batch_size=BATCH, loss=loss),
         schedule="concurrent",
         validation=0,
         device="cpu",
         progress=False,
-        callbacks=[note],
     )
-    return between(ends, STEPS)
+    own = len(range(MEMBERS)[Exchange(ranks, MEMBERS).own])  # by the first of them each step is known
+    return between(ends[-own * STEPS * epochs :: own])
 
 
 def work(rank: int, tell: object, *, world: int, meeting: str, calls: int, epochs: int) -> dict[str, Any]:
@@ -161,11 +162,11 @@ def work(rank: int, tell: object, *, world: int, meeting: str, calls: int, epoch
     limit = datetime.timedelta(minutes=5)
     distributed.init_process_group("gloo", f"file://{meeting}", limit, world, rank)
     found = {f"{n} x {classes}": exchanges(Ranks(rank, world), n, classes, calls) for n, classes in SIZES}
-    return {**found, "step": steps(epochs)}
+    return {**found, "step": steps(Ranks(rank, world), epochs)}
 
 
 def measure(processes: tuple[int, ...], rounds: int, calls: int, epochs: int) -> dict[str, Any]:
-    """Return medians and first deciles of the first process by how many there are, what was timed, and clock."""
+    """Return first deciles of the first process by how many there are, what was timed, and clock."""
     every: dict[str, Any] = {str(world): {} for world in processes}
     for _ in range(rounds):
         for world in processes:
@@ -183,24 +184,18 @@ def measure(processes: tuple[int, ...], rounds: int, calls: int, epochs: int) ->
                     every[str(world)].setdefault(name, {}).setdefault(clock, []).extend(times)
     for found in every.values():
         for name, clocks in found.items():
-            found[name] = {clock: _summary(times) for clock, times in clocks.items()}
+            found[name] = {
+                clock: {"decile": statistics.quantiles(times, n=10)[0], "count": len(times)}
+                for clock, times in clocks.items()
+            }
     return every
 
 
-def _summary(times: list[float]) -> dict[str, float]:
-    return dict(
-        zip((*KINDS, "count"), (statistics.median(times), statistics.quantiles(times)[0], len(times)), strict=True)
-    )
-
-
-def predicted(measured: dict[str, Any], world: str, clock: str, cores: int) -> dict[str, float]:
+def predicted(measured: dict[str, Any], world: str, clock: str, cores: int) -> float:
     """Return a step in so many processes of this machine by the model, a member's from that of one process."""
-    slower, found = max(1, int(world) / cores) if clock == "wall" else 1, {}
-    for which in KINDS:
-        member_step = slower * measured["1"]["step"][clock][which] / MEMBERS
-        exchange = measured[world][f"{BATCH} x {CLASSES}"][clock][which]
-        found[which] = step(MEMBERS, int(world), member_step, exchange)
-    return found
+    slower = max(1, int(world) / cores) if clock == "wall" else 1
+    member_step = slower * measured["1"]["step"][clock]["decile"] / MEMBERS
+    return step(MEMBERS, int(world), member_step, measured[world][f"{BATCH} x {CLASSES}"][clock]["decile"])
 
 
 def page(content: dict[str, Any], reading: str = "") -> str:
@@ -212,26 +207,19 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         ["date, commit", f"{content['date']}, {content['commit']}"],
         ["machine", f"{content['machine']}, torch {content['torch']}; gloo, one thread a process"],
         ["load", f"{content['load']:.1f} processes at work or waiting for a core in the minute before"],
-        ["counts", f"{counts[0]:,} exchanges of each size, {counts[1]} epochs of {STEPS} steps, in each column or row"],
-        ["figures", "medians, and in brackets first quartiles, nearer to what it takes where nothing else runs"],
-        [
-            "processor time",
-            "that of the first process, which has the most members: what it does, without what it waits",
-        ],
+        ["counts", f"{counts[0]:,} exchanges of each size, {counts[1]} steps, in each column or row"],
+        ["figures", "first deciles"],
+        ["processor time", "that of the first process, which has the most members, without what it waits"],
     ]
     exchanged = [
         [f"{n} x {classes}", f"{4 * MEMBERS * n * classes / 1e3:,.0f} kB"]
-        + [
-            _both({which: 1e3 * one[f"{n} x {classes}"]["wall"][which] for which in KINDS}, 0)
-            for one in measured.values()
-        ]
+        + [f"{1e3 * one[f'{n} x {classes}']['wall']['decile']:,.0f}" for one in measured.values()]
         for n, classes in SIZES
     ]
     for (world, found), clock in itertools.product(list(measured.items())[1:], CLOCKS):
-        model, took = predicted(measured, world, clock, content["cores"]), found["step"][clock]
-        one = measured["1"]["step"][clock]
-        ratio = {which: took[which] / model[which] for which in KINDS}
-        checked.append([world, clock, _both(one, 1), _both(took, 1), _both(model, 1), _both(ratio, 2)])
+        model, took = predicted(measured, world, clock, content["cores"]), found["step"][clock]["decile"]
+        one = measured["1"]["step"][clock]["decile"]
+        checked.append([world, clock, f"{one:.1f}", f"{took:.1f}", f"{model:.1f}", f"{took / model:.2f}"])
     heading = ["processes", "time", "one process", "measured", "model", "measured over model"]
     summary = (
         f"{markdown_table(heading, checked)}\n\nMilliseconds a step of `ge.fit`, {MEMBERS} members: two convolutions "
@@ -247,10 +235,6 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         markdown_table(["", ""], told),
     ]
     return page_text("How an ensemble grows over processes", reading, parts, summary)
-
-
-def _both(found: dict[str, float], digits: int) -> str:
-    return "{:,.{d}f} ({:,.{d}f})".format(*(found[which] for which in KINDS), d=digits)
 
 
 def _gpus(speed: dict[str, Any]) -> list[str]:
@@ -294,7 +278,7 @@ def run(out: Path | None, processes: tuple[int, ...], **asked: int) -> None:
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--rounds", type=int, default=4)
+    options.add_argument("--rounds", type=int, default=6)
     options.add_argument("--calls", type=int, default=100)
-    options.add_argument("--epochs", type=int, default=8)
+    options.add_argument("--epochs", type=int, default=4)
     run(processes=PROCESSES, **vars(options.parse_args()))
