@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.cli import application
@@ -98,6 +98,18 @@ def main(folder, *cases):
         told[case] = CALLS["passes"]
     torch.save(found, folder / f"found-{rank}.pt")
     (folder / f"told-{rank}.json").write_text(json.dumps(told))
+
+
+def fit_plainly(device):
+    """Train by steps that no engine records or stacks, the same to the bit in every repetition."""
+    own = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.05), "deterministic": True}
+    return fit(device=device, recipe=own).predict_proba(data(1)[0]).cpu()
+
+
+def share_a_device(device, folder, rank, tell):
+    """Train in one of two processes on a device, which meet by gloo: NCCL wants a GPU for each."""
+    distributed.init_process_group("gloo", f"file://{folder}/meeting", world_size=2, rank=rank)
+    return fit_plainly(device)
 
 
 def take_part(folder, variables, tell):

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 from tests.training import ranks_script
+from torch import distributed
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.ranks import Ranks
+from greedy_ensembles.engines.ranks import Exchange, Ranks, backend_for
 from greedy_ensembles.sweeps.executor import at_once
 from greedy_ensembles.sweeps.processes import Processes
 
 SCRIPT = Path(ranks_script.__file__)
+NEEDS_A_GPU = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_A_GPU)]
 
 
 def interrupt(_):
@@ -92,6 +95,29 @@ def test_a_process_that_dies_ends_the_others_and_fewer_go_on(in_one, tmp_path):
         assert torch.equal(torch.load(tmp_path / f"found-{rank}.pt")["resumed"], in_one[0]["greedy"])
     whole = ge.load_run(tmp_path / "run", ranks_script.Net)
     assert torch.equal(ranks_script.predictions(whole.ensemble), in_one[0]["greedy"])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_two_processes_share_a_device(device, tmp_path):
+    jobs = {str(rank): partial(ranks_script.share_a_device, device, tmp_path, rank) for rank in (0, 1)}
+    found = Processes(places=(None, None)).run(jobs, print)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected = ranks_script.fit_plainly(device)
+    torch.set_num_threads(threads)
+    assert torch.equal(found["0"], expected)
+    assert torch.equal(found["1"], expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_process_exchanges_with_itself(device, tmp_path):
+    """By gloo, and on a GPU by NCCL, as processes do that `torchrun` started."""
+    outputs, meeting = torch.rand(3, 4, 2, device=device), f"file://{tmp_path}/meeting"
+    distributed.init_process_group(backend_for(torch.device(device)), meeting, world_size=1, rank=0)
+    try:
+        assert torch.equal(Exchange(Ranks(), 3)(outputs), outputs)
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_members_are_shared_out_evenly():

@@ -168,8 +168,7 @@ def _train(
 
     with open_executor(**where, storage=storage) as executor, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "lambda-", WeakMemberWarning)  # what is chosen will have no weak member
-        here = where["on"] is None
-        return train_all(make_model, data, runs, storage, executor, here, fail, progress), diverged
+        return train_all(make_model, data, runs, storage, executor, fail, progress), diverged
 
 
 def _judge(ensemble: Ensemble, among: Examples, indices: Any) -> InDomain:

@@ -92,12 +92,17 @@ def _told() -> Iterator[None]:
         ) from error
 
 
+def backend_for(device: torch.device) -> str:
+    """Return what carries tensors of a device between processes; states and members go from CPU to CPU."""
+    return "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+
+
 def join(device: torch.device) -> Ranks:
     """Join the processes that `torchrun` started, if it did; once in a process, since a second start would not meet."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if not distributed.is_available() or (world == 1 and not distributed.is_initialized()):
         return Ranks()
     if not distributed.is_initialized():
-        distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
+        distributed.init_process_group(backend_for(device))
         atexit.register(distributed.destroy_process_group)
     return Ranks(distributed.get_rank(), distributed.get_world_size())

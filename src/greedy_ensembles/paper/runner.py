@@ -98,10 +98,8 @@ class Runner:
             def hear(run: str, event: Epoch | str | None) -> None:
                 if isinstance(event, str):
                     tell(event)
-                elif bars is not None and event is None:
-                    bars.end(run)
-                elif bars is not None and event is not None:
-                    bars.show(event, run)
+                elif bars is not None:
+                    bars.hear(run, event)
 
             executor.run(
                 {run: partial(there.make, study, own) for run, own in runs.items()}, hear, failures.__setitem__

@@ -34,7 +34,8 @@ class Cluster:
     def run(self, jobs: Mapping[str, Job], hear: Hear, fail: Fail = at_once) -> dict[str, Any]:
         """Run all jobs, as an `Executor` does; one has failed when its workers died again and again without news."""
         ray, values, deaths = self._ray, dict[str, Any](), Counter[str]()
-        mailbox = ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=self._beside()).remote()
+        beside = _at(ray.get_runtime_context().get_node_id())  # without which the work ends anyway
+        mailbox = ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=beside).remote()
         work, needs = ray.remote(_work), {"num_cpus": self._cpus, "num_gpus": self._gpus}
         content = ray.put(cloudpickle.dumps((dict(jobs), sys.argv)))  # once for all, since jobs may share their data
 
@@ -71,12 +72,6 @@ class Cluster:
             ray.wait(list(under_way), num_returns=len(under_way), timeout=_SECONDS_TO_ANSWER) if under_way else None
             ray.kill(mailbox)
         return values
-
-    def _beside(self) -> Any:
-        """Return where the mailbox belongs: to the node that asks, without which the work ends anyway."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        return NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
 
 
 class _Mailbox:
@@ -177,11 +172,8 @@ def _greet(host: str, port: int) -> None:
 
 def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
     """Refuse a cluster with a node that does not see the storage, or has another version of this package."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     look = ray.remote(_look)
-    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-    looks = [look.options(num_cpus=0, scheduling_strategy=place).remote(token) for place in places]
+    looks = [look.options(num_cpus=0, scheduling_strategy=_at(node)).remote(token) for node in nodes]
     answered = 0
     for answer in looks:
         try:
@@ -197,6 +189,13 @@ def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
             raise ValueError(f"{host} does not see {token.parent}: runs must be on storage that all nodes share")
     if not answered:
         raise ValueError("no node of the cluster that has what a run asks for answers; try again when one does")
+
+
+def _at(node: str) -> Any:
+    """Return Ray's word for a place on this node and no other."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 def _look(token: Path) -> tuple[str, str, bool]:

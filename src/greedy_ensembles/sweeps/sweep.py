@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -23,7 +23,7 @@ from greedy_ensembles.method import Coupling
 from greedy_ensembles.runs import load_run
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import FolderInUseError
-from greedy_ensembles.sweeps.executor import Executor, Fail, Job, open_executor
+from greedy_ensembles.sweeps.executor import Executor, Fail, Here, Job, open_executor
 from greedy_ensembles.training.events import Epoch, ProgressBars
 from greedy_ensembles.training.fit import fit
 from greedy_ensembles.training.recipe import Recipe
@@ -110,7 +110,7 @@ def sweep(
         raise ValueError(f"storage must be a folder, but {folder} is a file")
     failures: dict[str, Exception] = {}
     with open_executor(on, storage=folder, cpus=cpus, gpus=gpus, device=options.get("device")) as executor:
-        ensembles = train_all(make_model, data, every, folder, executor, on is None, failures.__setitem__, progress)
+        ensembles = train_all(make_model, data, every, folder, executor, failures.__setitem__, progress)
     ordered = {name: ensembles[name] for name in asked if name in ensembles}
     return Sweep(asked, ordered, {name: failures[name] for name in asked if name in failures}, folder)
 
@@ -121,7 +121,6 @@ def train_all(
     runs: Mapping[str, Mapping[str, Any]],
     storage: Path | None,
     executor: Executor,
-    here: bool,
     fail: Fail,
     progress: bool = True,
 ) -> dict[str, Ensemble]:
@@ -133,24 +132,16 @@ def train_all(
         runs: arguments of `ge.fit`, by the name of the run.
         storage: a folder for the runs; None, where the executor is this process: none.
         executor: who trains.
-        here: whether that is this process.
         fail: called with the name of a run that failed, and why.
         progress: whether to show progress bars.
     """
+    here = isinstance(executor, Here)
     folders = {name: None if storage is None else storage / name for name in runs}
     jobs: dict[str, Job] = {
         name: partial(_train, make_model, data, dict(asked), folders[name], here) for name, asked in runs.items()
     }
-    with ExitStack() as stack:
-        bars = stack.enter_context(ProgressBars(runs=len(runs))) if progress else None
-
-        def hear(name: str, event: Epoch | None) -> None:
-            if bars is not None and event is None:
-                bars.end(name)
-            elif bars is not None and event is not None:
-                bars.show(event, name)
-
-        done = executor.run(jobs, hear, fail)
+    with ProgressBars(runs=len(runs)) if progress else nullcontext() as bars:
+        done = executor.run(jobs, (lambda *event: None) if bars is None else bars.hear, fail)
     if here:
         return done
     devices = {name: as_device(runs[name].get("device")) for name in done}

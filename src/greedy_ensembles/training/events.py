@@ -71,8 +71,11 @@ class ProgressBars:
             self._told = time.monotonic()
             self._console.print(f"{run}: {state}", highlight=False, soft_wrap=True)
 
-    def end(self, run: str) -> None:
-        """Count one of many runs as ended, and take its bar away."""
+    def hear(self, run: str, event: Epoch | None) -> None:
+        """Show an epoch of one of many runs; None: it has ended, so count it, and take its bar away."""
+        if event is not None:
+            self.show(event, run)
+            return
         if run in self._tasks:
             self._bars.update(self._tasks.pop(run), visible=False)
         if self._ended is not None:
