@@ -338,10 +338,7 @@ class Ensemble:
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
         content = saving.read_description(folder / "ensemble.json")
-        members: list[nn.Module] = []
-        for number, checksum in enumerate(content.members, start=1):
-            first = members[0] if members else None
-            members.append(saving.load_member(saving.weights_file(folder, number), checksum, make_model, device, first))
+        members = saving.load_members(folder, content.members, make_model, device)
         ensemble = cls(members, content.normalize, inputs=content.inputs, notes=content.notes, targets=content.targets)
         ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(content.members))
         ensemble.run, ensemble.held_out = content.run, folder / saving.HELD_OUT

@@ -152,22 +152,36 @@ def _shared(
         raise storage.damaged(path, "what it shares with the first member is not there") from None
 
 
-def load_member(
+def load_members(
+    folder: Path,
+    checksums: Sequence[str],
+    make_model: Callable[[], nn.Module],
+    device: torch.device | str = "cpu",
+    start: int = 0,
+) -> list[nn.Module]:
+    """Build the members of a saved ensemble or a run, and give them their weights.
+
+    Args:
+        folder: of either.
+        checksums: what the members' files must have.
+        make_model: the factory of the network.
+        device: where members go.
+        start: how many members to leave out. What others share with the first is shared in memory if that is there.
+    """
+    members: list[nn.Module] = []
+    for number, checksum in enumerate(checksums[start:], start=start + 1):
+        first = members[0] if members and not start else None
+        members.append(_load_member(weights_file(folder, number), checksum, make_model, device, first))
+    return members
+
+
+def _load_member(
     path: Path,
     checksum: str,
     make_model: Callable[[], nn.Module],
-    device: torch.device | str = "cpu",
-    first: nn.Module | None = None,
+    device: torch.device | str,
+    first: nn.Module | None,
 ) -> nn.Module:
-    """Build a model and give it the weights of a file.
-
-    Args:
-        path: the file.
-        checksum: what it must have.
-        make_model: the factory of the network.
-        device: where the member goes.
-        first: the first member, if it was loaded; what is shared with it is then shared in memory, too.
-    """
     weights, metadata = storage.read_tensors(path, device, checksum)
     shared = _shared(path, metadata, first, device) if "shared" in metadata else {}
     weights |= shared

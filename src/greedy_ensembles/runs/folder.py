@@ -36,10 +36,9 @@ from greedy_ensembles.runs.reading import (
     digest_of_lines,
     read_members,
     read_run,
-    read_weights,
     verify_members,
 )
-from greedy_ensembles.saving import weights_file, write_member
+from greedy_ensembles.saving import load_members, weights_file, write_member
 from greedy_ensembles.storage import FolderError, damaged, require
 
 #: Seconds up to which every epoch is saved. What takes longer (many large networks at once) is saved when as many times
@@ -186,7 +185,8 @@ class RunFolder:
     def members(self) -> list[nn.Module]:
         """Return all finished members; weights that were trained here stay on disk until they are used."""
         # Members that came from elsewhere may be of another kind than make_model's, so they are not read back.
-        here = read_weights(self.path, self._make_model, self._device, start=len(self._earlier))
+        checksums = [facts["files"]["weights"] for facts in read_members(self.path)]
+        here = load_members(self.path, checksums, self._make_model, self._device, start=len(self._earlier))
         return [*self._earlier[: self.finished], *here]  # a kill may have come before all of them were there
 
 

@@ -6,7 +6,6 @@ A folder of version 0.1 reads as one of today: a field that it lacks has the val
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -27,7 +26,7 @@ from greedy_ensembles.runs.notes import training_notes
 from greedy_ensembles.saving import (
     HELD_OUT,
     check_format,
-    load_member,
+    load_members,
     read_description,
     read_inputs,
     read_normalize,
@@ -177,16 +176,6 @@ def read_history(file: Path, checksum: str) -> History:
         raise damaged(file, "it is not JSON, line by line") from None
 
 
-def read_weights(
-    path: Path, make_model: ModelFactory, device: torch.device | str, start: int = 0
-) -> Iterator[nn.Module]:
-    """Return the finished members of a run, without the first `start` of them."""
-    first: nn.Module | None = None
-    for number, facts in enumerate(read_members(path)[start:], start=start + 1):
-        yield (member := load_member(weights_file(path, number), facts["files"]["weights"], make_model, device, first))
-        first = member if number == 1 else first
-
-
 def bank_file(path: Path, number: int) -> Path:
     """Return where member `number`, counted from 1, has its outputs on the p* set."""
     return path / "bank" / f"{number:02d}.safetensors"
@@ -253,10 +242,8 @@ class Run:
             )
         if self.make_model is None and known is not None:
             _check_size(known, self.folder)
-        members: list[nn.Module] = []
-        for number, facts in enumerate(self.members, start=1):
-            file, first = weights_file(self.folder, number), members[0] if members else None
-            members.append(load_member(file, facts["files"]["weights"], make_model, self.device, first))
+        checksums = [facts["files"]["weights"] for facts in self.members]
+        members = load_members(self.folder, checksums, make_model, self.device)
         inputs = read_inputs(self.folder / "run.json", self.information)
         notes: dict[str, str] = {}
         # A folder from elsewhere may say what it likes.
@@ -268,8 +255,7 @@ class Run:
             notes = training_notes(*of_training, self.information.get("data"), self.members, at_once)
         targets, normalize = self.configuration.get("targets", "classes"), self.configuration["recipe"].get("normalize")
         ensemble = Ensemble(members, normalize, inputs=inputs, notes=notes, targets=targets)
-        weights = fingerprint([facts["files"]["weights"] for facts in self.members])
-        ensemble.calibration = read_calibration(self.folder, weights)
+        ensemble.calibration = read_calibration(self.folder, fingerprint(checksums))
         ensemble.run = {key: self.information[key] for key in KEPT if key in self.information}
         ensemble.held_out = self.folder / HELD_OUT
         return ensemble
