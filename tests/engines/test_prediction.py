@@ -15,7 +15,6 @@ from greedy_ensembles.engines.prediction import (
     _state,
     can_capture,
     channels_last,
-    one_ahead,
     probabilities,
     switches,
 )
@@ -89,21 +88,6 @@ def test_on_a_cpu_members_are_looped_over(ensemble, x):
     assert not can_capture(list(ensemble))
     assert ensemble._capture(probabilities, x, 8) is None
     assert torch.equal(ensemble.predict_proba(x, batch_size=8), copy.deepcopy(ensemble).predict_proba(x, batch_size=8))
-
-
-@pytest.mark.parametrize(
-    "order", [[], ["start 0", "finish 0"], ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]]
-)
-def test_work_is_started_one_ahead_of_what_is_waited_for(order):
-    seen = []
-
-    def start(number):
-        seen.append(f"start {number}")
-        return lambda: seen.append(f"finish {number}") or number
-
-    count = len(order) // 2
-    assert list(one_ahead(start(number) for number in range(count))) == list(range(count))
-    assert seen == order
 
 
 @pytest.mark.parametrize("change", ["nothing", "numbers", "mode", "weight", "batch"])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.execution import tf32_in_convolutions, tf32_settings
-from greedy_ensembles.engines.graphs import Result, record, warm_up
+from greedy_ensembles.engines.graphs import record, warm_up
 from greedy_ensembles.inputs import (
     SOFTMAX,
     Inputs,
@@ -179,25 +179,11 @@ class CapturedPrediction:
 
     def over(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[Tensor]:
         """Yield what every member says of each batch, (members, n, classes), on the device `target`."""
-        return one_ahead(self._start(batch, target) for batch in batches)
-
-    def _start(self, batch: Tensor, target: torch.device) -> Callable[[], Tensor]:
-        """Have a batch predicted, and return what waits for the result."""
-        rows = len(batch)  # where it is not full, what is left there of the one before is predicted once more
-        # From and to memory that the GPU reads and writes by itself, the host need not wait for a copy's turn.
-        given = batch.contiguous().pin_memory() if batch.device.type == "cpu" else batch
-        self._input[:rows].copy_(given, non_blocking=True)
-        self._graph.replay()
-        result = torch.empty_like(self._output[:, :rows], device=target, pin_memory=target.type == "cpu")
-        result.copy_(self._output[:, :rows], non_blocking=True)
-        done = torch.cuda.Event()
-        done.record(torch.cuda.current_stream(self._device))
-
-        def finish() -> Tensor:
-            done.synchronize()
-            return result
-
-        return finish
+        for batch in batches:
+            rows = len(batch)  # where it is not full, what is left there of the one before is predicted once more
+            self._input[:rows].copy_(batch)
+            self._graph.replay()
+            yield self._output[:, :rows].to(target, copy=True)
 
     def _predict(self) -> Tensor:
         current = torch.cuda.current_stream(self._device)
@@ -211,17 +197,6 @@ class CapturedPrediction:
         for stream in self._streams:
             current.wait_stream(stream)
         return torch.stack(outputs)
-
-
-def one_ahead(started: Iterator[Callable[[], Result]]) -> Iterator[Result]:
-    """Yield what each piece of work gives when it is finished, always after the next one was started."""
-    waiting: Callable[[], Result] | None = None
-    for finish in started:
-        if waiting is not None:
-            yield waiting()
-        waiting = finish
-    if waiting is not None:
-        yield waiting()
 
 
 def can_capture(members: Sequence[nn.Module]) -> bool:
