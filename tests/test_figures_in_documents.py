@@ -63,7 +63,9 @@ def test_what_the_readme_says_against_the_method_is_in_the_records():
             natural[row["set"]][row["method"]] = row["figures"]["fpr95"]["mean"]
     worse = [each["greedy, lambda_M = 5"] > each["Deep Ensembles"] for each in natural.values()]
     assert f"worse on {sum(worse)} of {len(worse)} sets" in told
-    digits = {row["method"]: row for row in json.loads((ROOT / "results/methods/methods.json").read_text())["digits"]}
+    digits = {
+        row["method"]: row for row in json.loads((ROOT / "results/methods/records/methods.json").read_text())["digits"]
+    }
     simple = [digits[name]["other_score_auc"]["mean"] for name in ("random forest", "5 neighbours")]
     greedy, deep = (digits[name]["other_MI_auc"]["mean"] for name in ("greedy", "deep"))
     spelled = [f"{value:.3f}".removeprefix("0") for value in (*simple, greedy, deep)]

@@ -43,7 +43,7 @@ def out(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows(out):
-    return {row["method"]: row for row in json.loads((out / "methods.json").read_text())["digits"]}
+    return {row["method"]: row for row in json.loads((out / "records" / "methods.json").read_text())["digits"]}
 
 
 def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
@@ -51,7 +51,7 @@ def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
     page = (out / "methods.md").read_text()
     assert page.index("The answer.") < page.index("| method |")
     assert "No data" in page
-    made = json.loads((out / "methods.json").read_text())["made"]["digits"]
+    made = json.loads((out / "records" / "methods.json").read_text())["made"]["digits"]
     assert made.keys() == {"examples", "seeds", "machine", "started", "commit", "versions"}
     assert all(f"- {name}: {value}" in page for name, value in made.items())
     assert "test 451, uniform 400" in made["examples"]

@@ -22,6 +22,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.benchmark import Estimate, Evaluation, estimate
 from greedy_ensembles.method import METHODS, as_coupling
 from greedy_ensembles.paper.pages import provenance, write_markdown
+from greedy_ensembles.paper.records import KEPT
 from greedy_ensembles.paper.study import SPACING
 from greedy_ensembles.report.figure import SMALL, method_styles, new_figure, plain, write_figure
 from greedy_ensembles.report.results import IN_DOMAIN, OOD
@@ -30,10 +31,7 @@ from greedy_ensembles.storage import FolderError, read_json
 
 GROUPS = ("noise", "choosing", "other")
 _MI = "mutual_information"
-_CAPTION = (
-    "By the score chosen on noise and choosing sets. Bars: one standard error over seeds. What trains no network "
-    "stands at 0, equal costs a little apart."
-)
+_CAPTION = "By mutual information, and by the score chosen on noise and choosing sets. Bars: one standard error."
 
 
 class Data(NamedTuple):
@@ -115,11 +113,11 @@ class Result(NamedTuple):
 
 
 def run(out: Path, progress: bool, settings: Sequence[Setting]) -> None:
-    """Train what is missing in ``out/runs``, and write ``methods.md``, ``.json`` and ``.png`` into ``out``."""
+    """Train what is missing in ``out/runs``, and write ``methods.md``, ``.png`` and ``records`` into ``out``."""
     out.mkdir(parents=True, exist_ok=True)
     read = {setting: data for setting in settings if (data := setting.read()) is not None}
     found = {setting: (data, judged(setting, data, out / "runs", progress)) for setting, data in read.items()}
-    parts = ["![AUC on other natural sets against training cost](methods.png)", f"*{_CAPTION}*"]
+    parts = []
     content: dict[str, Any] = {"made": {}}
     for setting, (data, results) in found.items():
         shown, facts = table(setting, data, results), made(setting, data, out / "runs")
@@ -131,8 +129,9 @@ def run(out: Path, progress: bool, settings: Sequence[Setting]) -> None:
         parts.append(f"Not run, for want of a GPU or of the data: {left}.")
     parts.append("`greedy-ensembles reproduce methods --page FOLDER` trains and judges all of it, in FOLDER/runs.")
     write_figure(draw(found), out / "methods.png")
-    (out / "methods.json").write_text(json.dumps(content, indent=1) + "\n")
-    write_markdown(out / "methods.md", "Every method", parts)
+    (out / KEPT).mkdir(exist_ok=True)
+    (out / KEPT / "methods.json").write_text(json.dumps(content, indent=1) + "\n")
+    write_markdown(out / "methods.md", "Every method", parts, f"![AUC by method](methods.png)\n\n*{_CAPTION}*")
 
 
 def made(setting: Setting, data: Data, runs: Path) -> dict[str, str]:
@@ -268,19 +267,26 @@ def table(setting: Setting, data: Data, results: list[Result]) -> Table:
 
 
 def draw(found: Mapping[Setting, tuple[Data, list[Result]]]) -> Figure:
-    """Draw AUC on the other natural sets, by the chosen score, against member-steps: a panel for each setting."""
-    figure = new_figure(height=3.2)
+    """Draw AUC on the other natural sets by both scores, a row for each method, the best first: a panel a setting."""
+    most = max(len(results) for _, results in found.values())
+    figure = new_figure(height=1 + 0.22 * most)
     panels = figure.subplots(1, len(found), squeeze=False)[0]
     for axis, (setting, (data, results)) in zip(panels, found.items(), strict=True):
-        for number, (result, style) in enumerate(zip(results, method_styles(len(results)), strict=True)):
-            area = None if result.refused else result.figure(data, "other", result.chosen(data), "auc")
-            if area is not None:
-                equals = [each.steps for each in results[:number]].count(result.steps)  # which must not hide it
-                place = (result.steps or 0) * (1 + 0.015 * equals)
-                look: dict[str, Any] = {"color": style.colour, "marker": style.marker, "linestyle": ""}
-                axis.errorbar(place, area.mean, area.error, label=result.method, **look)
-        axis.set(xlabel="member-steps of training", ylabel="AUC, other natural sets")
+        judged = [result for result in results if not result.refused]
+        areas = {
+            result.method: [result.figure(data, "other", by, "auc") for by in (_MI, result.chosen(data))]
+            for result in judged
+        }
+        order = sorted(areas, key=lambda method: -max(area.mean for area in areas[method] if area))
+        for number, (label, style) in enumerate(zip(("MI", "chosen score"), method_styles(2), strict=True)):
+            rows = [(row, area) for row, method in enumerate(order) if (area := areas[method][number])]
+            places = {"x": [area.mean for _, area in rows], "y": [row for row, _ in rows]}
+            errors = [area.error for _, area in rows]
+            axis.errorbar(**places, xerr=errors, color=style.colour, marker=style.marker, linestyle="", label=label)
+        axis.set(xlabel="AUC, other natural sets", yticks=range(len(order)))
+        axis.set_yticklabels(order)
+        axis.invert_yaxis()
         axis.set_title(setting.title, fontsize=SMALL)
         plain(axis)
-        axis.legend(frameon=False, fontsize=SMALL, loc="center left", bbox_to_anchor=(1, 0.5))
+    panels[0].legend(frameon=False, fontsize=SMALL)
     return figure
