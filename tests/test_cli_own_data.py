@@ -103,7 +103,7 @@ def test_photos_are_evaluated_calibrated_predicted_and_reported(photos, invoke, 
     images = {row["set"]: row["images"] for row in found if row["kind"] in ("in-domain", "synthetic", "natural")}
     noise = dict.fromkeys(("bernoulli", "blobs", "gaussian", "uniform"), "12")
     assert images == {"photos, held out": "12", **noise, "other": "5"}
-    assert "1 of 6 pictures could not be read" in done.output
+    assert "1 of 6 pictures could not be read (" in done.output
     assert "2 members on 5 images of other" in done.stderr  # there is no terminal, so that progress is in lines
     done = invoke("calibrate", photos, "--fpr", "0.2", "--device", "cpu")
     assert done.exit_code == 0, done.output

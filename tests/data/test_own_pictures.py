@@ -70,7 +70,7 @@ def test_what_cannot_be_read_is_named_or_refused(photos):
         assert len(images) == len(images.labels) == 8
         assert len(unreadable) == 1
         assert "broken.png" in unreadable[0]
-        assert "1 of 9 pictures could not be read" in str(images)
+        assert "1 of 9 pictures could not be read (cat/broken.png)" in str(images)
 
 
 def test_pictures_are_upright_in_training_as_in_prediction(tmp_path):

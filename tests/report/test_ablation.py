@@ -43,7 +43,7 @@ def named_ticks(axis):
 
 def test_points_are_in_order_and_in_their_units():
     figure = draw_ablation(all_trials(), "CIFAR-10", 10_000)
-    assert figure.get_suptitle() == "CIFAR-10, 10,000 images"
+    assert figure.get_suptitle() == "CIFAR-10, 10,000 examples"
     shifts = 0.001 * np.array(STRENGTHS)
     expected = {"accuracy (%)": 100 * (0.8 - shifts), "NLL (nats)": 0.7 + shifts, "ACE (%)": 100 * (0.01 + shifts)}
     assert [axis.get_ylabel() for axis in figure.axes] == list(expected)
@@ -180,7 +180,7 @@ def test_the_whole_curve_is_shown(chosen, measured_on):
         ("3", "85.00±0.50", "yes"),
         ("5", "80.00±0.50", "yes"),
     ]
-    assert "mnist, held out, 200 images for each seed" in text
+    assert "mnist, held out, 200 examples for each seed" in text
     assert "mnist, held out: 100 % [odd]" in text
     assert "Chosen: lambda_M = 0.1" in text
 

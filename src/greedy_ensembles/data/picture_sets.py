@@ -333,12 +333,18 @@ def _read_part(
             f"{', '.join(classes)}"
         )
     images, kept = stack(path, list(labelled), look, unreadable)
-    return images, _labels((labelled[name] for name in kept), classes), classes, left_out(len(labelled), len(kept))
+    return images, _labels((labelled[name] for name in kept), classes), classes, left_out(list(labelled), kept)
 
 
-def left_out(count: int, kept: int) -> str:
-    """Return the note on pictures that could not be read, if there are any."""
-    return f"{count - kept:,} of {count:,} pictures could not be read" if kept < count else ""
+def left_out(wanted: Sequence[str], kept: Sequence[str]) -> str:
+    """Return the note on pictures that could not be read, with the names of the first, if there are any.
+
+    >>> left_out(["a.png", "b.png"], ["a.png"])
+    '1 of 2 pictures could not be read (b.png)'
+    """
+    lost = sorted(set(wanted) - set(kept))
+    named = ", ".join(ascii(name)[1:-1] for name in lost[:3]) + (", ..." if len(lost) > 3 else "")
+    return f"{len(lost):,} of {len(wanted):,} pictures could not be read ({named})" if lost else ""
 
 
 def names_digest(pictures: Iterable[str]) -> str:

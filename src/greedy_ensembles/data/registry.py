@@ -101,7 +101,7 @@ def read(
     check_kind("unreadable", [] if unreadable is None else unreadable, list, "a list")
     images, kept = picture_sets.stack(path, names, look, unreadable)
     labels, classes = picture_sets.by_folder(kept)
-    note = picture_sets.left_out(len(names), len(kept))
+    note = picture_sets.left_out(names, kept)
     together = sorted({part for name in names for part in Path(name).parts[:-1]} & picture_sets.PARTS.keys())
     if len(together) > 1:
         note = "; ".join(filter(None, (note, f"{' and '.join(together)} together")))

@@ -53,8 +53,8 @@ class Dropout(Deep):
         """Refuse a network without dropout, whose members would all be the same."""
         if not any(isinstance(layer, DROPOUTS) and 0 < layer.p < 1 for layer in model.modules()):
             raise ValueError(
-                f"{self.label} needs a network with dropout: make_model returns none with nn.Dropout(p) or "
-                "nn.Dropout2d(p), 0 < p < 1"
+                f"{self.label} needs a network with nn.Dropout(p) or nn.Dropout2d(p), 0 < p < 1, which those of "
+                "ge.models do not have; give one of yours as make_model"
             )
         return model
 

@@ -99,7 +99,7 @@ def draw_ablation(
     if len(panels) < len(axes):  # there is room for it
         place = {"loc": "center", "bbox_to_anchor": (5 / 6, 0.5 / rows)}
     figure.legend(handles[::-1], labels[::-1], frameon=False, fontsize=NORMAL, **place)
-    entitle(figure, f"{name}, {images:,} images")
+    entitle(figure, f"{name}, {images:,} examples")
     return figure
 
 
@@ -171,7 +171,7 @@ def show(selection: Selection, measured_on: InDomain, console: Console) -> None:
     columns = [column for column in IN_DOMAIN if column.key in CRITERIA]
     trials = (selection.deep, *selection.trials)
     table = Table(
-        f"{measured_on.name}, {measured_on.images:,} images for each seed",
+        f"{measured_on.name}, {measured_on.images:,} examples for each seed",
         [Column("lambda_M"), Column("seeds"), *columns, Column("harms", f"harms {selection.by}")],
         [_row(trial, selection) for trial in trials],
     )

@@ -93,7 +93,7 @@ def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual i
         axis.set_title(_title(method), fontsize=NORMAL, color=_styles(averages)[method].colour, loc="right", pad=2)
         axis.tick_params(labelbottom=axis is stack[-1])
         plain(axis)
-    stack[(len(stack) - 1) // 2].set_ylabel("images (%)")
+    stack[(len(stack) - 1) // 2].set_ylabel("examples (%)")
     stack[-1].set_xlabel(label)
     _histogram_legend(last, _styles(averages), [f"in-domain ({inside:,} images)", f"OOD ({outside:,} images)"])
     entitle(figure, f"{in_domain} (in-domain, {inside:,} images) against {ood} (OOD, {outside:,} images)")

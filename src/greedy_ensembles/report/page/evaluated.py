@@ -93,7 +93,7 @@ def _headlines(comparison: Comparison) -> dict[str, dict[str, Estimate]]:
 def _view(result: OutOfDistribution, scores: Averages, label: str, images: Bytes | None) -> OodView:
     inside = len(next(iter(scores.values()))[0])
     note = f" Note: {result.note}." if result.note else ""
-    summary = f"{result.images:,} OOD images (the positive class) against {inside:,} in-domain ones, by {label}.{note}"
+    summary = f"{result.images:,} OOD examples (the positive class) against {inside:,} in-domain ones, by {label}.{note}"
     found = ", ".join(f"{method} {auroc(*pair):.3f}" for method, pair in scores.items())
     precise = ", ".join(f"{method} {average_precision(*pair):.3f}" for method, pair in scores.items())
     charts = [
@@ -117,7 +117,7 @@ def _histogram(method: str, scores: Averages, label: str) -> Chart:
         f"Histograms of {label} by {method}; medians in-domain and OOD: {medians}.",
         partial(draw_histogram, averages=scores, method=method),
         x_label=f"{label}; grey: in-domain",
-        y_label="images (%)",
+        y_label="examples (%)",
     )
 
 
