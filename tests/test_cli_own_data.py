@@ -10,7 +10,7 @@ from PIL import Image
 
 import greedy_ensembles as ge
 from greedy_ensembles.runs.notes import WeakMemberWarning
-from greedy_ensembles.saving import read_held_out
+from greedy_ensembles.saving import VALIDATION, read_held_out
 
 KINDS = ("dark", "light", "red")
 
@@ -170,6 +170,28 @@ def test_columns_are_standardised_by_what_is_trained_on(home):
     mean, std = run.configuration["recipe"]["normalize"]
     assert mean == pytest.approx(train.rows.mean(axis=0).tolist())
     assert std == pytest.approx(train.rows.std(axis=0).tolist())
+
+
+def test_lambda_is_chosen_on_the_part_that_selected_epochs(at_home, invoke):
+    runs = [at_home / "runs" / name for name in ("table.csv", "deep", "greedy-2", "deep-2")]
+    for run, *options in (
+        (runs[1], "--method", "deep"),
+        (runs[2], "--seed", 2),
+        (runs[3], "--method", "deep", "--seed", 2),
+    ):
+        columns = ["--target", "kind", "--leave-out", "id"]
+        assert train(invoke, at_home, "table.csv", *columns, *options, out=run.name).exit_code == 0
+    for run in map(ge.load_run, runs):
+        part = read_held_out(run.folder, VALIDATION)
+        right = run.ensemble.predict_proba(part.rows).argmax(dim=2).numpy() == part.labels
+        best = [max(epoch["validation_accuracy"] for epoch in history) for history in run.histories]
+        assert right.mean(axis=1) == pytest.approx(best)
+    done = invoke("select", *runs)
+    assert done.exit_code == 0, done.output
+    assert "table.csv, validation, 8 examples" in done.output
+    assert "table.csv, held out, 18 examples" in invoke("select", *runs, "--split", "test").output
+    (runs[0] / VALIDATION).unlink()
+    assert "table.csv keeps no validation part" in invoke("select", *runs).stderr
 
 
 def test_arrays_are_taken_as_they_are(at_home, invoke):

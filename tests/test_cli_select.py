@@ -39,7 +39,7 @@ def select(invoke, home, monkeypatch):
 def test_the_curve_on_what_was_held_out(select, home, tmp_path):
     done = select(*SIX, "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    assert "mnist, held out, 12 images for each seed" in done.output
+    assert "mnist, held out, 12 examples for each seed" in done.output
     assert "the first 60 images of 80" in " ".join(done.output.split())
     assert "warning" not in done.output
     content = json.loads((tmp_path / "selection.json").read_text())
@@ -65,9 +65,9 @@ def test_the_curve_on_what_was_held_out(select, home, tmp_path):
 def test_on_the_test_set_with_a_warning(select, tmp_path):
     done = select(*SIX, "--on", "test", "--by", "nll", "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    assert "mnist, 40 images for each seed" in done.output
+    assert "mnist, 40 examples for each seed" in done.output
     assert "harms nll" in done.output
-    assert "\nwarning: lambda_M was chosen on test images" in done.stderr
+    assert "\nwarning: lambda_M was chosen on test examples" in done.stderr
     for name in ("selection.csv", "selection.json"):  # which are read without what was on the screen
         assert "no test of the choice" in (tmp_path / name).read_text()
         assert "trained on mnist: " in (tmp_path / name).read_text()

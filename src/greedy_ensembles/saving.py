@@ -31,6 +31,8 @@ from greedy_ensembles.version import __version__
 #: What a run held out of everything, so that no member learnt from it and no epoch was chosen on it, lies beside the
 #: weights, in a run's folder and in that of an ensemble saved from it: either can be judged wherever it is taken.
 HELD_OUT = "held-out.safetensors"
+#: What each member's best epoch was selected on, of data of one's own; lambda_M is chosen on it.
+VALIDATION = "validation.safetensors"
 
 
 class Description(NamedTuple):
@@ -215,12 +217,12 @@ def _load_member(
     return model.eval()
 
 
-def write_held_out(folder: Path, held_out: LabelledSet) -> None:
+def write_held_out(folder: Path, held_out: LabelledSet, name: str = HELD_OUT) -> None:
     """Keep examples with their labels in a run's folder."""
     assert held_out.labels is not None  # they came out of what was trained on
     about = {name: getattr(held_out, name) for name in _about(type(held_out))}
     tensors = {"inputs": torch.from_numpy(held_out.inputs), "labels": torch.from_numpy(held_out.labels)}
-    storage.write_tensors(folder / HELD_OUT, tensors, {"about": json.dumps(about)})
+    storage.write_tensors(folder / name, tensors, {"about": json.dumps(about)})
 
 
 def _about(kind: type[Any]) -> list[str]:
@@ -228,9 +230,9 @@ def _about(kind: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)[2:]]
 
 
-def read_held_out(folder: Path) -> ImageSet | TableSet | None:
+def read_held_out(folder: Path, name: str = HELD_OUT) -> ImageSet | TableSet | None:
     """Return what a run held out, None where it keeps nothing, or refuse the file."""
-    file = folder / HELD_OUT
+    file = folder / name
     if not file.exists():
         return None
     storage.check_contained(folder)

@@ -24,11 +24,12 @@ from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, estimate, 
 from greedy_ensembles.benchmark.runs import BASELINE, RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import Predict, facts_of, finished_run
 from greedy_ensembles.checks import check_choice, check_number
-from greedy_ensembles.data import SETS, ImageSet, load
+from greedy_ensembles.data import SETS, ImageSet, LabelledSet, TableSet, load
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.notes import clearly_below
+from greedy_ensembles.saving import HELD_OUT, VALIDATION, read_held_out
 from greedy_ensembles.sweeps.executor import Executor, Hear, Here, Job
 from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.split import split
@@ -36,7 +37,7 @@ from greedy_ensembles.training.split import split
 #: By what harm is measured: 1 where a higher figure is better, -1 where a lower one is.
 CRITERIA = {"accuracy": 1, "nll": -1, "ace": -1}
 SPLITS = ("validation", "test")
-NO_TEST = "test images: lambda_M is chosen on them, so that figures on them are no test of the choice"
+NO_TEST = "test examples: lambda_M is chosen on them, so that figures on them are no test of the choice"
 #: How much of the way from the share of the most frequent class to 1 Deep Ensembles must have gone.
 LEAST_LEARNT = 0.15
 #: What runs with a lambda_M may differ in; and what they may differ in from those without, which draw no p*.
@@ -213,6 +214,17 @@ def held_out(facts: RunFacts, images: ImageSet) -> ImageSet:
     return part.replace(name=f"{images.name}, held out")
 
 
+def _kept(facts: RunFacts, split: str) -> ImageSet | TableSet:
+    """Return what a run on data of one's own keeps of it."""
+    found = read_held_out(Path(facts.source), HELD_OUT if split == "test" else VALIDATION)
+    if found is None:
+        raise ValueError(
+            f"{facts.source} keeps no {split} part of what it was trained on; `greedy-ensembles train` keeps it, and "
+            "ge.select chooses lambda_M for any data, in Python"
+        )
+    return found.with_note(NO_TEST) if split == "test" else found
+
+
 def try_strengths(
     folders: Sequence[Path],
     predict: Predict,
@@ -240,16 +252,15 @@ def try_strengths(
     facts = [facts_of(finished_run(folder, make_model)) for folder in folders]
     groups = list(group(facts).values())
     check_strength_alone_differs(groups)
+    images: dict[str, ImageSet | TableSet]
     if facts[0].dataset not in SETS:
-        raise ValueError(
-            f"{facts[0].source} was trained on data of one's own, which it does not keep; ge.select chooses a strength "
-            "for any data, in Python"
-        )
-    if split == "test":
-        every = load(facts[0].dataset, "test", root).with_note(NO_TEST).with_note(facts[0].training_note)
+        images = {run.source: _kept(run, split) for run in facts}
+    elif split == "test":
+        test = load(facts[0].dataset, "test", root).with_note(NO_TEST).with_note(facts[0].training_note)
+        images = {run.source: test for run in facts}
     else:
         every = training_images(facts[0], root)
-    images = {run.source: every if split == "test" else held_out(run, every) for run in facts}
+        images = {run.source: held_out(run, every) for run in facts}
     jobs: dict[str, Job] = {
         source: partial(_judge, Path(source).absolute(), predict, own, make_model, device)
         for source, own in images.items()
@@ -269,7 +280,7 @@ def try_strengths(
 def _judge(
     folder: Path,
     predict: Predict,
-    images: ImageSet,
+    images: LabelledSet,
     make_model: ModelFactory | None,
     device: torch.device | str | None,
     tell: Callable[[None], None],

@@ -274,7 +274,7 @@ def select(
     report.show(selection, measured_on, wide_console())
     if split == "test":
         print(
-            "warning: lambda_M was chosen on test images, so figures on them no longer show how the choice does on "
+            "warning: lambda_M was chosen on test examples, so figures on them no longer show how the choice does on "
             "new ones; the paper chose so, and --split validation does not",
             file=sys.stderr,
         )

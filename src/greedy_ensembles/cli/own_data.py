@@ -47,6 +47,22 @@ class OwnData:
         photos = Recipe(epochs=40, batch_size=32, optimizer="adamw", lr=3e-3, weight_decay=1e-2, warmup_epochs=1)
         return dataclasses.replace(photos, **{"augment": augment, **changes})
 
+    def keep(self, folder: Path, seed: int) -> None:
+        """Write into a run's folder what it held out: to be judged on, and what its epochs were selected by."""
+        import torch
+
+        from greedy_ensembles.saving import HELD_OUT, VALIDATION, write_held_out
+        from greedy_ensembles.training.split import split
+
+        selected = self.validation
+        if isinstance(selected, float | int):
+            assert self.train.labels is not None  # it was trained on
+            selected = self.train.take(split(torch.from_numpy(self.train.labels), selected, seed)[1].numpy())
+        selected = selected.replace(name=f"{self.train.name}, validation")
+        for name, part in ((HELD_OUT, self.test), (VALIDATION, selected)):
+            if part is not None and len(part):
+                write_held_out(folder, part, name)
+
     def model(self, name: str | None) -> Callable[[], Any]:
         """Return the network of that name, or the one for such data."""
         from greedy_ensembles.data import TableSet

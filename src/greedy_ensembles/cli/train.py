@@ -19,6 +19,7 @@ from rich.text import Text
 from greedy_ensembles.cli.app import DataFolder, Device, Quiet, app, check_folder, goes_on, imported, in_one_line, leads
 
 if TYPE_CHECKING:
+    from greedy_ensembles.cli.own_data import OwnData
     from greedy_ensembles.data import ImageSet, LabelledSet
     from greedy_ensembles.training import Recipe
 
@@ -115,7 +116,6 @@ def train(
     """Train an ensemble on data of your own, or on a published set."""
     from greedy_ensembles.checks import check_count
     from greedy_ensembles.data import SETS
-    from greedy_ensembles.saving import write_held_out
     from greedy_ensembles.training import fit
 
     check_folder(out)
@@ -153,20 +153,20 @@ def train(
         raise
     except TypeError as error:  # of the model, as a rule, which may be the user's own
         raise ValueError(str(error)) from error
-    if task.test is not None and leads():
-        write_held_out(out.expanduser(), task.test)
+    if task.own is not None and leads():
+        task.own.keep(out.expanduser(), seed)
     print(f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''} in {out}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
-    """What `fit` is asked to train, and on what; `test` is kept with the run."""
+    """What `fit` is asked to train, and on what."""
 
     data: "LabelledSet"
     make_model: Callable[[], Any]
     recipe: "Recipe"
     validation: "LabelledSet | float"
-    test: "LabelledSet | None" = None
+    own: "OwnData | None" = None  #: where it is data of one's own, whose held-out parts are kept with the run
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:
@@ -199,7 +199,7 @@ def _own(
     own = read_own(text, shape=size, target=target, leave_out=leave_out, validation=validation, test=test)
     say_parts(own)
     make_model = imported(model) if model is not None and ":" in model else _tried(partial(own.model, model))
-    return Task(own.train, make_model, own.recipe(changes), own.validation, own.test)
+    return Task(own.train, make_model, own.recipe(changes), own.validation, own)
 
 
 def _published(

@@ -337,11 +337,7 @@ def _read_part(
 
 
 def left_out(wanted: Sequence[str], kept: Sequence[str]) -> str:
-    """Return the note on pictures that could not be read, with the names of the first, if there are any.
-
-    >>> left_out(["a.png", "b.png"], ["a.png"])
-    '1 of 2 pictures could not be read (b.png)'
-    """
+    """Return the note on pictures that could not be read, with the names of the first, if there are any."""
     lost = sorted(set(wanted) - set(kept))
     named = ", ".join(ascii(name)[1:-1] for name in lost[:3]) + (", ..." if len(lost) > 3 else "")
     return f"{len(lost):,} of {len(wanted):,} pictures could not be read ({named})" if lost else ""

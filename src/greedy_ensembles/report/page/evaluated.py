@@ -93,7 +93,7 @@ def _headlines(comparison: Comparison) -> dict[str, dict[str, Estimate]]:
 def _view(result: OutOfDistribution, scores: Averages, label: str, images: Bytes | None) -> OodView:
     inside = len(next(iter(scores.values()))[0])
     note = f" Note: {result.note}." if result.note else ""
-    summary = f"{result.images:,} OOD examples (the positive class) against {inside:,} in-domain ones, by {label}.{note}"
+    counts = f"{result.images:,} OOD examples (the positive class) against {inside:,} in-domain ones"
     found = ", ".join(f"{method} {auroc(*pair):.3f}" for method, pair in scores.items())
     precise = ", ".join(f"{method} {average_precision(*pair):.3f}" for method, pair in scores.items())
     charts = [
@@ -107,7 +107,7 @@ def _view(result: OutOfDistribution, scores: Averages, label: str, images: Bytes
     ]
     outside = {method: pair[1] for method, pair in scores.items()}
     shown = [] if images is None else galleries(images, result.name, outside, label)
-    return OodView(result.name, summary, charts, shown)
+    return OodView(result.name, f"{counts}, by {label}.{note}", charts, shown)
 
 
 def _histogram(method: str, scores: Averages, label: str) -> Chart:
