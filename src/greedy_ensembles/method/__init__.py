@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.checks import check_choice, check_number
-from greedy_ensembles.method.bank import Bank
 from greedy_ensembles.method.batch import Batch
 from greedy_ensembles.method.batchnorm import (
     NotedStatistics,
@@ -16,7 +15,7 @@ from greedy_ensembles.method.batchnorm import (
     rows_stay_rows,
     split_batchnorm,
 )
-from greedy_ensembles.method.coupling import Coupling, Sees
+from greedy_ensembles.method.coupling import Bank, Coupling, Sees
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.dropout import Dropout
 from greedy_ensembles.method.greedy import Greedy, diversity_term

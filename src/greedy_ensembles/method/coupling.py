@@ -1,4 +1,4 @@
-"""What a method is: who meets whom on samples of p*, and what that adds to a member's loss.
+"""What a method is: who meets whom on samples of p*, and what that adds to a member's loss; and the bank.
 
 Members touch each other through nothing else. A new method is one file with a subclass of `Coupling` and one line in
 `greedy_ensembles.method.METHODS`; every engine and schedule calls only `terms`. Methods that also change how members
@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+
+from greedy_ensembles.inputs import Inputs, entries, length, move
 
 #: Where a network has the name of the method that swapped its layers, which files have to say.
 BUILT_BY = "built_by"
@@ -91,6 +93,46 @@ class Coupling(ABC):
     def as_member(self, model: nn.Module) -> nn.Module:
         """Return a network of ``make_model`` in the form that `members` have, to be given their weights."""
         return model
+
+
+class Bank:
+    """Samples of p*, drawn once, and what finished members say of them: a row (samples, classes) each, in their order.
+
+    A step takes some samples by index, and looks up the outputs of finished members instead of computing them again.
+    """
+
+    def __init__(self, samples: Inputs, capacity: int, classes: int) -> None:
+        self.samples = samples
+        self.device = entries(samples)[0][1].device
+        self.count = length(samples)
+        self._rows = torch.empty(capacity, self.count, classes, device=self.device)
+        self._filled = 0
+
+    def __len__(self) -> int:
+        return self._filled
+
+    @property
+    def row_shape(self) -> torch.Size:
+        """(samples, classes): what `append` takes."""
+        return self._rows.shape[1:]
+
+    def to(self, device: torch.device) -> "Bank":
+        """Return the bank on a device: itself where it is there."""
+        if device == self.device:
+            return self
+        moved = Bank(move(self.samples, device), len(self._rows), self._rows.shape[2])
+        for row in self._rows[: self._filled]:
+            moved.append(row)
+        return moved
+
+    def append(self, row: Tensor) -> None:
+        """Add the outputs of one more member, (samples, classes)."""
+        self._rows[self._filled] = row
+        self._filled += 1
+
+    def at(self, indices: Tensor) -> Tensor:
+        """Return what all finished members say of these samples, (finished, len(indices), classes)."""
+        return self._rows[: self._filled].index_select(1, indices)
 
 
 def swap(model: nn.Module, replace: Callable[[nn.Module], nn.Module | None], method: str) -> nn.Module:
