@@ -43,6 +43,22 @@ if TYPE_CHECKING:
     from greedy_ensembles.report.page import Findings
     from greedy_ensembles.runs import Run
 
+Ood = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="OOD sets: names, also with commas, or the path of a folder, archive, .npy or .npz of images, or of a "
+        ".csv. Default: the paper's sets for the in-domain set. Beside data of your own there is noise as well."
+    ),
+]
+
+JudgedOn = Annotated[
+    str | None,
+    typer.Option(
+        help="Labelled in-domain data that was not trained on, as `train` takes it. Default: what the run held out, or "
+        "the test split of a published set."
+    ),
+]
+
 
 @app.command("evaluate")
 @in_one_line
@@ -51,20 +67,8 @@ def evaluate(
         list[Path],
         typer.Argument(metavar="RUN", help="Run folders, saved ensembles, or files that --save-predictions wrote."),
     ],
-    ood: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="OOD sets: names, also with commas, or the path of a folder, archive, .npy or .npz of images, or of a "
-            ".csv. Default: the paper's sets for the in-domain set. Beside data of your own there is noise as well."
-        ),
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            help="Labelled in-domain data that was not trained on, as `train` takes it. Default: what the run held "
-            "out, or the test split of a published set."
-        ),
-    ] = None,
+    ood: Ood = None,
+    on: JudgedOn = None,
     score: Annotated[
         str,
         typer.Option(
@@ -134,7 +138,7 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")],
     evaluate: Annotated[bool, typer.Option(help="Evaluate the runs on their test set and on OOD sets.")] = True,
-    ood: Annotated[list[str] | None, typer.Option(help="OOD sets, as `evaluate` takes them; default: its own.")] = None,
+    ood: Ood = None,
     model: OwnModel = None,
     batch_size: BatchSize = None,
     device: Device = None,

@@ -149,8 +149,6 @@ def _images(path: Path, shape: "Shape | None") -> "dict[str, LabelledSet]":
         images = read(path) if shape is None else read(path, size, channels)
         if images.labels is None:
             raise ValueError(f"{path} has no labels; give an .npz of two arrays, x (images) and y (labels)")
-        if len(images) and images.labels.min() < 0:
-            raise ValueError(f"labels of {path} must not be negative, got {images.labels.min()}")
         return {"train": images.replace(classes=tuple(map(str, range(int(images.labels.max(initial=0)) + 1))))}
     unreadable: list[str] = []
     parts = read_parts(path, size, channels, unreadable=unreadable)

@@ -123,14 +123,12 @@ def calibrate_folder(
 
     if inputs is None:
         judged = _held_out(saved, root)
-        values, labels, source, form = judged.inputs, judged.labels, judged.name, form_of(saved, root)
-        if values.dtype == np.uint8 and values.ndim == 4:
-            form = ImageForm.of_images(values, judged.classes)
+        values, labels, source, classes = judged.inputs, judged.labels, judged.name, judged.classes
     else:
-        values, labels, source = inputs.values, None, "in-domain inputs of your own"
-        form = form_of(saved, root)
-        if values.dtype == np.uint8 and values.ndim == 4:
-            form = ImageForm.of_images(values, form.classes)
+        values, labels, source, classes = inputs.values, None, "in-domain inputs of your own", None
+    form = form_of(saved, root)
+    if values.dtype == np.uint8 and values.ndim == 4:
+        form = ImageForm.of_images(values, classes or form.classes)
     found = saved.ensemble.calibrate(values, labels, fpr, batch_size=fitting_batch_size(saved.ensemble))
     found = replace(found, source=source, form=form)
     found.write(saved.folder, saved.weights)

@@ -27,11 +27,11 @@ class FixedMask(nn.Module):
 
     key: Tensor
 
-    def __init__(self, layer: nn.Module, key: Sequence[int] = (0, 0, 0)) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.p = float(layer.p)  # type: ignore[arg-type]
         self.channels = not isinstance(layer, nn.Dropout)
-        self.register_buffer("key", torch.tensor(key))
+        self.register_buffer("key", torch.zeros(3, dtype=torch.int64))
         self._mask: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
