@@ -160,9 +160,10 @@ def attempt(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         lines = str(error).strip().splitlines()
         return {"error": f"{type(error).__name__}: {lines[0][:300] if lines else ''}"}
     finally:
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        if torch.cuda.is_available():
+            gc.collect()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
 
 def run(parts: Sequence[str], out: Path | None) -> None:

@@ -1,3 +1,5 @@
+import resource
+
 import numpy as np
 import pytest
 import torch
@@ -268,14 +270,18 @@ def test_saving_touches_nothing_but_its_folder(ensemble, tmp_path, monkeypatch):
     assert len(ge.Ensemble.load(tmp_path / "here", network)) == 3
 
 
-def test_a_save_that_fails_leaves_nothing(ensemble, tmp_path, monkeypatch):
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(storage, "write_json", full)
-    with pytest.raises(OSError, match="No space left"):
-        ensemble.save(tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
+def test_a_save_that_fails_leaves_nothing(ensemble, tmp_path):
+    """As on a full disk: files cannot become as large as the last of them is."""
+    ensemble.save(tmp_path / "whole")
+    sizes = [file.stat().st_size for file in (tmp_path / "whole").rglob("*.*") if file.is_file()]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max(sizes) - 1, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            ensemble.save(tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
 def test_models_that_work_in_place_spoil_nothing(x):
