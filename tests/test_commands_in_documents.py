@@ -29,8 +29,9 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHELL = ("", "sh", "bash", "shell", "console")
 SHORTER = {
-    "train": "--size 2 --images 200 --set epochs=1 --device cpu",
-    "train cifar10": "--size 2 --images 8 --validation 0 --set epochs=1 --set warmup_epochs=0 --device cpu",
+    "train": "--size 2 --images 200 --set epochs=1 --set weighting_batch_size=8 --device cpu",
+    "train cifar10": "--size 2 --images 8 --validation 0 --set epochs=1 --set warmup_epochs=0 "
+    "--set weighting_batch_size=8 --device cpu",
     "reproduce": "--budget quick --seeds 1 --size 5 --device cpu",
     "train pets": "--size 2 --set epochs=2 --shape 3x8x8 --device cpu",
     "train flowers.csv": "--size 2 --set epochs=2 --device cpu",
