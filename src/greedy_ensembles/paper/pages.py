@@ -117,9 +117,10 @@ def write_page(
     records = {job: record for each in sections for job, record in (each.done | each.diverged).items()}
     devices = [own for record in records.values() if (own := cost.device_of(record)).kind in cost.MILLISECONDS]
     diverged = {job.name: record.message for each in sections for job, record in each.diverged.items()}
+    shown = [each for each in sections if each.done and _tells_more(each)]
     parts = _headed("Targets", targets_table(sections))
-    for gathered in sections:
-        if gathered.done and not study.timed:
+    for gathered in shown:
+        if not study.timed:
             parts.append(f"## {gathered.section.title}")
             parts += _section(study, gathered, folder, images or {})
     parts += _headed("Diverged", markdown_table(["run", "why"], diverged.items()) if diverged else "")
@@ -127,7 +128,7 @@ def write_page(
     kept = f"Every run, and figures unrounded, as CSV, JSON and LaTeX: [{KEPT}]({KEPT})."
     parts += _headed("How it was made", _facts(study, protocol, command), kept, runs_table(records))
     page = folder / f"{study.name}.md"
-    write_markdown(page, study.title, parts, overhead_table(sections) if study.timed else summary_table(sections))
+    write_markdown(page, study.title, parts, overhead_table(shown) if study.timed else summary_table(shown))
     content = {
         "study": study.name,
         "greedy_ensembles": __version__,
@@ -139,6 +140,11 @@ def write_page(
     keep(records.values(), folder)
     write_bytes(folder / KEPT / STUDY_FILE, [json.dumps(content, indent=2).encode() + b"\n"])
     return page
+
+
+def _tells_more(gathered: Gathered) -> bool:
+    """Say whether a section has more than another one: a curve of few strengths has not."""
+    return not gathered.section.curve or len({job.case.strength for job in gathered.done} - {None}) >= _AXES
 
 
 def _headed(title: str, *parts: str) -> list[str]:
@@ -185,12 +191,10 @@ def _pictures(
     A study of pictures has all there are: curves and histograms of every set, and examples where images are given, in
     a folder of the section's own. They need the scores of single images.
     """
-    labels = {method.label for method in comparison.methods}
-    strengths = {case.strength for case in section.cases if section.label(case) in labels} - {None}
     if study.pictures:
         for name, figure in draw_pictures(comparison, images):
             yield f"{section.stem}/{name}", figure
-    elif section.curve and len(strengths) >= _AXES:
+    elif section.curve:
         yield f"{section.stem}-curve", _draw_curve(section, comparison)
     elif study.radar and len(comparison.first.ood) >= _AXES:
         yield f"{section.stem}-radar", draw_areas(comparison)
