@@ -44,6 +44,10 @@ class Entry:
     forms: tuple[Form, ...] = ()
 
 
+def _entry(name: str, title: str, counts: dict[str, int], *forms: Form) -> Entry:
+    return Entry(name, title, counts, forms)
+
+
 _DIGITS = tuple("0123456789")
 _CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -142,103 +146,89 @@ _CIFAR10_MD5 = {
 }
 
 _ENTRIES = (
-    Entry(
+    _entry(
         "mnist",
         "MNIST, handwritten digits",
         {"train": 60_000, "test": 10_000},
-        (_idx("mnist", _DIGITS, ""), _idx("mnist", _DIGITS, ".gz")),
+        _idx("mnist", _DIGITS, ""),
+        _idx("mnist", _DIGITS, ".gz"),
     ),
-    Entry(
+    _entry(
         "fashion_mnist",
         "Fashion-MNIST, clothes",
         {"train": 60_000, "test": 10_000},
-        (_idx("fashion_mnist", _CLOTHES, ""), _idx("fashion_mnist", _CLOTHES, ".gz")),
+        _idx("fashion_mnist", _CLOTHES, ""),
+        _idx("fashion_mnist", _CLOTHES, ".gz"),
     ),
-    Entry(
+    _entry(
         "cifar10",
         "CIFAR-10, objects in 10 classes",
         {"train": 50_000, "test": 10_000},
-        (
-            _cifar(
-                "cifar-10-batches-bin",
-                {split: [f"{file}.bin" for file in files] for split, files in _BATCHES.items()},
-                1,
-                _CIFAR10,
-                **_CIFAR10_MD5,
-            ),
-            _cifar("cifar-10-batches-py", _BATCHES, 0, _CIFAR10),
+        _cifar(
+            "cifar-10-batches-bin",
+            {split: [f"{file}.bin" for file in files] for split, files in _BATCHES.items()},
+            1,
+            _CIFAR10,
+            **_CIFAR10_MD5,
         ),
+        _cifar("cifar-10-batches-py", _BATCHES, 0, _CIFAR10),
     ),
-    Entry(
+    _entry(
         "cifar100",
         "CIFAR-100, objects in 100 classes",
         {"train": 50_000, "test": 10_000},
-        (
-            _cifar("cifar-100-binary", {"train": ["train.bin"], "test": ["test.bin"]}, 2, "fine_label_names.txt"),
-            _cifar("cifar-100-python", {"train": ["train"], "test": ["test"]}, 0, "meta"),
-        ),
+        _cifar("cifar-100-binary", {"train": ["train.bin"], "test": ["test.bin"]}, 2, "fine_label_names.txt"),
+        _cifar("cifar-100-python", {"train": ["train"], "test": ["test"]}, 0, "meta"),
     ),
-    Entry(
+    _entry(
         "svhn",
         "SVHN, cropped house numbers (non-commercial use)",
         {"train": 73_257, "test": 26_032},
-        (Form(lambda split: [f"svhn/{split}_32x32.mat"], _svhn),),
+        Form(lambda split: [f"svhn/{split}_32x32.mat"], _svhn),
     ),
-    Entry(
+    _entry(
         "cifar10c",
         "CIFAR-10-C, the test set of CIFAR-10 corrupted; splits are corruptions, or corruption/severity",
         dict.fromkeys(_CORRUPTIONS, 50_000),
-        (
-            Form(
-                lambda split: [f"CIFAR-10-C/{split.partition('/')[0]}.npy", "CIFAR-10-C/labels.npy"],
-                _corrupted,
-            ),
+        Form(
+            lambda split: [f"CIFAR-10-C/{split.partition('/')[0]}.npy", "CIFAR-10-C/labels.npy"],
+            _corrupted,
         ),
     ),
-    Entry(
+    _entry(
         "omniglot",
         "Omniglot, evaluation alphabets, white on black",
         {"test": 13_180},
-        (
-            *_pictures(*_OMNIGLOT, "omniglot/images_evaluation", "omniglot/images_evaluation.zip"),
-            _copy("omniglot"),
-        ),
+        *_pictures(*_OMNIGLOT, "omniglot/images_evaluation", "omniglot/images_evaluation.zip"),
+        _copy("omniglot"),
     ),
-    Entry(
+    _entry(
         "dtd",
         "Describable Textures 1.0.1 (for research)",
         {"test": 5_640},
-        (
-            *_pictures(picture_sets.read_folder, Look(32), "dtd/images", "dtd-r1.0.1.tar.gz"),
-            _copy("dtd"),
-        ),
+        *_pictures(picture_sets.read_folder, Look(32), "dtd/images", "dtd-r1.0.1.tar.gz"),
+        _copy("dtd"),
     ),
-    Entry(
+    _entry(
         "tiny_imagenet",
         "Tiny ImageNet, validation set",
         {"test": 10_000},
-        (
-            *_pictures(picture_sets.read_tiny_imagenet, Look(32), "tiny-imagenet-200", "tiny-imagenet-200.zip"),
-            _copy("tiny_imagenet"),
-        ),
+        *_pictures(picture_sets.read_tiny_imagenet, Look(32), "tiny-imagenet-200", "tiny-imagenet-200.zip"),
+        _copy("tiny_imagenet"),
     ),
-    Entry(
+    _entry(
         "places365",
         "Places365, the first 10,000 of the test set in alphabetical order",
         {"test": 10_000},
-        (
-            *_pictures(picture_sets.read_places, Look(32), "places365/test_256", "places365/test_256.tar"),
-            _copy("places", "stand-in: MIT Mini-Places validation"),
-        ),
+        *_pictures(picture_sets.read_places, Look(32), "places365/test_256", "places365/test_256.tar"),
+        _copy("places", "stand-in: MIT Mini-Places validation"),
     ),
-    Entry(
+    _entry(
         "lsun",
         "LSUN scenes, test set",
         {"test": 10_000},
-        (
-            *_pictures(picture_sets.read_lsun, Look(32), "lsun/test_lmdb"),
-            _copy("lsun", "stand-in: 9 of LSUN's 10 classes out of MIT Mini-Places"),
-        ),
+        *_pictures(picture_sets.read_lsun, Look(32), "lsun/test_lmdb"),
+        _copy("lsun", "stand-in: 9 of LSUN's 10 classes out of MIT Mini-Places"),
     ),
     *(Entry(kind, f"noise: {kind}, made when asked for", {"test": noise.COUNT}) for kind in noise.KINDS),
 )
