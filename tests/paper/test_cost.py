@@ -17,10 +17,10 @@ from greedy_ensembles.paper.cost import (
     price,
     show_jobs,
     show_studies,
-    spelled,
 )
 from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Job, Protocol, jobs
+from greedy_ensembles.report.results import spelled
 
 
 def test_a_step_of_the_table_times_all_steps():

@@ -221,15 +221,13 @@ def test_files(chosen, measured_on, tmp_path):
     assert [path.name for path in paths] == ["selection.csv", "selection.json", "ablation.png"]
     assert all(path.stat().st_size > 100 for path in paths)
     rows = list(csv.DictReader(paths[0].read_text().splitlines()))
-    assert [(row["lambda_M"], row["harmless"]) for row in rows if row["metric"] == "accuracy"] == [
+    assert [(row["lambda_M"], row["harms"]) for row in rows if row["metric"] == "accuracy"] == [
         ("", ""),
-        ("0.1", "True"),
-        ("3.0", "False"),
+        ("0.1", "no"),
+        ("3.0", "yes"),
     ]
-    # Whether others are harmed was not asked, and no column is to look as if it had been.
-    assert {row["harmless"] for row in rows if row["metric"] != "accuracy"} == {""}
-    assert {(row["set"], row["images"], row["note"], row["seeds"]) for row in rows} == {
-        ("mnist, held out", "200", "100 % [odd]", "3")
+    assert {(row["set"], row["images"], row["note"], row["seeds"], row["by"]) for row in rows} == {
+        ("mnist, held out", "200", "100 % [odd]", "3", "accuracy")
     }
     content = json.loads(paths[1].read_text())
     assert (content["chosen"], content["by"], content["measured_on"]["images"]) == (0.1, "accuracy", 200)

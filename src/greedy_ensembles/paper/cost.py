@@ -25,6 +25,7 @@ from greedy_ensembles.data import SETS, data_root
 from greedy_ensembles.paper.images import TRAIN, missing, needs
 from greedy_ensembles.paper.records import Record, Records, is_complete
 from greedy_ensembles.paper.study import VALIDATION, Job, Protocol, Study, filter_study, jobs
+from greedy_ensembles.report.results import spelled
 
 #: By kind of device and network: a step in single precision, in half precision, and in half precision in the
 #: concurrent schedule. The GPU is an H200, the processor one core; PreResNet164 has 27 blocks a stage.
@@ -136,19 +137,6 @@ def _epoch(job: Job, device: Device, images: int) -> float:
     return steps * step * rows / _STEP
 
 
-def spelled(seconds: float) -> str:
-    """Return a duration as one reads it.
-
-    >>> [spelled(value) for value in (4.2, 90, 6000, 100_000, 1_000_000)]
-    ['4 s', '1.5 min', '1.7 h', '28 h', '12 days']
-    """
-    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (math.inf, 86400, "days")):
-        if seconds < limit:
-            value = seconds / unit
-            return f"{value:.1f} {name}" if unit > 1 and value < 10 else f"{value:,.0f} {name}"
-    raise ValueError(f"seconds must be a number, got {seconds}")
-
-
 def show_studies(
     studies: Sequence[Study],
     protocol: Protocol,
@@ -167,11 +155,10 @@ def show_studies(
         console: Where to print; None: standard output.
         gpus: How many of the device there are.
     """
-    table = Table("study", "reproduces", "runs", "needs", "not there", "estimate", box=box.SIMPLE_HEAD)
-    every: dict[Job, float] = {}
+    rows, every = [], dict[Job, float]()
     for study in studies:
         if study.special is not None:
-            table.add_row(study.name, study.paper, "", "no data set", "", "a minute on a CPU")
+            rows.append([study.name, study.paper, "", "no data set", "", "a minute on a CPU"])
             continue
         wanted = jobs(study, protocol)
         required = dict.fromkeys(name for case in study.cases for name, _ in needs(case, study))
@@ -184,18 +171,14 @@ def show_studies(
         if study.grid:
             every |= {job: price(job, device) for job in jobs(filter_study(study, strengths=study.grid), protocol)}
         seconds = spelled(makespan(prices, gpus))
-        table.add_row(study.name, study.paper, str(len(wanted)), ", ".join(required), without, seconds)
-    console = console or _console()
-    for column in table.columns:
-        column.overflow = "fold"  # no end is missing on a narrow screen
-    console.print(table)
-    words = f"Estimates are for {protocol.description}, {device.basis_of(gpus)}. Data folder: {data_root(root)}."
-    console.print(words, highlight=False, markup=False)
+        rows.append([study.name, study.paper, str(len(wanted)), ", ".join(required), without, seconds])
+    words = [f"Estimates are for {protocol.description}, {device.basis_of(gpus)}. Data folder: {data_root(root)}."]
     if every:
         runs = len({job.run for job in every})
         whole = f"{runs} runs with all lambda_M that the paper tried: {spelled(total(every))} of one device"
         whole += "" if gpus == 1 else f", {spelled(makespan(every, gpus))} on {gpus}"
-        console.print(f"All of these together, {whole}.", highlight=False, markup=False)
+        words.append(f"All of these together, {whole}.")
+    _print(("study", "reproduces", "runs", "needs", "not there", "estimate"), rows, words, console)
 
 
 def show_jobs(
@@ -208,26 +191,31 @@ def show_jobs(
     gpus: int = 1,
 ) -> None:
     """Print the runs of a study: what is done, and what the others would take, on so many of the device."""
-    table = Table("run", "state", "time", box=box.SIMPLE_HEAD)
     known = {job: record for job in wanted if (record := records.read(job)) is not None}
-    left: dict[Job, float] = {}
+    rows, left = [], dict[Job, float]()
     for job in wanted:
         record, absent = known.get(job), missing(job.case, study, root)
         if record is not None and is_complete(record, study):
-            table.add_row(job.name, record.status, spelled(record.seconds))
+            rows.append([job.name, record.status, spelled(record.seconds)])
             continue
         left[job] = price(job, device, known)
         state = "to do" if not absent or job.protocol.quick else f"needs {', '.join(absent)}"
-        table.add_row(job.name, state, f"about {spelled(left[job])}")
-    console = console or _console()
+        rows.append([job.name, state, f"about {spelled(left[job])}"])
+    words = f"To do: about {spelled(makespan(left, gpus))} {device.basis_of(gpus)}."
+    _print(("run", "state", "time"), rows, [words], console)
+
+
+def _print(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str], console: Console | None
+) -> None:
+    if console is None:
+        console = Console()
+        console = console if console.is_terminal or "COLUMNS" in os.environ else Console(width=160)
+    table = Table(*headings, box=box.SIMPLE_HEAD)
     for column in table.columns:
         column.overflow = "fold"  # no end is missing on a narrow screen
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
-    console.print(
-        f"To do: about {spelled(makespan(left, gpus))} {device.basis_of(gpus)}.", highlight=False, markup=False
-    )
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=160)
+    for line in words:
+        console.print(line, highlight=False, markup=False)

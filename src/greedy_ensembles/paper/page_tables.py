@@ -11,7 +11,7 @@ from greedy_ensembles.paper import cost, published
 from greedy_ensembles.paper.images import NOTE, is_generated
 from greedy_ensembles.paper.records import Gathered, Record
 from greedy_ensembles.paper.study import DEEP, Job, Target
-from greedy_ensembles.report.results import IN_DOMAIN, OOD, plural
+from greedy_ensembles.report.results import IN_DOMAIN, OOD, plural, spelled
 from greedy_ensembles.report.table import Column, Entry, markdown_table
 
 #: Of the summary: how the names of means end, and what is shown of each.
@@ -192,11 +192,11 @@ def missing_table(sections: Sequence[Gathered], records: Mapping[Job, Record], d
             own = {job: cost.price(job, device, records) for job in gathered.missing if job.case == case}
             prices |= own
             seeds = ", ".join(str(job.seed) for job in own)
-            seconds = cost.spelled(sum(own.values()))
+            seconds = spelled(sum(own.values()))
             rows.append([gathered.section.title, gathered.section.label(case), seeds, seconds])
     if not rows:
         return ""
-    rows.append(["all", "", f"{len(prices)} runs", cost.spelled(cost.total(prices))])
+    rows.append(["all", "", f"{len(prices)} runs", spelled(cost.total(prices))])
     return markdown_table(["", "method", "seeds", f"estimate, {device.basis}"], rows)
 
 
@@ -217,7 +217,7 @@ def runs_table(records: Mapping[Job, Record]) -> str:
             training = job.run, str(record.machine.get("started"))
             seconds[training] = max(seconds.get(training, 0.0), record.seconds)
         days = dict.fromkeys((started[0][:16], started[-1][:16]))
-        rows.append([f"{len(own)}", *facts, " to ".join(days), cost.spelled(sum(seconds.values()))])
+        rows.append([f"{len(own)}", *facts, " to ".join(days), spelled(sum(seconds.values()))])
     heading = ["runs", "trained by", "on", "judged in", "versions", "commit", "started", "training"]
     return markdown_table(heading, rows) if rows else ""
 

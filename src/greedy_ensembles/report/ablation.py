@@ -5,9 +5,7 @@ these, such as means of AUC: to be seen, not to choose by. The baseline, which h
 with: a line at its mean in a band of one standard error.
 """
 
-import csv
 import dataclasses
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +29,7 @@ from greedy_ensembles.report.figure import (
     write_figure,
 )
 from greedy_ensembles.report.results import IN_DOMAIN, to_json_text
-from greedy_ensembles.report.table import Column, Entry, Table, csv_cell
+from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
 
 #: Figures by strength, None being the baseline.
@@ -168,33 +166,42 @@ def _with_room(places: np.ndarray, first: np.ndarray) -> list[int]:
 
 def show(selection: Selection, measured_on: InDomain, console: Console) -> None:
     """Print the figures of every strength, and what follows from them."""
-    columns = [column for column in IN_DOMAIN if column.key in CRITERIA]
-    trials = (selection.deep, *selection.trials)
-    table = Table(
-        f"{measured_on.name}, {measured_on.images:,} examples for each seed",
-        [Column("lambda_M"), Column("seeds"), *columns, Column("harms", f"harms {selection.by}")],
-        [_row(trial, selection) for trial in trials],
-    )
-    strengths = [trial.strength for trial in trials]
-    formats.show(table, console, None if selection.strength is None else strengths.index(selection.strength))
+    strengths = [None, *(trial.strength for trial in selection.trials)]
+    chosen = None if selection.strength is None else strengths.index(selection.strength)
+    formats.show(_table(selection, measured_on), console, chosen)
     if measured_on.note:
         console.print(f"{measured_on.name}: {measured_on.note}", markup=False, highlight=False)
     console.print(selection.verdict, markup=False, highlight=False)
 
 
-def _row(trial: Trial, selection: Selection) -> dict[str, Entry]:
-    figures = {metric: Entry(getattr(trial, metric)) for metric in CRITERIA}
-    if trial.strength is None:
-        return {"lambda_M": Entry(BASELINE), "seeds": Entry(trial.accuracy.seeds), **figures}
-    named = {"lambda_M": Entry(f"{trial.strength:g}"), "seeds": Entry(trial.accuracy.seeds)}
-    return {**named, **figures, "harms": Entry(selection.harm_of(trial))}
+def _table(selection: Selection, measured_on: InDomain) -> Table:
+    """Return a row for every strength, Deep Ensembles first, which has none."""
+    columns = [
+        *(Column("set", shown=False), Column("images", shown=False), Column("lambda_M"), Column("seeds")),
+        *(column for column in IN_DOMAIN if column.key in CRITERIA),
+        *(Column("harms", f"harms {selection.by}"), Column("by", shown=False), Column("note", shown=False)),
+    ]
+    rows = [
+        {
+            "set": Entry(measured_on.name),
+            "images": Entry(measured_on.images),
+            "lambda_M": Entry(trial.strength, text=BASELINE if trial.strength is None else f"{trial.strength:g}"),
+            "seeds": Entry(trial.accuracy.seeds),
+            **{metric: Entry(getattr(trial, metric)) for metric in CRITERIA},
+            "harms": Entry(selection.harm_of(trial)),
+            "by": Entry(selection.by),
+            "note": Entry(measured_on.note),
+        }
+        for trial in (selection.deep, *selection.trials)
+    ]
+    return Table(f"{measured_on.name}, {measured_on.images:,} examples for each seed", columns, rows)
 
 
 def write(selection: Selection, measured_on: InDomain, runs: Sequence[RunFacts], folder: Path) -> list[Path]:
     """Write selection.csv, selection.json and ablation.png into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in ("selection.csv", "selection.json", "ablation.png")]
-    write_bytes(paths[0], [_to_csv(selection, measured_on).encode()])
+    write_bytes(paths[0], [formats.to_csv([_table(selection, measured_on)]).encode()])
     content = {
         "by": selection.by,
         "chosen": selection.strength,
@@ -210,19 +217,3 @@ def write(selection: Selection, measured_on: InDomain, runs: Sequence[RunFacts],
     trials = [selection.deep, *selection.trials]
     write_figure(draw_ablation(trials, name, measured_on.images, selection.strength), paths[2])
     return paths
-
-
-def _to_csv(selection: Selection, measured_on: InDomain) -> str:
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(["set", "images", "lambda_M", "metric", "seeds", "mean", "standard_error", "harmless", "note"])
-    for trial in (selection.deep, *selection.trials):
-        strength = "" if trial.strength is None else trial.strength
-        for metric in CRITERIA:
-            figure = getattr(trial, metric)
-            # Of the other criteria nothing was asked.
-            judged = metric == selection.by and trial.strength is not None and not selection.failure
-            harmless = trial.strength in selection.harmless if judged else ""
-            about = [csv_cell(measured_on.name), measured_on.images, strength, metric, figure.seeds]
-            writer.writerow([*about, figure.mean, figure.standard_error, harmless, csv_cell(measured_on.note)])
-    return output.getvalue()

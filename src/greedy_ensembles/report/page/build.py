@@ -17,6 +17,7 @@ from greedy_ensembles.report.figure import method_styles
 from greedy_ensembles.report.page.evaluated import evaluated
 from greedy_ensembles.report.page.render import Page, Part, TrainedRun
 from greedy_ensembles.report.planes import KnownPoints, maps, takes_points
+from greedy_ensembles.report.results import spelled
 from greedy_ensembles.report.svg import Chart, draw_chart
 from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.runs import Run
@@ -140,20 +141,8 @@ def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
         "seed": Entry(facts.seed, text=f"{facts.seed}"),
         "epochs": Entry(_number(epochs), text=f"{epochs}"),
         "validation accuracy": Entry(accuracy, text="" if accuracy is None else f"{accuracy:.2%}{counted}"),
-        "training time": Entry(seconds, text=duration(seconds)),
+        "training time": Entry(seconds, text=spelled(seconds)),
     }
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it.
-
-    >>> duration(9.24), duration(95), duration(7320)
-    ('9.2 s', '1 min 35 s', '2 h 2 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def trained_run(label: str, run: Run) -> TrainedRun:
