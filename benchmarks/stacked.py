@@ -1,4 +1,4 @@
-"""What training M = 11 small members at once, stacked, costs beside training one, for the two-moons network.
+"""What training M = 11 small members at once, stacked, costs beside training one: the second table of `cpu.py`.
 
 The target is at most 3. What is left of the ratio is arithmetic: eleven times one member's matrix products, which
 threads share while one member's are too small for that; with one thread it is missed.
@@ -133,17 +133,3 @@ def ratios() -> dict[int, list[dict[str, Any]]]:
         ]
     torch.set_num_threads(most)
     return found
-
-
-def main() -> None:
-    """Print the ratios."""
-    print(f"MLP 2-128-128-2, 300 points, {RECIPE.epochs} epochs, M = {SIZE}: time over that of one member")
-    print(f"  (target: concurrent over one <= {TARGET})")
-    for threads, rows in ratios().items():
-        for row in rows:
-            compared = f"{row['what']:26s} over {row['over']:11s}"
-            print(f"  {threads} thread(s)  {compared}  {row['median']:5.2f}  first decile {row['first decile']:5.2f}")
-
-
-if __name__ == "__main__":
-    main()
