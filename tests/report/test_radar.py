@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from greedy_ensembles.benchmark import Estimate, OutOfDistribution
+from greedy_ensembles.report.comparison_pictures import draw_radar
 from greedy_ensembles.report.figure import write_figure
-from greedy_ensembles.report.radar import draw_radar
 
 
 def ood(name, images, kind):

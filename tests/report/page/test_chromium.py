@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import Estimate, OutOfDistribution
 from greedy_ensembles.cli import application
+from greedy_ensembles.report.comparison_pictures import draw_polygons
 from greedy_ensembles.report.figure import method_styles
 from greedy_ensembles.report.page import Page, write_page
 from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Part, Picture, TrainedRun
-from greedy_ensembles.report.radar import draw_polygons
 from greedy_ensembles.report.svg import draw_chart
 from greedy_ensembles.report.table import Column, Entry, Table
 

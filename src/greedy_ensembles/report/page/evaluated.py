@@ -12,7 +12,7 @@ from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.evaluation import Estimate, OutOfDistribution, estimate
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.metrics import auroc, average_precision
-from greedy_ensembles.report.comparison_pictures import areas
+from greedy_ensembles.report.comparison_pictures import areas, draw_polygons
 from greedy_ensembles.report.detection import (
     Averages,
     average_scores,
@@ -22,7 +22,6 @@ from greedy_ensembles.report.detection import (
     scores_of,
 )
 from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Picture
-from greedy_ensembles.report.radar import draw_polygons
 from greedy_ensembles.report.results import IN_DOMAIN, OOD, below, plural, tables
 from greedy_ensembles.report.svg import Chart, draw_chart
 
