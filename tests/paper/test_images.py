@@ -6,7 +6,17 @@ from PIL import Image
 from greedy_ensembles.data import ImageSet, make_noise
 from greedy_ensembles.data.image_set import squeeze
 from greedy_ensembles.method.weighting import FromData
-from greedy_ensembles.paper.images import WEIGHTINGS, Sets, cut, missing, named_weighting, needs, split_of, stand_in
+from greedy_ensembles.paper.images import (
+    UNLIKE,
+    WEIGHTINGS,
+    Sets,
+    cut,
+    missing,
+    named_weighting,
+    needs,
+    split_of,
+    stand_in,
+)
 from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Protocol
 
@@ -128,3 +138,24 @@ def test_images_of_another_set_are_brought_to_the_shape_of_the_data(tmp_path, wr
 def test_a_name_that_is_none():
     with pytest.raises(ValueError, match="--weighting must be one of"):
         split_of("wrapped")
+
+
+@pytest.fixture
+def two_hundred_classes(tmp_path):
+    """Tiny ImageNet of one image a class, whose grey level is its label."""
+    labels = np.arange(200)
+    images = np.broadcast_to(labels[:, None, None, None], (200, 3, 32, 32)).astype(np.uint8)
+    (tmp_path / "ood").mkdir()
+    np.savez(tmp_path / "ood" / "tiny_imagenet.npz", x=images, y=labels)
+    return tmp_path
+
+
+def test_p_star_of_classes_unlike_cifar10_has_no_frog_bird_dog_cat_deer_car_or_boat(two_hundred_classes):
+    assert split_of(UNLIKE) == ("tiny_imagenet", "test")
+    data = stand_in("cifar10", "train", 20)
+    kept = set(np.unique(named_weighting(UNLIKE, data, two_hundred_classes).x).tolist())
+    alike = {"bullfrog": 2, "king penguin": 21, "Chihuahua": 24, "tabby": 30, "gazelle": 52, "sports car": 153}
+    alike |= {"school bus": 145, "lifeboat": 115, "moving van": 121}
+    assert not kept & set(alike.values())
+    assert {0, 10, 99, 188, 199} <= kept  # goldfish, centipede, drumstick, banana, acorn
+    assert len(kept) == 200 - 40

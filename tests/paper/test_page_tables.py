@@ -67,6 +67,12 @@ def outcomes(gathered, tiny):
         (Target("accuracy", least=0.91), "reached"),
         (Target("accuracy", least=0.92), "missed"),
         (Target("accuracy", gain=-0.002), "reached"),
+        (Target("nll", gain=-0.003), "reached"),  # the same
+        (Target("nll", gain=0.001), "missed"),
+        (Target("auc", ("uniform", "dtd"), gain=0.09, mean=True), "reached"),  # +.4 and -.2
+        (Target("auc", ("uniform", "dtd"), gain=0.11, mean=True), "missed"),
+        (Target("auc", ("uniform", "elsewhere"), gain=0.0, mean=True), "not known"),
+        (Target("auc_predictive_entropy", ("uniform",), gain=0.0, mean=True), "not known"),  # older records lack it
     ],
 )
 def test_targets_are_reached_or_missed(outcomes, target, outcome):

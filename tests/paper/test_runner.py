@@ -7,10 +7,10 @@ import torch
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import judge, unpack_predictions
-from greedy_ensembles.paper.images import Sets, stand_in
+from greedy_ensembles.paper.images import UNLIKE, Sets, stand_in
 from greedy_ensembles.paper.records import is_complete, plain
 from greedy_ensembles.paper.runner import arithmetic, fastest, make_model
-from greedy_ensembles.paper.study import Case, Job, Protocol, jobs
+from greedy_ensembles.paper.study import Case, Job, Protocol, Section, Study, jobs
 
 QUICK = Protocol(quick=True)
 
@@ -184,3 +184,17 @@ def test_networks_are_the_papers():
     assert sum(len(block.conv1.weight) > 0 for block in deep.blocks) == 3 * 27  # as the published code builds it
     wide = make_model(Case("cifar10", "WideResNet28x10", 11), stand_in("cifar10", "train", 20))()
     assert sum(p.numel() for p in wide.parameters()) == 36_489_290
+
+
+def test_a_set_whose_images_are_p_star_is_not_judged_on(runner, tmp_path):
+    (tmp_path / "ood").mkdir()
+    images = np.zeros((10, 3, 32, 32), np.uint8)
+    np.savez(tmp_path / "ood" / "tiny_imagenet.npz", x=images, y=np.arange(10))
+    runner = dataclasses.replace(runner, sets=Sets(runner.sets.protocol, tmp_path))
+    case = Case("cifar10", "PreResNet8", 2, 1.0, "scramble", 1)
+    for weighting in ("scramble", UNLIKE):
+        own = dataclasses.replace(case, weighting=weighting)
+        study = Study("one", "One", "none", (Section("one", (own,)),), seeds=1)
+        record = runner.do(Job(own, 0, runner.sets.protocol), study)
+        judged = {result["name"] for result in record.evaluation["ood"]}
+        assert ("tiny_imagenet" in judged) == (weighting == "scramble")

@@ -14,6 +14,7 @@ from greedy_ensembles.paper.study import DEEP, Job, Target
 from greedy_ensembles.report.results import IN_DOMAIN, OOD, plural, spelled
 from greedy_ensembles.report.table import Column, Entry, markdown_table
 
+_INSIDE = {"accuracy": "accuracy", "nll": "minus NLL"}  # targets of the in-domain set
 #: Of the summary: how the names of means end, and what is shown of each.
 _SUMMARY = (("synthetic", OOD[0]), ("natural", OOD[0]), ("natural", OOD[2]))
 _CORRUPTED = (*IN_DOMAIN[:2], IN_DOMAIN[3], Column("mi", "MI (nats)", 1, 3))
@@ -60,8 +61,9 @@ def targets_table(sections: Sequence[Gathered]) -> str:
 
 
 def _spelled(target: Target) -> str:
-    where = f" on {', '.join(target.sets)}" if target.sets else ""
-    name = "accuracy" if target.metric == "accuracy" else f"AUC{where}" if where else "mean AUC of all sets"
+    area = "AUC by predictive entropy" if target.metric == "auc_predictive_entropy" else "AUC"
+    where = f"{'mean ' * target.mean}{area} on {', '.join(target.sets)}" if target.sets else "mean AUC of all sets"
+    name = _INSIDE.get(target.metric, where)
     return f"{name} >= {target.least:g}" if target.gain is None else f"{name} >= {DEEP} {target.gain:+g}"
 
 
@@ -77,7 +79,7 @@ def _target_rows(target: Target, comparison: Comparison) -> Iterator[list[str]]:
         values, sign = _values(target, comparison, label), ""
         if target.gain is not None:
             values, sign = {name: value - before[name] for name, value in values.items() if name in before}, "+"
-        absent = [name for name in (*target.sets, *left_out) if name not in values]
+        absent = [name for name in (*target.sets, *left_out) if name not in values and not (target.mean and values)]
         bound = target.least if target.gain is None else target.gain
         missed = bound is not None and any(value < bound for value in values.values()) and not left_out
         outcome = "missed" if missed else "not known" if absent or not values else "reached"
@@ -87,14 +89,18 @@ def _target_rows(target: Target, comparison: Comparison) -> Iterator[list[str]]:
 
 def _values(target: Target, comparison: Comparison, label: str) -> dict[str, float]:
     """Return the figures of a method that a target is about, by what each is of."""
-    if target.metric == "accuracy":
-        return {"accuracy": _of(comparison.in_domain_rows, label)[0].figures["accuracy"].ours.mean}
+    if target.metric in _INSIDE:
+        value = _of(comparison.in_domain_rows, label)[0].figures[target.metric].ours.mean
+        return {_INSIDE[target.metric]: -value if target.metric == "nll" else value}
     rows = _of([*comparison.ood_rows, *comparison.mean_rows], label)
     if target.sets:
         rows = [row for name in target.sets for row in rows if row.set == name]
     else:
         rows = [row for row in rows if row.kind == "mean" and row.set.endswith("sets")]
-    return {row.set: row.figures["auc"].ours.mean for row in rows}
+    found = {row.set: row.figures[target.metric].ours.mean for row in rows if target.metric in row.figures}
+    if target.mean:
+        return {"mean": _mean(found.values())} if len(found) == len(target.sets) else {}
+    return found
 
 
 def _of(rows: Iterable[Row], label: str) -> list[Row]:

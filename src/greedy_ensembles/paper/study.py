@@ -69,10 +69,11 @@ class Case:
 class Target:
     """What a section is to reach: at least `least`, or at least `gain` above Deep Ensembles."""
 
-    metric: str  #: accuracy, or auc
+    metric: str  #: accuracy, nll (whose minus counts), auc, or auc_predictive_entropy
     sets: tuple[str, ...] = ()  #: OOD sets, each of which must reach it; none: all in the mean
     least: float | None = None
     gain: float | None = None
+    mean: bool = False  #: whether it is the mean over the sets that must reach it
 
 
 @dataclass(frozen=True)
