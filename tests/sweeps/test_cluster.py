@@ -206,7 +206,7 @@ def test_the_command_chooses_on_a_cluster_as_it_does_here(cluster, invoke, make_
     own = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
     runs = {
         f"{name}-{seed}": ["--seed", seed, *more]
-        for name, more in (("deep", []), ("one", ["--strength", 1]))
+        for name, more in (("deep", ["--method", "deep"]), ("one", ["--strength", 1]))
         for seed in (0, 2)
     }
     monkeypatch.chdir(make_home("flat_model", own, runs))
