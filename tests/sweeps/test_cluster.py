@@ -211,7 +211,8 @@ def test_the_command_chooses_on_a_cluster_as_it_does_here(cluster, invoke, make_
     }
     monkeypatch.chdir(make_home("flat_model", own, runs))
     asked = ["select", *runs, "--model", "flat_model:make", "--root", "data", "--device", "cpu"]
-    assert invoke(*asked, "--out", tmp_path / "here").exit_code == 0
+    done = invoke(*asked, "--out", tmp_path / "here")
+    assert done.exit_code == 0, done.output
     for kept in Path().glob("*/predictions"):
         shutil.rmtree(kept)
     done = invoke(*asked, "--on", "ray", "--out", tmp_path / "there")
