@@ -11,10 +11,8 @@ import shutil
 import struct
 from functools import partial
 
-import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given
 from safetensors.torch import save
 
 import greedy_ensembles as ge
@@ -235,37 +233,3 @@ def test_folders_in_place_of_files_are_refused(saved, name):
     (saved / name).mkdir()
     with pytest.raises(FolderError, match=rf"{name} is damaged"):
         load(saved)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
-    max_leaves=8,
-)
-
-
-@given(content=st.dictionaries(st.sampled_from(["format", "members", "normalize", "inputs", "notes", "x"]), JSON))
-def test_random_content_with_a_right_checksum_loads_or_is_refused(tmp_path_factory, content):
-    folder = tmp_path_factory.mktemp("random") / "saved"
-    ge.Ensemble.from_members([make_model()]).save(folder)
-    forge(folder / "ensemble.json", **content)
-    said = "ensemble.json"
-    try:
-        ge.Ensemble.load(folder, make_model)
-    except FolderError as error:
-        said = str(error)
-    assert "ensemble.json" in said or "weights.safetensors" in said
-
-
-@given(content=st.binary(max_size=200), at=st.integers(0, 300))
-def test_random_bytes_in_place_of_weights_are_refused(tmp_path_factory, content, at):
-    folder = tmp_path_factory.mktemp("random") / "saved"
-    ge.Ensemble.from_members([make_model()]).save(folder)
-    weights = folder / "members" / "01" / "weights.safetensors"
-    before = weights.read_bytes()
-    after = before[:at] + content + before[at + len(content) :]
-    weights.write_bytes(after)
-    if after == before:
-        return
-    with pytest.raises(FolderError, match=r"01/weights\.safetensors is damaged"):
-        load(folder)
