@@ -20,10 +20,9 @@ import numpy as np
 
 from greedy_ensembles import metrics
 from greedy_ensembles.benchmark.predictions import InputSet, Predictions, as_sets, predict
-from greedy_ensembles.benchmark.presets import kind_of, load_preset
+from greedy_ensembles.benchmark.presets import kind_of
 from greedy_ensembles.benchmark.scores import NEIGHBOUR, SCORES, Scores, check_score, scores_of
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_count, check_kind, check_number
-from greedy_ensembles.data import ImageSet
 from greedy_ensembles.engines.prediction import FeatureFunction, check_features
 from greedy_ensembles.ensemble import Ensemble
 
@@ -202,15 +201,9 @@ def evaluate(
     >>> result.in_domain.accuracy, result.ood[0].auc, result.ood[0].images, result.mean("fpr95", "natural")
     (0.75, 1.0, 4, 0.0)
     """
-    missing: tuple[str, ...] = ()
     check_kind("ensemble", ensemble, Ensemble, "a ge.Ensemble")
     check_score(score, features=features is not None)
-    ood = {} if ood is None else ood
-    if isinstance(ood, str):
-        if not isinstance(in_domain, ImageSet):
-            raise TypeError(f"ood={ood!r} names a preset, which needs in_domain to be an ImageSet; give sets by name")
-        ood, missing = load_preset(ood, in_domain, root)
-    inside, outside = as_sets(in_domain, ood)
+    inside, outside, missing = as_sets(in_domain, {} if ood is None else ood, root)
     known = as_reference(ensemble, features, reference)
     folder = None if cache is None else as_path("cache", cache)
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from greedy_ensembles import storage
+from greedy_ensembles.benchmark.presets import load_preset
 from greedy_ensembles.checks import as_path, check_choice, check_count, check_flag, check_kind
 from greedy_ensembles.data import ImageSet, LabelledSet
 from greedy_ensembles.data.image_set import Labels, as_labels
@@ -90,8 +91,15 @@ class InputSet:
         return digest_of_tensor(as_tensor(self.x)) if isinstance(self.x, Tensor | np.ndarray) else ""
 
 
-def as_sets(in_domain: Any, ood: Mapping[str, Any]) -> tuple[InputSet, list[InputSet]]:
-    """Return labelled in-domain data and OOD sets by their names, or refuse what cannot be compared."""
+def as_sets(
+    in_domain: Any, ood: Mapping[str, Any] | str, root: str | Path | None = None
+) -> tuple[InputSet, list[InputSet], tuple[str, ...]]:
+    """Return labelled in-domain data, OOD sets by name, and what a preset lacks; or refuse what cannot be compared."""
+    missing: tuple[str, ...] = ()
+    if isinstance(ood, str):
+        if not isinstance(in_domain, ImageSet):
+            raise TypeError(f"ood={ood!r} names a preset, which needs in_domain to be an ImageSet; give sets by name")
+        ood, missing = load_preset(ood, in_domain, root)
     inside = InputSet.of("in_domain", in_domain, "" if isinstance(in_domain, LabelledSet) else IN_DOMAIN, labelled=True)
     if not isinstance(ood, Mapping):
         raise TypeError(f"ood must be a dict of sets by name, or a preset's name; got {type(ood).__name__}")
@@ -102,7 +110,7 @@ def as_sets(in_domain: Any, ood: Mapping[str, Any]) -> tuple[InputSet, list[Inpu
             raise ValueError(
                 f"inputs of {given.name} are {given.shape} and those of {inside.name} are {inside.shape}{hint}"
             )
-    return inside, outside
+    return inside, outside, missing
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,8 @@ from typing import Any
 from greedy_ensembles.benchmark.comparison import Comparison, Method, Row
 from greedy_ensembles.benchmark.evaluation import Evaluation, as_reference, estimate, evaluate
 from greedy_ensembles.benchmark.predictions import InputSet, as_sets
-from greedy_ensembles.benchmark.presets import load_preset
 from greedy_ensembles.benchmark.scores import check_score
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind
-from greedy_ensembles.data import ImageSet
 from greedy_ensembles.engines.prediction import FeatureFunction
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD
@@ -86,13 +84,8 @@ def compare(
     >>> [(row["method"].value, row["score"].value) for row in table.rows if row["set"].value == "far"]
     [('deep', 'mutual_information'), ('norm', 'norm')]
     """
-    missing: tuple[str, ...] = ()
     root = None if root is None else as_path("root", root)
-    if isinstance(ood, str):
-        if not isinstance(in_domain, ImageSet):
-            raise TypeError(f"ood={ood!r} names a preset, which needs in_domain to be an ImageSet; give sets by name")
-        ood, missing = load_preset(ood, in_domain, root)
-    inside, outside = as_sets(in_domain, ood)
+    inside, outside, missing = as_sets(in_domain, ood, root)
     known = InputSet.of("reference", reference, "reference", labelled=True) if reference is not None else None
     given = _checked(methods, inside, outside)
     chosen = _chosen(given, score, features is not None)
