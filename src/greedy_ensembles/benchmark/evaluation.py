@@ -8,6 +8,7 @@ figures of several seeds into a mean and its standard error.
 """
 
 import dataclasses
+import json
 import math
 import statistics
 import warnings
@@ -127,6 +128,13 @@ class Evaluation:
 
         inside = dataclasses.replace(self.in_domain, scores=self.in_domain.every_score.get(score, none))
         return dataclasses.replace(self, score=score, in_domain=inside, ood=tuple(map(chosen, self.ood)))
+
+    def without_scores(self) -> dict[str, Any]:
+        """Return all of it as JSON has it, but the scores of single images."""
+        content = dataclasses.asdict(self)
+        for result in (content["in_domain"], *content["ood"]):
+            del result["scores"], result["every_score"]
+        return json.loads(json.dumps(content))  # type: ignore[no-any-return]
 
     def of_kind(self, kind: str) -> tuple[OutOfDistribution, ...]:
         """Return the results on the sets of a kind: synthetic, natural or all."""

@@ -7,7 +7,6 @@ there alone.
 """
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,16 +136,8 @@ def epoch_seconds(histories: Sequence[Sequence[Any]]) -> float:
     return statistics.fmean(typical)
 
 
-def plain(evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation as JSON has it, without the scores of single images."""
-    content = dataclasses.asdict(evaluation)
-    for result in (content["in_domain"], *content["ood"]):
-        del result["scores"], result["every_score"]
-    return json.loads(json.dumps(content))  # type: ignore[no-any-return]
-
-
 def restored(content: dict[str, Any]) -> Evaluation:
-    """Return the evaluation that `plain` made JSON of; its scores are empty."""
+    """Return the evaluation that a record has as JSON; its scores are empty."""
     none = np.empty(0)
 
     def outside(result: dict[str, Any]) -> OutOfDistribution:

@@ -27,7 +27,7 @@ from greedy_ensembles.inputs import as_tensor, device_of
 from greedy_ensembles.models import named
 from greedy_ensembles.paper.images import UNLIKE, Sets, split_of
 from greedy_ensembles.paper.published import PUBLISHED
-from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds, is_complete, plain
+from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds, is_complete
 from greedy_ensembles.paper.study import VALIDATION, Case, Job, Study, members_to_train
 from greedy_ensembles.runs import Run, load_run
 from greedy_ensembles.sweeps.executor import Executor
@@ -204,7 +204,7 @@ class Runner:
             information = {**record.information, "judged_in": precision}
             files = pack_predictions(file, inside, outside, missing=bench.missing, information=information)
             packed = tuple(path.name for path in files)
-        return {"evaluation": plain(judge(inside, outside, missing=bench.missing)), "packed": packed}
+        return {"evaluation": judge(inside, outside, missing=bench.missing).without_scores(), "packed": packed}
 
 
 def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:

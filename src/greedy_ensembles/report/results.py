@@ -12,7 +12,6 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
-from greedy_ensembles.benchmark.evaluation import Evaluation
 from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.table import EMPTY, PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
@@ -244,24 +243,12 @@ def to_json(comparison: Comparison) -> str:
                 "seeds": method.seeds,
                 "sources": method.sources,
                 "setting": None if method.setting is None else dataclasses.asdict(method.setting),
-                "evaluations": [_without_scores(evaluation) for evaluation in method.evaluations],
+                "evaluations": [evaluation.without_scores() for evaluation in method.evaluations],
             }
             for method in comparison.methods
         ],
     }
     return to_json_text(content)
-
-
-def _without_scores(evaluation: Evaluation) -> dict[str, Any]:
-    def plain(result: Any) -> dict[str, Any]:
-        names = (field.name for field in dataclasses.fields(result))
-        return {name: getattr(result, name) for name in names if name not in ("scores", "every_score")}
-
-    return {
-        "members": evaluation.members,
-        "in_domain": plain(evaluation.in_domain),
-        "ood": [plain(result) for result in evaluation.ood],
-    }
 
 
 def to_json_text(content: Any) -> str:
