@@ -158,6 +158,7 @@ PAGES = {
     "engine/speed": "speed_page",
     "engine/cpu": "cpu",
     "engine/schedules": "schedules",
+    "engine/since": "since",
     "gaussian/gaussian": "gaussian_images",
     "large-data/large-data": "large_data",
     "scale/scale": "scale",
@@ -173,6 +174,11 @@ def test_pages_are_made_of_what_was_measured(page):
     readings = (file.with_name(f"{file.stem}-reading.md"), file.with_name("reading.md"))
     reading = next(own.read_text() for own in readings if own.exists())
     assert file.read_text() == importlib.import_module(PAGES[page]).page(content, reading)
+
+
+def test_what_is_compared_with_an_older_commit_is_what_its_page_has():
+    content = json.loads((RESULTS / "engine/records/since.json").read_text())
+    assert content["found"].keys() == importlib.import_module("since").work().keys()
 
 
 @pytest.mark.parametrize("model", ["VGG16BN", "PreResNet164", "WideResNet28x10"])
