@@ -20,6 +20,7 @@ from greedy_ensembles.sweeps.processes import Processes
 
 RESULTS = Path(__file__).parents[1] / "results"
 FEW = {"TRAIN": 40, "TEST": 20, "OOD": 10}  # images of stand-ins
+SHORT = ("--epochs", "1", "--weighting-batch", "8")
 
 
 @pytest.fixture
@@ -36,9 +37,9 @@ def reproduce(tmp_path, monkeypatch):
     return run
 
 
-#: One of each kind: with a curve of lambda_M, images as p*, corruptions, and all pictures. Times alone: two processes.
 #: Three runs: Deep Ensembles, the paper's and ours.
-SMALLEST = ("mnist", "--size", "3", "--seeds", "1", "--epochs", "1", "--strengths", "0.1")
+SMALLEST = ("mnist", "--size", "3", "--seeds", "1", *SHORT, "--strengths", "0.1")
+#: One of each kind: with a curve of lambda_M, images as p*, corruptions, and all pictures. Times alone: two processes.
 OF_EACH_KIND = {"mnist": "PreResNet8", "outlier-exposure": "VGG16BN", "robustness": "VGG16BN", "qualitative": "VGG16BN"}
 
 
@@ -154,7 +155,7 @@ def test_sets_that_are_not_there_are_told_before_training(reproduce, tmp_path, w
 def test_runs_whose_data_are_missing_are_left_out(reproduce, tmp_path, write_mnist):
     write_mnist(tmp_path / "data" / "mnist", "train", 200, 0)
     write_mnist(tmp_path / "data" / "mnist", "t10k", 40, 1)
-    options = ("weighting", "--model", "PreResNet8", "--epochs", "1", "--ood-images", "5", "--only", "6/6")
+    options = ("weighting", "--model", "PreResNet8", *SHORT, "--ood-images", "5", "--only", "6/6")
     done = reproduce(*options, root="data")  # the sixth case has CIFAR-10 as p*
     assert done.exit_code == 1
     assert "weighting needs cifar10, not in" in done.output

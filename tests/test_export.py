@@ -76,7 +76,7 @@ def run_onnx(path, x, outputs=OUTPUTS):
 
 
 @needs_onnx
-@pytest.mark.parametrize("name", list(CASES)[::2])
+@pytest.mark.parametrize("name", ["uint8 images, one number a channel", "a model in double precision"])
 def test_onnx_gives_what_pytorch_gives_for_any_length_of_batch(name, tmp_path):
     ensemble, example = case(name)
     ensemble.export_onnx(tmp_path / "ensemble.onnx", example)
