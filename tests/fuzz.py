@@ -138,7 +138,7 @@ def folders_of_runs(home: Path):
     import greedy_ensembles as ge
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, kept_beside_the_run, open_runs
     from greedy_ensembles.cli.given import open_saved
-    from greedy_ensembles.paper.records import Record, Records, gather, plain
+    from greedy_ensembles.paper.records import Record, Records, gather
     from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
     from greedy_ensembles.report.page import build_page
     from greedy_ensembles.saving import write_held_out
@@ -179,7 +179,9 @@ def folders_of_runs(home: Path):
     study, protocol = Study("tiny", "Tiny", "table", (Section("M = 2", cases),), seeds=1), Protocol(quick=True)
     (job,) = jobs(study, protocol)
     information = ge.load_run(home / "run").information
-    Records(home / "study").write(Record(job.name, "done", information=information, evaluation=plain(evaluation)))
+    Records(home / "study").write(
+        Record(job.name, "done", information=information, evaluation=evaluation.without_scores())
+    )
     return {
         "saved ensemble": Folder("saved", [home / "saved"], use),
         "run": Folder("run", [home / "run"], use),
