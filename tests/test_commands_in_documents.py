@@ -176,6 +176,7 @@ def missing_runs():
 @pytest.mark.parametrize(("command", "study"), missing_runs(), ids=lambda text: text[:40])
 def test_runs_that_are_missing_have_three_arms_and_start_by_one_command(command, study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # names are not broken over lines, also not in the processes of xdist
     done = CliRunner().invoke(application(), [*shlex.split(command), "--list"])
     shown = done.output
     assert done.exit_code == 0, shown
