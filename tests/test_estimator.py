@@ -31,7 +31,7 @@ def classifier(**options):
     return ge.GreedyEnsembleClassifier(**{"size": 2, "hidden": (16,), "recipe": QUICK, "device": "cpu"} | options)
 
 
-@parametrize_with_checks([classifier(recipe=ge.Recipe(epochs=15, batch_size=32, lr=0.05))])
+@parametrize_with_checks([ge.GreedyEnsembleClassifier(device="cpu")])  # as it is by default
 def test_all_of_scikit_learns_own_checks(estimator, check, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # without which scikit-learn leaves its check of other arrays out
     check(estimator)
