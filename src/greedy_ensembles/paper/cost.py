@@ -88,10 +88,11 @@ def device_of(record: Record) -> Device:
 
 def price(job: Job, device: Device, records: Mapping[Job, Record] | None = None) -> float:
     """Return the seconds of a run on a device; records say how long others took, and on how many images."""
-    kind, images = _kind(job), SETS[job.case.dataset].counts["train"]
+    kind, images = _kind(job), job.case.images or SETS[job.case.dataset].counts["train"]
     members, timed = job.case.size * job.recipe.epochs, []
     for other, record in (records or {}).items():
-        if other.case.dataset == job.case.dataset and record.information:
+        alike = (other.case.dataset, other.case.images) == (job.case.dataset, job.case.images)
+        if alike and record.information:
             images = record.information["data"]["images"]
         if _kind(other) == kind and device_of(record) == device:
             timed.append(record.epoch_seconds)
@@ -100,7 +101,7 @@ def price(job: Job, device: Device, records: Mapping[Job, Record] | None = None)
 
 def _kind(job: Job) -> tuple[object, ...]:
     """Return what runs have in common whose epochs take as long."""
-    return job.case.dataset, job.case.model, job.case.method, job.protocol
+    return job.case.dataset, job.case.images, job.case.model, job.case.method, job.protocol
 
 
 def total(prices: Mapping[Job, float]) -> float:

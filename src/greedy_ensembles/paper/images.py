@@ -58,9 +58,10 @@ class Sets:
     _kept: dict[tuple[str, str], ImageSet] = field(default_factory=dict)
     _benches: dict[str, Bench] = field(default_factory=dict)
 
-    def train(self, dataset: str) -> ImageSet:
-        """Return the training images of an in-domain set."""
-        return self._load(dataset, "train", TRAIN)
+    def train(self, dataset: str, first: int | None = None) -> ImageSet:
+        """Return the training images of an in-domain set, or the first of them."""
+        images = self._load(dataset, "train", TRAIN)
+        return images if first is None else cut(images, first)
 
     def test(self, dataset: str) -> ImageSet:
         """Return the test images of an in-domain set."""
@@ -70,7 +71,7 @@ class Sets:
         """Return p*; None for Deep Ensembles."""
         if case.strength is None:
             return None
-        images = self.train(case.dataset)
+        images = self.train(case.dataset, case.images)
         if self.protocol.quick and case.weighting not in WEIGHTINGS:
             channels, size = images.images.shape[1:3]
             return FromData(self._load(*split_of(case.weighting), TRAIN).resized(size).with_channels(channels).images)

@@ -227,10 +227,10 @@ def _evaluation(record: Record, records: Records, scores: bool) -> Evaluation:
 def _setting(job: Job, record: Record) -> Setting | None:
     """Return the place of a case in the paper's tables, of the nearest M that it has there.
 
-    None for a p* or a network that it has not, for stand-ins, and for figures that mean nothing.
+    None for a p* or a network that it has not, for stand-ins and parts, and for figures that mean nothing.
     """
     case = job.case
-    if job.protocol.quick or record.information["data"]["name"] != case.dataset:
+    if job.protocol.quick or case.images is not None or record.information["data"]["name"] != case.dataset:
         return None
     if case.model in published.PUBLISHED and not published.is_published(RunFacts(record.name, record.information)):
         return None

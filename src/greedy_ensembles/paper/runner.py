@@ -151,7 +151,7 @@ class Runner:
 
     def _train(self, job: Job, study: Study, callbacks: Sequence[Callback]) -> Ensemble:
         case, folder = job.case, self.folder(job)
-        data = self.sets.train(case.dataset)
+        data = self.sets.train(case.dataset, case.images)
         before = load_run(folder).size if (folder / "run.json").exists() else 0
         ensemble = fit(
             make_model(case, data),

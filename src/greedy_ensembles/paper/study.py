@@ -46,6 +46,7 @@ class Case:
     weighting: str = "wrap"  #: p*, by its name (`images.named_weighting`); Deep Ensembles have none
     epochs: int | None = None  #: None: the paper's
     ours: bool = False  #: trained as `OURS` says, whatever the protocol
+    images: int | None = None  #: the first so many training images alone; None: all
 
     @property
     def method(self) -> str:
@@ -209,6 +210,7 @@ class Job:
             parts += [f"batch{protocol.weighting_batch}"] * (protocol.weighting_batch is not None)
             parts += [f"{protocol.statistics}-statistics"] * (protocol.statistics != "running")
         parts += ["3channels"] * (protocol.three_channels and case.dataset == "mnist")
+        parts += [f"{case.images}images"] * (case.images is not None)
         parts += [f"{case.epochs}epochs"] * (case.epochs is not None)
         parts += [protocol.schedule] * (protocol.schedule != "sequential")
         parts += [protocol.precision] * (protocol.precision != "float32")
