@@ -201,6 +201,29 @@ def test_by_the_statistics_of_the_first_rows(kind):
         torch.testing.assert_close(p.grad, q[1].grad, msg=name)
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["rows", "channels last"])
+def test_lower_precision_differs_from_double_by_its_rounding(kind, layout):
+    """As under autocast: images of that precision, weights and statistics of float32."""
+    torch.manual_seed(0)
+    layer = nn.BatchNorm2d(4)
+    nn.init.normal_(layer.weight)
+    twin = copy.deepcopy(layer).double()
+    images = (3 * torch.randn(12, 4, 5, 5) + 1).to(kind).contiguous(memory_format=layout)
+    weights = torch.randn(images.shape).to(kind)
+    found = []
+    for network, x, w in ((layer, images, weights), (twin, images.double(), weights.double())):
+        x = x.detach().requires_grad_()
+        with split_batchnorm(network, 8, "batch"):
+            output = network(x)
+        (output * w).sum().backward()
+        found.append([output, x.grad, network.weight.grad, network.bias.grad, network.running_var])
+    assert found[0][0].dtype == kind
+    for ours, theirs in zip(*found, strict=True):
+        error = (ours.double() - theirs).abs().max() / theirs.abs().max()
+        assert error < 4 * torch.finfo(kind).eps
+
+
 def test_what_batchnorm_takes_out_of_the_examples_is_out_of_the_samples_as_well(network):
     """A bias, and the size of the weights: neither can make a member differ on p*; on running statistics both can."""
     x, samples = torch.randn(16, 3), 3 * torch.randn(16, 3)

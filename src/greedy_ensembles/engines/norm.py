@@ -29,6 +29,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.method.batchnorm import is_traced
+
 
 class Coefficients(NamedTuple):
     """What both groups of rows are normalised by, each (2, channels): first rows, others."""
@@ -154,7 +156,7 @@ def _kernels() -> Any:
 
 def can_launch(x: Tensor) -> bool:
     """Return whether kernels can take a tensor: it lies on a GPU, has values of its own, and there is a compiler."""
-    return x.is_cuda and not _is_traced() and has_kernels()
+    return x.is_cuda and not is_traced() and has_kernels()
 
 
 @functools.cache
@@ -171,13 +173,6 @@ def has_kernels() -> bool:
         warnings.warn(f"Triton does not work here ({reason}); PyTorch's own kernels are slower", stacklevel=2)
         return False
     return True
-
-
-def _is_traced() -> bool:
-    """Return whether tensors stand for others: for compilers, inside torch.vmap and torch.func, or torch.jit.trace."""
-    if torch.compiler.is_compiling():
-        return True
-    return torch._C._are_functorch_transforms_active() or torch._C._is_tracing()
 
 
 def on_device_of(x: Tensor) -> AbstractContextManager[object]:

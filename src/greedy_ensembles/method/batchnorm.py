@@ -12,10 +12,11 @@ import copy
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -89,9 +90,11 @@ def _split_kind(kind: type[_BatchNorm]) -> type[_BatchNorm]:
 
 def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
     count: int = layer.first_rows  # type: ignore[assignment]
-    first, others = x.split([count, len(x) - count])  # not slices, whose gradients would be padded to all of x
     weight, bias, mean, variance = layer.weight, layer.bias, layer.running_mean, layer.running_var
     momentum = _momentum(layer)
+    if not layer.frozen and x.device.type == "cpu" and not is_traced():
+        return _SplitBatchNorm.apply(x, weight, bias, mean, variance, count, momentum, layer.eps)  # type: ignore[no-any-return, no-untyped-call]
+    first, others = x.split([count, len(x) - count])  # not slices, whose gradients would be padded to all of x
     trained = batch_norm(first, mean, variance, weight, bias, True, momentum, layer.eps)
     if not layer.frozen:
         return torch.cat([trained, _normalised(others, layer, *_moments(first))])
@@ -99,6 +102,57 @@ def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
         mean, variance = _copied(mean), _copied(variance)
     # Without running statistics a frozen layer uses those of the batch it gets, as PyTorch's own does in eval mode.
     return torch.cat([trained, batch_norm(others, mean, variance, weight, bias, mean is None, momentum, layer.eps)])
+
+
+class _SplitBatchNorm(torch.autograd.Function):
+    """What autograd makes of `_moments` and `_normalised`, in PyTorch's own passes over the batch: four times as fast.
+
+    With g the gradients and h = (x - mean)/std of the other rows, and n how many values of a channel the first rows
+    have, the mean and variance pass on to the first rows, beside their own gradient,
+
+        -w/(n std) (sum g + h_first sum g h).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_variance: Tensor | None,
+        count: int,
+        momentum: float,
+        eps: float,
+    ) -> Tensor:
+        first, others = x[:count], x[count:]
+        running = running_mean, running_variance
+        trained, mean, rstd = torch.native_batch_norm(first, weight, bias, *running, True, momentum, eps)
+        variance = rstd.square().reciprocal() - eps
+        ctx.save_for_backward(x, weight, mean, rstd, variance)
+        ctx.count, ctx.eps = count, eps
+        return torch.cat([trained, batch_norm(others, mean, variance, weight, bias, False, 0.0, eps)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, given, mean, rstd, variance = ctx.saved_tensors
+        count, eps, weight = ctx.count, ctx.eps, torch.ones_like(mean) if given is None else given
+        (first, others), (g, h) = ((one[:count], one[count:]) for one in (x, gradient))
+        passed = torch.ops.aten.native_batch_norm_backward
+        trained = passed(g, first, weight, None, None, mean, rstd, True, eps, [True] * 3)
+        stayed = passed(h, others, weight, mean, variance, None, None, False, eps, [True] * 3)
+        share = -weight * rstd * (x.shape[1] / first.numel())
+        by_statistics = batch_norm(first, mean, variance, share * stayed[1], share * stayed[2], False, 0.0, eps)
+        affine = (None, None) if given is None else (trained[1] + stayed[1], trained[2] + stayed[2])
+        return torch.cat([trained[0].add_(by_statistics), stayed[0]]), *affine, None, None, None, None, None
+
+
+def is_traced() -> bool:
+    """Return whether tensors stand for others: for compilers, inside torch.vmap and torch.func, or torch.jit.trace."""
+    if torch.compiler.is_compiling():
+        return True
+    return torch._C._are_functorch_transforms_active() or torch._C._is_tracing()
 
 
 @torch.library.custom_op("greedy_ensembles::copied", mutates_args=())
