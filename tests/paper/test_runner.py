@@ -28,6 +28,8 @@ def test_every_run_leaves_a_folder_a_record_and_predictions_that_agree(tiny, run
         assert run.finished
         assert run.configuration["seed"] == job.seed
         assert record.evaluation["in_domain"]["name"] == "mnist (stand-in)"
+        kept = [max(epoch["validation_accuracy"] for epoch in history) for history in run.histories]
+        assert record.validation_accuracies == tuple(kept[: job.case.size])
         packed = unpack_predictions(runner.records.predictions(job.name))
         again = judge(packed.in_domain, packed.ood, missing=packed.missing).without_scores()
         for kept, anew in zip(record.evaluation["ood"], again["ood"], strict=True):
@@ -37,6 +39,12 @@ def test_every_run_leaves_a_folder_a_record_and_predictions_that_agree(tiny, run
         test = runner.sets.test("mnist")
         right = run.ensemble.predict_proba(test.images).mean(dim=0).argmax(dim=1).numpy() == test.labels
         assert record.evaluation["in_domain"]["accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_a_record_says_how_its_run_was_started_without_the_machines_paths(tiny, runner, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/opt/bin/greedy-ensembles", "reproduce", "--out", "/scratch/me/runs", "--data", "sets/all"])
+    record = runner.do(jobs(tiny, QUICK)[0], tiny)
+    assert record.machine["command"] == ["greedy-ensembles", "reproduce", "--out", "runs", "--data", "sets/all"]
 
 
 def test_predictions_are_timed_after_a_first_pass_and_at_their_best():

@@ -37,6 +37,7 @@ from greedy_ensembles.paper.study import Job, Protocol, Section, Study, jobs
 DONE, DIVERGED = "done", "diverged"
 #: The folder of records beside a page.
 KEPT = "records"
+_TUPLES = ("validation_accuracies", "packed")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Record:
     machine: dict[str, Any] = dataclasses.field(default_factory=dict)  #: when, where and with what it was started
     seconds: float = 0.0  #: of training
     epoch_seconds: float = 0.0  #: of a member's epoch, the mean over members, without the first epoch
+    validation_accuracies: tuple[float | None, ...] = ()  #: of members' kept epochs; none in records of version 0.1
     judged_in: dict[str, str] = dataclasses.field(default_factory=dict)  #: by field, where it was not float32
     prediction: dict[str, float] | None = None  #: images, and seconds for all members on them
     evaluation: dict[str, Any] | None = None
@@ -81,7 +83,7 @@ class Records:
             return None
         content = storage.read_json(file)
         try:
-            return Record(**{**content, "packed": tuple(content["packed"])})
+            return Record(**{**content, **{name: tuple(content[name]) for name in _TUPLES if name in content}})
         except (TypeError, KeyError):
             raise storage.damaged(file, "it is no record of this version", "Delete it to do the run again") from None
 

@@ -225,12 +225,14 @@ def _trained(job: Job, run: Run) -> Record:
         machine=_machine_of(run),
         seconds=sum(epoch["seconds"] for history in histories for epoch in history),
         epoch_seconds=epoch_seconds(histories),
+        validation_accuracies=tuple(member["validation_accuracy"] for member in run.members[: job.case.size]),
     )
 
 
 def _machine_of(run: Run) -> dict[str, Any]:
-    """Return when, where and with what a run was started."""
-    command = ["greedy-ensembles", *run.information["command"][1:]]  # wherever the program lies
+    """Return when, where and with what a run was started, without the paths of the machine."""
+    given = run.information["command"][1:]
+    command = ["greedy-ensembles", *(Path(word).name if Path(word).is_absolute() else word for word in given)]
     return {**{key: run.information.get(key) for key in _MACHINE}, "command": command}
 
 

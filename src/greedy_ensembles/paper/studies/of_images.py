@@ -120,7 +120,7 @@ def _weightings(
 
 
 _NOISES = ("none", "clip", "wrap", "uniform")
-_CANDIDATES = ("wrap", "half", "scramble")  # in the order of what drawing them costs
+CANDIDATES = ("wrap", "half", "scramble")  # in the order of what drawing them costs
 _CURVE = (0.1, 1.0, 3.0, 5.0, 7.0, 10.0)
 
 STUDIES = (
@@ -228,10 +228,10 @@ STUDIES = (
         "The default p* for images",
         "not in the paper",
         (
-            _weightings("cifar10", "VGG16BN", 1.0, _CANDIDATES, 30),
-            _weightings("mnist", "PreResNet8", 1.0, _CANDIDATES),
-            _weightings("cifar10", "PreResNet20", 1.0, _CANDIDATES, 30),
-            _weightings("svhn", "VGG16BN", 1.0, _CANDIDATES, 30),
+            _weightings("cifar10", "VGG16BN", 1.0, CANDIDATES, 30),
+            _weightings("mnist", "PreResNet8", 1.0, CANDIDATES),
+            _weightings("cifar10", "PreResNet20", 1.0, CANDIDATES, 30),
+            _weightings("svhn", "VGG16BN", 1.0, CANDIDATES, 30),
         ),
         seeds=3,
     ),
@@ -240,8 +240,8 @@ STUDIES = (
         "The default p* for images, on a CPU",
         "not in the paper",
         (
-            _weightings("cifar10", "PreResNet8", 1.0, _CANDIDATES, 15, size=3, images=10_000),
-            _weightings("mnist", "PreResNet8", 1.0, _CANDIDATES, 8, size=3, images=10_000),
+            _weightings("cifar10", "PreResNet8", 1.0, CANDIDATES, 15, size=3, images=10_000),
+            _weightings("mnist", "PreResNet8", 1.0, CANDIDATES, 8, size=3, images=10_000),
         ),
         seeds=3,
     ),
