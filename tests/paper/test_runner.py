@@ -42,7 +42,9 @@ def test_every_run_leaves_a_folder_a_record_and_predictions_that_agree(tiny, run
 
 
 def test_a_record_says_how_its_run_was_started_without_the_machines_paths(tiny, runner, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["/opt/bin/greedy-ensembles", "reproduce", "--out", "/scratch/me/runs", "--data", "sets/all"])
+    monkeypatch.setattr(
+        "sys.argv", ["/opt/bin/greedy-ensembles", "reproduce", "--out", "/scratch/me/runs", "--data", "sets/all"]
+    )
     record = runner.do(jobs(tiny, QUICK)[0], tiny)
     assert record.machine["command"] == ["greedy-ensembles", "reproduce", "--out", "runs", "--data", "sets/all"]
 

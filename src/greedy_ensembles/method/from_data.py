@@ -91,7 +91,8 @@ class PhaseScrambled:
 
     An image becomes ``clip(real(IFFT2(FFT2(image) * exp(i * phi))))``, where phi are the phases of the Fourier
     transform of white noise: new ones for every sample, the same for all its channels, 0 at frequency 0. Bytes are
-    clipped to 0 to 255 and truncated to whole numbers, floats are clipped to the range of all of x.
+    clipped to 0 to 255 and truncated to whole numbers, floats are clipped to the range of all of x. Members that meet
+    on these alone may agree on noise; a `Mixture` with a `Gaussian` covers both.
 
     >>> images = torch.randint(0, 256, (100, 3, 8, 8), dtype=torch.uint8)
     >>> PhaseScrambled(images).sample(4, torch.Generator().manual_seed(0)).shape

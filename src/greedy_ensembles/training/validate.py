@@ -140,7 +140,7 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
 
 
 def default_weighting(examples: Examples, paper: bool = False) -> Gaussian:
-    """Return the p* that members meet on where none is asked for: today the paper's, wrapped for images of any type."""
+    """Return the p* that members meet on where none is asked for: the paper's, wrapped for images of any type."""
     form = examples.form
     if not isinstance(form, InputForm):
         raise ValueError(
