@@ -267,5 +267,5 @@ def test_committed_pages_are_made_of_their_records(tmp_path, monkeypatch, page):
     monkeypatch.setattr(sys, "argv", command)
     done = CliRunner().invoke(application(), command[1:])
     assert done.exit_code == 0, done.output
-    (written,) = (path for path in Path("results", page).glob("*.md") if path.name != "reading.md")
+    written = Path("results", page, f"{command[command.index('reproduce') + 1]}.md")
     assert written.read_text() == (RESULTS / page / written.name).read_text()
