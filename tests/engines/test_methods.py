@@ -18,9 +18,10 @@ from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.engines.stacked import StackedEngine
 from greedy_ensembles.method import METHODS
 
-# In double precision, with a last batch of two examples.
+# In double precision, with a last batch of two examples. A recorded step holds its learning rate in single precision,
+# which this one fits into.
 EXAMPLES, CLASSES, EPOCHS, BATCH, SAMPLES = 26, 3, 2, 8, 5
-SIZE, STRENGTH, LR, MOMENTUM, DECAY, SEED = 4, 4.0, 0.05, 0.9, 0.01, 7
+SIZE, STRENGTH, LR, MOMENTUM, DECAY, SEED = 4, 4.0, 1 / 16, 0.9, 0.01, 7
 
 
 # ---- Methods, written out for member `own` that may meet `met`, where `everyone` is all there is.

@@ -33,10 +33,12 @@ def two_layers(layer, x, first_rows, frozen):
     channels=st.integers(1, 5),
     side=st.integers(1, 4),
     frozen=st.booleans(),
+    lacks=st.booleans(),
     momentum=st.sampled_from([0.1, 0.5]),
     seed=st.integers(0, 1000),
 )
-def test_the_gradient_by_hand_is_autograds(n, others, channels, side, frozen, momentum, seed):
+def test_the_gradient_by_hand_is_autograds(n, others, channels, side, frozen, lacks, momentum, seed):
+    """Of x, and of the bias of a convolution that it may lack."""
     draw = torch.Generator().manual_seed(seed)
     layer = nn.BatchNorm2d(channels, momentum=momentum)
     with torch.no_grad():
@@ -46,10 +48,12 @@ def test_the_gradient_by_hand_is_autograds(n, others, channels, side, frozen, mo
         layer.running_var.copy_(torch.rand(channels, generator=draw) + 0.5)
     x = (3 * torch.randn(n + others, channels, side, side, generator=draw) + 1).requires_grad_()
     weights = torch.randn(x.shape, generator=draw)
-    expected, plain = two_layers(layer, x, n, frozen)
-    theirs = torch.autograd.grad((expected * weights).sum(), [x, plain.weight, plain.bias])
-    found = norm_relu(x, layer, n, frozen, TorchPasses)
-    ours = torch.autograd.grad((found * weights).sum(), [x, layer.weight, layer.bias])
+    shift = torch.randn(channels, generator=draw).requires_grad_()
+    shifts = [shift] if lacks else []
+    expected, plain = two_layers(layer, x + shift[:, None, None] if lacks else x, n, frozen)
+    theirs = torch.autograd.grad((expected * weights).sum(), [x, plain.weight, plain.bias, *shifts])
+    found = norm_relu(x, layer, n, frozen, *shifts, passes=TorchPasses)
+    ours = torch.autograd.grad((found * weights).sum(), [x, layer.weight, layer.bias, *shifts])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
@@ -66,8 +70,11 @@ def test_predictions_are_what_two_layers_give(n, channels, side, seed):
             value.copy_(torch.rand(channels, generator=draw) + 0.5)
     ours = theirs[0]
     x = 2 * torch.randn(n, channels, side, side, generator=draw)
+    shift = torch.randn(channels, generator=draw)
     with torch.no_grad():
         torch.testing.assert_close(norm_relu_prediction(x, ours, passes=TorchPasses), theirs(x))
+        expected = theirs(x + shift[:, None, None])
+        torch.testing.assert_close(norm_relu_prediction(x, ours, shift, TorchPasses), expected)
 
 
 def test_what_the_kernels_do_not_take_goes_the_usual_way():

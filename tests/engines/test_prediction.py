@@ -247,7 +247,8 @@ class TestOnAGpu:
         assert ensemble._captured is not recording
         torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5)
 
-    def test_a_recording_of_ours_reads_the_weights_as_they_are(self):
+    def test_a_recording_of_ours_reads_the_weights_as_they_are(self, monkeypatch):
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
         ensemble = ge.Ensemble.from_members([ge.models.PreResNet(8).cuda() for _ in range(2)])
         x = torch.rand(70, 3, 32, 32)
         before = ensemble.predict_proba(x, batch_size=16)

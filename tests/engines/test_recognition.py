@@ -2,6 +2,7 @@
 
 import copy
 import random
+import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -11,7 +12,12 @@ from tests.engines.networks import ResNet, images
 from torch import nn
 from torch.nn import functional as F
 
-from greedy_ensembles.engines.accelerate import BatchNormReLU, accelerate, fusable
+from greedy_ensembles.engines.accelerate import BatchNormReLU, ConvolutionBeforeNorm, accelerate, swaps
+
+
+def fusable(net):
+    """The norms of a network that are swapped."""
+    return [layer for layer, kind in swaps(net) if kind is BatchNormReLU]
 
 
 class Called(nn.Module):
@@ -236,3 +242,61 @@ def test_several_networks_at_once_and_one_inside_another():
     with accelerate(*nets[:2]), accelerate(nets[0], nets[2]):
         assert all(type(layer) is BatchNormReLU for layer in (nets[0].bn1, nets[1].bn1, nets[2].bn))
     assert all(type(layer) is nn.BatchNorm2d for layer in (nets[0].bn1, nets[1].bn1, nets[2].bn))
+
+
+def convolution(**changes):
+    return nn.Sequential(nn.Conv2d(3, 3, 1, **changes), nn.BatchNorm2d(3), nn.ReLU())
+
+
+def test_a_bias_is_left_to_the_norm_that_alone_gets_it():
+    assert [kind for _, kind in swaps(convolution())] == [BatchNormReLU, ConvolutionBeforeNorm]
+    assert [kind for _, kind in swaps(convolution(bias=False))] == [BatchNormReLU]
+    watched = convolution()
+    watched[0].register_forward_hook(lambda *_: None)
+    assert [kind for _, kind in swaps(watched)] == [BatchNormReLU]
+
+    class UsedTwice(nn.Sequential):
+        def forward(self, x):
+            y = self[0](x)
+            return self[2](self[1](y)) + y
+
+    assert [kind for _, kind in swaps(UsedTwice(*convolution()))] == [BatchNormReLU]
+
+
+def test_what_lacks_its_bias_reaches_no_other_layer(as_on_a_gpu):
+    class TwoWays(nn.Sequential):
+        another = False
+
+        def forward(self, x):
+            y = self[0](x)
+            return y * 2 if self.another else self[2](self[1](y))
+
+    net = TwoWays(*convolution())
+    with accelerate(net):
+        net.another = True
+        with pytest.raises(RuntimeError, match="cannot be accelerated"):
+            net(images(2, 5))
+
+
+def test_copies_do_not_look_through_what_was_copied_before(as_on_a_gpu):
+    """A tensor is copied with all copies made so far beside it: looking there took most of the time to get ready."""
+
+    def calls(layers):
+        seen = 0
+
+        def count(*_):
+            nonlocal seen
+            seen += 1
+
+        net = nn.Sequential(*(nn.BatchNorm2d(3) for _ in range(layers)), nn.ReLU())
+        with accelerate(net):
+            sys.setprofile(count)
+            try:
+                copy.deepcopy(net)
+            finally:
+                sys.setprofile(None)
+        return seen
+
+    calls(1)
+    ten, twenty, forty = (calls(layers) for layers in (10, 20, 40))
+    assert forty - twenty < 2.5 * (twenty - ten)  # it grows with the number of tensors, not with its square

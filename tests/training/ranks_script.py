@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -103,7 +104,9 @@ def main(folder, *cases):
 def fit_plainly(device):
     """Train by steps that no engine records or stacks, the same to the bit in every repetition."""
     own = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.05), "deterministic": True}
-    return fit(device=device, recipe=own).predict_proba(data(1)[0]).cpu()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "trained step by step")
+        return fit(device=device, recipe=own).predict_proba(data(1)[0]).cpu()
 
 
 def share_a_device(device, folder, rank, tell):

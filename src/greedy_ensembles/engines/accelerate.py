@@ -1,7 +1,8 @@
 """Layers of any network, swapped for faster ones and back.
 
 Between convolutions, small networks spend most of their time on moving activations through memory. BatchNorm followed
-by ReLU, as one operation (`norm`), touches them as rarely as can be. `accelerate` finds where a network has the two:
+by ReLU, as one operation (`norm`), touches them as rarely as can be; and the bias of a convolution in front of it need
+not be added in a pass of its own, nor its gradient summed in another. `accelerate` finds where a network has these:
 
     with accelerate(model):
         loss(model(x), y).backward()
@@ -11,7 +12,7 @@ kernels of our own where these can run, on a GPU and on images that lie channels
 
 What follows what is read off symbolic traces of the network's forward pass, in training and in eval mode. A network
 that cannot be traced is left as it is. A trace, like a CUDA graph, sees one way through the network: where a call goes
-another way, and what is activated already reaches something else than its ReLU, it is refused with a RuntimeError.
+another way, and what is activated already or lacks its bias reaches another layer, it is refused with a RuntimeError.
 """
 
 import copy
@@ -19,7 +20,7 @@ import random
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from greedy_ensembles.engines import norm
 from greedy_ensembles.engines.norm import can_fuse, can_predict, norm_relu, norm_relu_prediction
 
 _RELU_FUNCTIONS = {functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
@@ -42,17 +44,14 @@ def accelerate(*models: nn.Module) -> Iterator[None]:
 
     Calls of PyTorch's functions cost the host a little more there: it is meant for what is recorded or large.
     """
-    swapped: list[nn.Module] = []
-    try:
-        for model in models:
-            for layer in fusable(model):
-                layer.__class__ = BatchNormReLU
-                swapped.append(layer)
-        with _SkippedReLU() if swapped else nullcontext():
-            yield
-    finally:
-        for layer in swapped:
-            layer.__class__ = nn.BatchNorm2d
+    with ExitStack() as stack:
+        found = [swap for model in models for swap in swaps(model)]
+        for layer, kind in found:
+            stack.callback(setattr, layer, "__class__", type(layer))
+            layer.__class__ = kind
+        if found:
+            stack.enter_context(_Marks())
+        yield
 
 
 class BatchNormReLU(nn.BatchNorm2d):
@@ -64,12 +63,13 @@ class BatchNormReLU(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised input, which may be activated already."""
+        shift: Tensor | None = vars(x).pop("lacks", None)
         if self.training and can_fuse(self, x):
-            y = norm_relu(x, self, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True))
+            y = norm_relu(x, self, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True), shift)
         elif not (self.training or torch.is_grad_enabled()) and can_predict(self, x):
-            y = norm_relu_prediction(x, self)
+            y = norm_relu_prediction(x, self, shift)
         else:
-            return self.normalise(x)
+            return self.normalise(x if shift is None else x + shift.to(x.dtype)[:, None, None])
         y.is_activated = True  # type: ignore[attr-defined]
         return y
 
@@ -78,39 +78,47 @@ class BatchNormReLU(nn.BatchNorm2d):
         return super().forward(x)
 
 
-class _SkippedReLU(TorchFunctionMode):
-    """Returns what is activated already as it is, whichever way ReLU is called; nobody else gets it."""
+class ConvolutionBeforeNorm(nn.Conv2d):
+    """Conv2d in front of `BatchNormReLU`: leaves its bias to that where kernels run, and marks what lacks it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution, with or without the bias."""
+        if not norm.can_launch(x):
+            return super().forward(x)
+        y: Tensor = self._conv_forward(x, self.weight, None)
+        y.lacks = self.bias  # type: ignore[attr-defined]
+        return y
+
+
+class _Marks(TorchFunctionMode):
+    """Returns what is activated already as it is, whichever way ReLU is called; nobody else gets what is marked."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        for value in tree_leaves((args, kwargs)):
-            if type(value) is Tensor and getattr(value, "is_activated", False):
-                if func not in _RELU_FUNCTIONS:
+        # A copy is given all that was copied before it, which is not looked through every time.
+        for value in args[:1] if func is Tensor.__deepcopy__ else tree_leaves((args, kwargs)):
+            if type(value) is Tensor and (hasattr(value, "is_activated") or hasattr(value, "lacks")):
+                if func not in _RELU_FUNCTIONS or hasattr(value, "lacks"):
                     raise RuntimeError("this network cannot be accelerated: not every call activates the same layers")
                 del value.is_activated  # type: ignore[attr-defined]  # changed in place, it may need another ReLU
                 return value
         return func(*args, **(kwargs or {}))
 
 
-def fusable(model: nn.Module) -> list[nn.Module]:
-    """Return the BatchNorm layers of a network whose results all go to a ReLU, and nowhere else."""
+def swaps(model: nn.Module) -> list[tuple[nn.Module, type[nn.Module]]]:
+    """Return which layers of a network can be swapped, and for which kind of layer."""
     if _has_any_global_hook() or not any(type(layer) is nn.BatchNorm2d for layer in model.modules()):
         return []
     try:
         traces = [_trace(model, training) for training in (True, False)]
     except Exception:  # of any kind: networks may be anyone's
         return []
-    verdicts: dict[str, bool] = {}
-    for traced, calls, remembered in traces:
-        leaves = {name: traced.get_submodule(name) for name in calls}
-        # What a leaf of the trace has inside may be called there, unseen.
-        inside = {id(part) for leaf in leaves.values() for part in leaf.modules() if part is not leaf}
-        for name, layer in leaves.items():
-            single = all(len(node.users) == 1 and _is_relu(next(iter(node.users)), traced) for node in calls[name])
-            proper = is_plain(layer, nn.BatchNorm2d) and id(layer) not in inside and remembered.isdisjoint(calls[name])
-            verdicts[name] = verdicts.get(name, True) and proper and single
-    return [model.get_submodule(name) for name, verdict in verdicts.items() if verdict]
+    norms = _always(traces, nn.BatchNorm2d, _is_relu)
+    convolutions = _always(traces, nn.Conv2d, lambda user, _: user.op == "call_module" and user.target in norms)
+    biased = [name for name in convolutions if model.get_submodule(name).bias is not None]
+    kinds = [(name, BatchNormReLU) for name in norms] + [(name, ConvolutionBeforeNorm) for name in biased]
+    return [(model.get_submodule(name), kind) for name, kind in kinds]
 
 
 def has_hooks(layer: nn.Module) -> bool:
@@ -156,6 +164,20 @@ def _trace(model: nn.Module, training: bool) -> _Trace:
             calls[node.target].append(node)
     kept = tree_leaves([vars(module) for module in traced.modules()])
     return _Trace(traced, calls, {value.node for value in kept if type(value) is fx.Proxy})
+
+
+def _always(traces: list[_Trace], kind: type[nn.Module], follows: Callable[[fx.Node, nn.Module], bool]) -> list[str]:
+    """Return the plain layers of a kind, by name, whose results all go to one user that follows, and nowhere else."""
+    verdicts: dict[str, bool] = {}
+    for traced, calls, remembered in traces:
+        leaves = {name: traced.get_submodule(name) for name in calls}
+        # What a leaf of the trace has inside may be called there, unseen.
+        inside = {id(part) for leaf in leaves.values() for part in leaf.modules() if part is not leaf}
+        for name, layer in leaves.items():
+            single = all(len(node.users) == 1 and follows(next(iter(node.users)), traced) for node in calls[name])
+            proper = is_plain(layer, kind) and id(layer) not in inside and remembered.isdisjoint(calls[name])
+            verdicts[name] = verdicts.get(name, True) and proper and single
+    return [name for name, verdict in verdicts.items() if verdict]
 
 
 def _is_relu(node: fx.Node, model: nn.Module) -> bool:

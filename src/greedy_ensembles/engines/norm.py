@@ -4,11 +4,13 @@ Of a batch x, the first n rows are normalised by their own mean and variance, wh
 rows, if there are any, are normalised by the running ones, just updated (`frozen`), or by those of the first rows. With
 a = w/std,
 
-    y = relu(a (x - center) + b),    center = mean, or running mean for frozen rows,
+    y = relu(a (x - center) + b),    center = mean, or running mean - s for frozen rows,
+
+where s is what x lacks, if anything: the bias of a convolution. The running mean counts it, as if it had been added.
 
 and, for the gradient g of what ReLU let through and h = (x - center)/std,
 
-    dw = sum g h,  db = sum g  (over all rows),
+    dw = sum g h,  db = sum g  (over all rows),    ds = a sum g  (over frozen rows),
     dx = a (g - G/n - h H/n)  for the first rows,    a g  for the others,
 
 where G and H are the sums of g and of g h over all rows that are not frozen: those that the mean and variance of the
@@ -59,11 +61,12 @@ class Given(NamedTuple):
     eps: float
 
     @classmethod
-    def by(cls, layer: nn.BatchNorm2d) -> "Given":
-        """Return what a layer learned and counted."""
+    def by(cls, layer: nn.BatchNorm2d, shift: Tensor | None = None) -> "Given":
+        """Return what a layer learned and counted, for inputs that lack a shift."""
         assert layer.running_mean is not None
         assert layer.running_var is not None
-        return cls(layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
+        mean = layer.running_mean if shift is None else layer.running_mean - shift
+        return cls(layer.weight, layer.bias, mean, layer.running_var, layer.eps)
 
 
 def can_fuse(layer: nn.BatchNorm2d, x: Tensor) -> bool:
@@ -84,21 +87,33 @@ def can_predict(layer: nn.BatchNorm2d, x: Tensor) -> bool:
     )
 
 
-def norm_relu(x: Tensor, layer: nn.BatchNorm2d, first_rows: int, frozen: bool = True, passes: Any = None) -> Tensor:
+def norm_relu(
+    x: Tensor,
+    layer: nn.BatchNorm2d,
+    first_rows: int,
+    frozen: bool = True,
+    shift: Tensor | None = None,
+    passes: Any = None,
+) -> Tensor:
     """Normalise and activate a batch (n, channels, height, width) and update the layer's running statistics.
 
-    Rows after the first are normalised by the running statistics if `frozen`, otherwise by those of the first rows.
-    `passes` are the kernels, or what stands in for them.
+    Args:
+        x: the batch.
+        layer: whose parameters and statistics are used.
+        first_rows: how many rows to train on.
+        frozen: whether the others are normalised by the running statistics, or by those of the first rows.
+        shift: what x lacks in every channel.
+        passes: the kernels, or what stands in for them.
     """
     buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
     settings = first_rows, frozen, layer.momentum, layer.eps, passes or _kernels()
-    return _NormReLU.apply(x, layer.weight, layer.bias, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
+    return _NormReLU.apply(x, layer.weight, layer.bias, shift, buffers, *settings)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, passes: Any = None) -> Tensor:
+def norm_relu_prediction(x: Tensor, layer: nn.BatchNorm2d, shift: Tensor | None = None, passes: Any = None) -> Tensor:
     """Normalise a batch (n, channels, height, width) by the running statistics, and activate it; without gradients."""
     with on_device_of(x):
-        return _unflat((passes or _kernels()).prediction(_flat(x), Given.by(layer)), x)
+        return _unflat((passes or _kernels()).prediction(_flat(x), Given.by(layer, shift)), x)
 
 
 class _NormReLU(torch.autograd.Function):
@@ -108,6 +123,7 @@ class _NormReLU(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
+        shift: Tensor | None,
         buffers: tuple[Tensor, Tensor, Tensor],
         first_rows: int,
         frozen: bool,
@@ -118,12 +134,17 @@ class _NormReLU(torch.autograd.Function):
         flat = _flat(x)
         count = first_rows * x.shape[2] * x.shape[3]
         with on_device_of(x):
-            coefficients = passes.moments(flat, count, frozen, weight, buffers, momentum, eps)
+            if shift is None:
+                coefficients = passes.moments(flat, count, frozen, weight, buffers, momentum, eps)
+            else:
+                mean = buffers[0] - shift
+                coefficients = passes.moments(flat, count, frozen, weight, (mean, *buffers[1:]), momentum, eps)
+                torch.add(mean, shift, out=buffers[0])
             # Not a view of what the pass makes: autograd lets nobody change a view in place that a function returned.
             y = torch.empty_like(x, memory_format=torch.channels_last)
             passes.output(flat, count, coefficients, bias, _flat(y))
         ctx.save_for_backward(x, bias, *coefficients)
-        ctx.count, ctx.frozen, ctx.passes = count, frozen, passes
+        ctx.count, ctx.frozen, ctx.has_shift, ctx.passes = count, frozen, shift is not None, passes
         return y
 
     @staticmethod
@@ -135,7 +156,8 @@ class _NormReLU(torch.autograd.Function):
         with on_device_of(x):
             sums = passes.gradient_sums(flat, gradient, ctx.count, ctx.frozen, coefficients, bias)
             dx = passes.gradient(flat, gradient, ctx.count, coefficients, bias, sums)
-        return _unflat(dx, x), sums.weight, sums.bias, None, None, None, None, None, None
+        shift = coefficients.scale[1] * (sums.bias - sums.mean) if ctx.has_shift else None
+        return _unflat(dx, x), sums.weight, sums.bias, shift, None, None, None, None, None, None
 
 
 def _flat(x: Tensor) -> Tensor:
