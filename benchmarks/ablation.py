@@ -19,14 +19,17 @@ from unittest import mock
 
 import engine
 import torch
+from result import publish
 from speed_page import MODELS, PREDICTING, told
+from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines import captured, prediction
-from greedy_ensembles.engines.accelerate import accelerate
+from greedy_ensembles.engines.accelerate import BatchNormReLU, accelerate
 from greedy_ensembles.engines.captured import CapturedEngine
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.models import named
+from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training.algorithm import Algorithm
 
@@ -52,7 +55,16 @@ WORTH, NETWORKS = 1.10, 2
 Rows = dict[str, dict[str, dict[str, Any]]]  # by variant and column
 Change = tuple[Any, str, Any]  # an object, the name of an attribute, and what stands there instead
 EVERYTHING, AGAIN = "everything", "everything, again"
+# Modules by their names: the packages give functions of the same names out.
+_ACCELERATE, _ENSEMBLE = (
+    importlib.import_module(f"greedy_ensembles.{name}") for name in ("engines.accelerate", "ensemble")
+)
+_swaps = _ACCELERATE.swaps
 _KERNELS = tuple((module, "accelerate", lambda *_: nullcontext()) for module in (captured, prediction))
+
+
+def _norms_alone(model: nn.Module) -> list[tuple[nn.Module, type[nn.Module]]]:
+    return [(layer, kind) for layer, kind in _swaps(model) if kind is BatchNormReLU]
 
 
 @dataclass(frozen=True)
@@ -69,11 +81,10 @@ TRAINING = (
     Variant(EVERYTHING),
     Variant("less captured steps", plain=True, cells=CELLS[:3]),
     Variant("less BatchNorm kernels", _KERNELS),
+    Variant("less biases left out", ((_ACCELERATE, "swaps", _norms_alone),), cells=CELLS[:2]),
     Variant("less streams", ((captured, "STREAMS", 1),), cells=(CELLS[1], CELLS[3])),
     Variant(AGAIN, cells=CELLS[:2]),
 )
-# The ensemble's module by its name, since the package gives its own names out lazily.
-_ENSEMBLE = importlib.import_module("greedy_ensembles.ensemble")
 PREDICTIONS = (
     Variant(EVERYTHING),
     Variant("less captured predictions", ((_ENSEMBLE, "can_capture", lambda *_: False),)),
@@ -168,19 +179,16 @@ def attempt(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def run(parts: Sequence[str], out: Path | None) -> None:
     """Measure what is asked for and print it; write what there is after each part, where asked."""
-    file = None if out is None else out / "ablation.json"
+    file = None if out is None else out / "records" / "ablation.json"
     there = json.loads(file.read_text())["parts"] if file is not None and file.exists() else {}
     content: dict[str, Any] = {"batch": engine.BATCH, "size": engine.SIZE, "parts": there}
     for part in parts:
         content["parts"][part] = {**engine.facts(), "rows": measure(part)}
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(content, indent=2) + "\n")
-            file.with_suffix(".md").write_text(page(content))
+        publish(out, "ablation", page, content)
 
 
-def page(content: dict[str, Any]) -> str:
-    """Return the measurements as Markdown."""
+def page(content: dict[str, Any], reading: str = "") -> str:
+    """Return what was measured, after what a person wrote."""
     parts = content["parts"]
     models = {model: parts[model]["rows"] for model in MODELS if model in parts}
     facts = [
@@ -188,14 +196,13 @@ def page(content: dict[str, Any]) -> str:
         ["batch", str(content["batch"])],
     ]
     facts += [*_LEGEND, *([f"run of {part}", told(found)] for part, found in parts.items())]
-    texts = ["# What each piece is worth", markdown_table(["", ""], facts)]
-    texts += [_table(model, rows, [_column(cell) for cell in CELLS]) for model, rows in models.items()]
-    texts += [_verdicts(models)] if models else []
+    texts = [_table(model, rows, [_column(cell) for cell in CELLS]) for model, rows in models.items()]
     for part, model in PREDICTING.items():
         if part in parts:
             title = f"Predicting 10,000 images with {content['size']} members of {model}, ms"
             texts.append(_table(title, parts[part]["rows"], [PREDICT]))
-    return "\n\n".join(texts) + "\n"
+    texts += ["## How it was measured", markdown_table(["", ""], facts)]
+    return page_text("What each piece of the engine is worth", reading, texts, _verdicts(models) if models else "")
 
 
 def _table(title: str, rows: Rows, columns: list[str]) -> str:
@@ -236,5 +243,8 @@ def _verdicts(models: Mapping[str, Rows]) -> str:
         unknown = len(MODELS) - sum(ratio is not None for ratio in best)
         verdict = "keep" if count >= NETWORKS else "open" if count + unknown >= NETWORKS else f"delete ({count} of 3)"
         rows.append([name.removeprefix("less "), *("" if ratio is None else f"{ratio:.2f}" for ratio in best), verdict])
-    rule = f"Keep: a ratio of at least {WORTH:.2f} in a column of {NETWORKS} of the three networks."
-    return "\n\n".join(["## Worth >= 10 % of a step", rule, markdown_table(["piece", *models, ""], rows)])
+    rule = (
+        f"How many times as long a step takes without a piece, in the column where that is most. Keep: at least "
+        f"{WORTH:.2f} with {NETWORKS} of the three networks."
+    )
+    return f"{markdown_table(['piece', *models, ''], rows)}\n\n{rule}"

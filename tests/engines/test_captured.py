@@ -159,7 +159,9 @@ def vgg():
     return net
 
 
-@pytest.mark.parametrize("make_model", [partial(ge.models.PreResNet, 8), partial(ge.models.PreResNet, 11, block="bottleneck"), vgg])
+@pytest.mark.parametrize(
+    "make_model", [partial(ge.models.PreResNet, 8), partial(ge.models.PreResNet, 11, block="bottleneck"), vgg]
+)
 @pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
 def test_in_half_precision_our_networks_are_as_exact_as_in_plain_steps(images, plainly, make_model, schedule):
     """Fused layers and parallel streams, and one operation after another: as near to single precision as each other."""

@@ -1,6 +1,8 @@
 """The step that a GPU records, run here one operation after another, against the plain engine; and its check."""
 
 from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -76,6 +78,34 @@ def test_it_trains_as_the_plain_engine_does(method, changes, in_bank):
         assert_close(ours.values(), theirs.values(), rtol=1e-3, atol=1e-5)
     rates = [float(of.members[0].optimizer.param_groups[0]["lr"]) for of in (ours, theirs)]
     assert rates[0] == pytest.approx(rates[1])
+
+
+@pytest.mark.parametrize("method", ["greedy", "repulsive"])
+def test_two_that_share_the_members_take_the_steps_of_one(method):
+    """The halves of a step, with what both processes have to say in between."""
+    whole, *parts = (group(method=method, size=5) for _ in range(3))
+    for of, own in zip(parts, (slice(0, 3), slice(3, 5)), strict=True):
+        of.members = of.members[own]
+        of.step = replace(of.step, exchange=SimpleNamespace(own=own))
+    plan = _part(whole.plan(), slice(3))
+    together, expected = made(whole, plan)
+    steps = [made(of, plan._replace(examples=[batch[of.step.exchange.own] for batch in plan.examples])) for of in parts]
+    for of in (whole, *parts):
+        make_capturable(of.members, CPU)
+    for _ in plan.rates:
+        together.run()
+        for step, _ in steps:
+            step.begin()
+        said = torch.cat([step._live for step, _ in steps])
+        for step, _ in steps:
+            step.exchange = lambda own, said=said: said
+            step.meet()
+            step.end()
+    for of, k in ((parts[0], 0), (parts[1], 3)):
+        for number, member in enumerate(of.members, start=k):
+            found, right = (one.model.state_dict() for one in (member, whole.members[number]))
+            assert_close(found, right, rtol=0, atol=0)
+    assert torch.equal(torch.cat([totals for _, totals in steps], dim=1), expected)
 
 
 def test_learning_rates_change_where_they_lie():

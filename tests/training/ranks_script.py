@@ -109,10 +109,17 @@ def fit_plainly(device):
         return fit(device=device, recipe=own).predict_proba(data(1)[0]).cpu()
 
 
+def fit_recorded():
+    """Train on a GPU by steps that are recorded, which a warning would deny."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "trained step by step")
+        return fit(device="cuda", recipe={"deterministic": True}).predict_proba(data(1)[0]).cpu()
+
+
 def share_a_device(device, folder, rank, tell):
     """Train in one of two processes on a device, which meet by gloo: NCCL wants a GPU for each."""
     distributed.init_process_group("gloo", f"file://{folder}/meeting", world_size=2, rank=rank)
-    return fit_plainly(device)
+    return fit_plainly(device), fit_recorded() if device == "cuda" else None
 
 
 def take_part(folder, variables, tell):

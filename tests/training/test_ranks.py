@@ -5,11 +5,13 @@ import os
 import socket
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from tests.engines.groups import build
 from tests.training import ranks_script
 from torch import distributed
 
@@ -17,6 +19,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.engines.ranks import Exchange, Ranks, backend_for
 from greedy_ensembles.sweeps.executor import at_once
 from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.training.shared import SharedAlgorithm
 
 SCRIPT = Path(ranks_script.__file__)
 NEEDS_A_GPU = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
@@ -99,14 +102,16 @@ def test_a_process_that_dies_ends_the_others_and_fewer_go_on(in_one, tmp_path):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_two_processes_share_a_device(device, tmp_path):
+    """In plain steps and, on a GPU, in recorded ones."""
     jobs = {str(rank): partial(ranks_script.share_a_device, device, tmp_path, rank) for rank in (0, 1)}
     found = Processes(places=(None, None)).run(jobs, print)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     expected = ranks_script.fit_plainly(device)
     torch.set_num_threads(threads)
-    assert torch.equal(found["0"], expected)
-    assert torch.equal(found["1"], expected)
+    for plain, recorded in found.values():
+        assert torch.equal(plain, expected)
+        assert device == "cpu" or torch.equal(recorded, ranks_script.fit_recorded())
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -118,6 +123,30 @@ def test_one_process_exchanges_with_itself(device, tmp_path):
         assert torch.equal(Exchange(Ranks(), 3)(outputs), outputs)
     finally:
         distributed.destroy_process_group()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("method", ["greedy", "repulsive", "deep"])
+def test_recorded_halves_with_nccl_between_them_take_the_steps_of_one_recording(method, tmp_path):
+    weighting = None if method == "deep" else ge.weighting.Gaussian(0.0, 3 * torch.ones(1, 6, 6))
+    recipe = ge.Recipe(epochs=2, batch_size=16, lr=0.05, deterministic=True)
+    options = {"size": 3, "method": method, "strength": 0.5, "weighting": weighting, "recipe": recipe}
+    weights = []
+    distributed.init_process_group("nccl", f"file://{tmp_path}/meeting", world_size=1, rank=0)
+    try:
+        for shared in (False, True):
+            algorithm = build(ranks_script.Net, ranks_script.data(), device="cuda", validation=0.2, **options)
+            if shared:
+                algorithm = SharedAlgorithm(**vars(algorithm), ranks=Ranks())
+            with algorithm.execution.settings(), warnings.catch_warnings():
+                warnings.filterwarnings("error", "trained step by step")
+                done = algorithm.train(None, lambda events: None)
+            weights.append([value for one in done for value in one.model.state_dict().values()])
+    finally:
+        distributed.destroy_process_group()
+    assert len(weights[0]) == len(weights[1]) > 0
+    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
 
 
 def test_members_are_shared_out_evenly():

@@ -8,6 +8,9 @@ by a counter that the step itself advances; sums of the losses stay on the devic
 Whether a recording does what the step does is checked by its result: before training starts, a few replayed steps are
 compared with the same steps that copies of the members took without a recording. State of a model in Python that starts
 to change later is not noticed, and not supported.
+
+Where processes share the members, a step is two recordings: up to the members' outputs on p*, and from the terms on. In
+between processes exchange these outputs. While a process gets ready it exchanges nothing: others may not follow.
 """
 
 import copy
@@ -23,7 +26,7 @@ from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.execution import Generators
 from greedy_ensembles.engines.graphs import Draws, make_capturable, record, warm_up
 from greedy_ensembles.engines.member import Member
-from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means
+from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means, outputs_of
 
 #: How many members are under way at the same time: enough to fill the gaps that one leaves, few enough for what one
 #: kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
@@ -80,14 +83,17 @@ class CapturedEngine(PlainEngine):
     def _record(self, plan: Plan) -> "Recording":
         """Return the recorded step, after holding its first replays against plain steps."""
         device, start = self._step.execution.device, [[v.clone() for v in kind] for kind in _state(self.members)]
+        exchange = self._step.exchange
+        alone = self._step if exchange is None else replace(self._step, exchange=replace(exchange, alone=True))
         # Before there is a recording, whose memory they would otherwise have to leave alone.
-        plain, again = (take_on_copies(self.members, self._step, plan) for _ in range(2))
-        step = GroupStep(self.members, self._step, self._totals, plan, self._draws)
+        plain, again = (take_on_copies(self.members, alone, plan) for _ in range(2))
+        step = GroupStep(self.members, alone, self._totals, plan, self._draws)
         with _preserved(self.members, device):
             recording = Recording(step, plan, device, self._draws, self._pool)
         with _preserved(self.members, device), self._draws.lent():
             recording.play(plan, CHECKED)
             check_replayed(start, plain, again, _state(self.members))
+        step.exchange = exchange
         return recording
 
 
@@ -96,10 +102,14 @@ def _part(plan: Plan, rows: slice) -> Plan:
 
 
 class GroupStep:
-    """A step of a group as a fixed sequence of operations on fixed tensors: `load` tables, then `run` once a row."""
+    """A step of a group as a fixed sequence of operations on fixed tensors: `load` tables, then `run` once a row.
+
+    With an exchange between processes it is two such sequences, `begin` and `end`, with `meet` between them.
+    """
 
     def __init__(self, members: Sequence[Member], step: Step, totals: Tensor, plan: Plan, draws: Draws) -> None:
         self._members, self._step, self._totals, self._draws = members, step, totals, draws
+        self.exchange = step.exchange
         device = step.execution.device
         self._examples = torch.stack(plan.examples)
         self._samples = torch.stack(plan.samples) if plan.samples else None
@@ -109,6 +119,9 @@ class GroupStep:
         self._streams = [torch.cuda.Stream(device) for _ in range(min(STREAMS, count))] if count > 1 else []
         self._passes: list[Pass] = []  # which stay until the next step makes them anew: streams share them
         self._pulls: Sequence[Tensor | None] = ()
+        self._bank: Tensor | None = None
+        self._live: Tensor | None = None  # outputs on p*, of one's own members
+        self._everyone: Tensor | None = None  # and of all that train together, where it does not move
 
     def load(self, plan: Plan) -> None:
         """Fill the tables: indices of examples by step and member, of samples by step, and learning-rate factors."""
@@ -123,34 +136,52 @@ class GroupStep:
         self._passes, self._pulls = [], ()
 
     def run(self) -> None:
-        """Take the step of the current row, members side by side, and advance to the next."""
+        """Take the step of the current row, and advance to the next."""
+        self.begin()
+        self.meet()
+        self.end()
+
+    def begin(self) -> None:
+        """Send examples and samples of p* through the members, side by side; who meets no one moves, too."""
         self.forget()
         step, members = self._step, range(len(self._members))
         examples = self._examples.index_select(0, self._counter)[0]
         inputs, targets = step.look_up(examples.flatten())
         inputs, targets = inputs.unflatten(0, examples.shape), targets.unflatten(0, examples.shape)
         chosen = None if self._samples is None else self._samples.index_select(0, self._counter)[0]
-        samples, bank = step.samples(chosen)
+        samples, self._bank = step.samples(chosen)
         self._set_learning_rates()
         self._counter += 1
         for position in self._side_by_side(members):
             with self._draws.of(position):
                 model = self._members[position].model
                 self._passes.append(step.forward(model, inputs[position], targets[position], samples))
-            if bank is None:  # who meets no one need not wait for the others, nor keep activations meanwhile
-                self._update(position, None, examples.shape[1])
-        if bank is None:
-            return
-        terms, self._pulls = step.couple(self._passes, bank)
-        for position in self._side_by_side(members):
-            self._update(position, self._pulls[position], examples.shape[1])
-        if terms is not None:
-            self._totals[1].add_(terms)
+            if self._bank is None:  # who meets no one need not wait for the others, nor keep activations meanwhile
+                self._update(position, None)
+        if self._bank is not None:
+            self._live = outputs_of(self._passes)
 
-    def _update(self, position: int, pull: Tensor | None, count: int) -> None:
+    def meet(self) -> None:
+        """Exchange outputs on p* with other processes, if there are any."""
+        if self._live is None or self.exchange is None:
+            return
+        found = self.exchange(self._live)
+        self._everyone = found if self._everyone is None else self._everyone.copy_(found)
+
+    def end(self) -> None:
+        """Let members meet, and move them, side by side."""
+        live = self._live if self._everyone is None else self._everyone
+        if live is None or self._bank is None:
+            return
+        terms, self._pulls = self._step.couple(live, self._bank)
+        for position in self._side_by_side(range(len(self._members))):
+            self._update(position, self._pulls[position])
+        self._totals[1].add_(terms)
+
+    def _update(self, position: int, pull: Tensor | None) -> None:
         passed = self._passes[position]
         self._step.update(self._members[position], passed, pull)
-        self._totals[0, position].add_(passed.loss.detach(), alpha=count)
+        self._totals[0, position].add_(passed.loss.detach(), alpha=self._examples.shape[2])
 
     def _side_by_side(self, members: Sequence[int]) -> Iterator[int]:
         """Yield positions, each on a stream that it shares in turn; what follows waits for all of them."""
@@ -196,7 +227,9 @@ class Recording:
                 warm_up(first_row, device)
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
-            self._graph, _ = record(step.run, device, draws.generators, pool)
+            self._graphs = []
+            for part in [step.run] if step.exchange is None else [step.begin, step.end]:
+                self._graphs.append(record(part, device, draws.generators, pool)[0])
             step.forget()  # so that the next recording can use the memory
         self._alive = step.objects()  # what a recording reads must not be freed, whoever replaces it
 
@@ -204,7 +237,10 @@ class Recording:
         """Take as many steps as there are rates, or only the first of them."""
         self._step.load(plan)
         for _ in plan.rates[:at_most]:
-            self._graph.replay()
+            self._graphs[0].replay()
+            for graph in self._graphs[1:]:
+                self._step.meet()
+                graph.replay()
 
 
 def take_on_copies(members: Sequence[Member], step: Step, plan: Plan) -> list[list[Tensor]]:

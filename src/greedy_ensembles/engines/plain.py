@@ -112,19 +112,19 @@ class Step:
         outputs = None if others is None else self.outputs(as_logits(others))
         return Pass(self.loss(as_logits(logits), targets), outputs)
 
-    def couple(self, passes: Sequence[Pass], bank: Tensor | None) -> tuple[Tensor | None, Sequence[Tensor | None]]:
-        """Return every member's term, and its gradient at the member's outputs on p*; None where none was drawn."""
-        if bank is None:
-            return None, [None] * len(passes)
-        live = torch.stack([one.outputs.detach() for one in passes if one.outputs is not None])
-        own = slice(None)
-        if self.exchange is not None:
-            live, own = self.exchange(live), self.exchange.own
-        live.requires_grad_()
+    def couple(self, live: Tensor, bank: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Return the term of every member of this process, and its gradient at the member's outputs on p*.
+
+        Args:
+            live: outputs (members, n, classes) of all that train together, in other processes, too.
+            bank: those of finished members.
+        """
+        own = slice(0, len(live)) if self.exchange is None else self.exchange.own
+        live = live.detach().requires_grad_()
         with torch.enable_grad():
             terms = self.coupling.terms(live, bank)
         if not terms.requires_grad:  # a method may have nothing to say, in a step or ever
-            return terms[own], [None] * len(passes)
+            return terms[own], [None] * (own.stop - own.start)
         (pull,) = torch.autograd.grad(terms.sum(), live)
         return terms[own].detach(), list(pull[own])
 
@@ -185,7 +185,11 @@ class PlainEngine:
                 inputs, targets = step.look_up(indices)
                 passes.append(step.forward(member.model, inputs, targets, samples))
                 rows.append(len(targets))
-        terms, pulls = step.couple(passes, bank)
+        terms: Tensor | None = None
+        pulls: Sequence[Tensor | None] = [None] * len(members)
+        if bank is not None:
+            live = outputs_of(passes)
+            terms, pulls = step.couple(live if step.exchange is None else step.exchange(live), bank)
         for position, (member, passed, pull) in enumerate(zip(members, passes, pulls, strict=True)):
             set_learning_rate(member.optimizer, rate)
             with nullcontext() if len(members) == 1 else member.at_work():
@@ -205,6 +209,11 @@ class PlainEngine:
                 layout = self._step.execution.layout(member.model)
                 rows.append(in_pieces(member.model, move(inputs, memory_format=layout)))
         return torch.stack(rows)
+
+
+def outputs_of(passes: Sequence[Pass]) -> Tensor:
+    """Return what members said of the samples of p*, without gradients."""
+    return torch.stack([one.outputs.detach() for one in passes if one.outputs is not None])
 
 
 def means(totals: Tensor, plan: Plan, step: Step, seen: Sequence[int] | None = None) -> list[Losses]:

@@ -47,9 +47,10 @@ def as_coupling(method: str | Coupling, size: int | None = None, strength: float
         if coupling.sees != "none":
             check_number("strength (lambda_M)", strength, least=0.0)
             coupling.strength = float(strength or 0)
-            if not strength and type(coupling) in METHODS.values():  # what is left of these terms is a constant
+            if type(coupling) not in METHODS.values():
+                _check_terms(coupling)
+            elif not strength:  # what is left of these terms is a constant
                 coupling.sees = "none"
-            _check_terms(coupling)
         return coupling
     if isinstance(method, Coupling):
         kind = type(method).__name__

@@ -6,12 +6,14 @@ all of them return the whole ensemble.
 """
 
 import time
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from greedy_ensembles.engines.captured import CannotCapture, CapturedEngine, why_not_captured
 from greedy_ensembles.engines.member import Finished, History, Member
 from greedy_ensembles.engines.plain import PlainEngine, Step
 from greedy_ensembles.engines.ranks import Exchange, Ranks
@@ -116,7 +118,7 @@ class SharedAlgorithm(Algorithm):
 
     def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms, epoch by epoch, in step with the other processes."""
-        engine = PlainEngine(members, self._step(bank, self.recipe))
+        engine = self._engine(members, bank, folder)
         first, count = self.size - self.exchange.count, self.exchange.count  # type: ignore[union-attr]
         stopped = all(all(part) for part in self.ranks.gather([member.stopped for member in members]))
         while members[0].epoch < self.recipe.epochs and not stopped:
@@ -134,6 +136,26 @@ class SharedAlgorithm(Algorithm):
             before = first * self.recipe.epochs + (members[0].epoch - 1) * count
             every = [event for part, _, _ in told for event in part]
             notify([replace(event, done=before + place) for place, event in enumerate(every, start=1)])
+
+    def _engine(self, members: list[Member], bank: Bank | None, folder: RunFolder | None) -> PlainEngine:
+        """Return the engine that all processes can have: recorded steps on GPUs, unless one of them cannot record."""
+        step = self._step(bank, self.recipe)
+        if self.execution.device.type != "cuda":
+            return PlainEngine(members, step)
+        why, engine = why_not_captured(step) or "", None
+        if not why:
+            try:
+                engine = CapturedEngine(members, step, self._plan(members, bank, self.recipe, self.exchange))
+            except CannotCapture as error:
+                why = str(error)
+        whys = [their for their in self.ranks.gather(why) if their]
+        if engine is not None and not whys:
+            return engine
+        del engine
+        if self.ranks.rank == 0:
+            warnings.warn(f"trained step by step, since steps cannot be captured: {whys[0]}", stacklevel=2)
+        members[:] = self._next_group(members[0].number - 1 - self.exchange.own.start, folder)  # type: ignore[union-attr]
+        return PlainEngine(members, step)
 
     def _save(self, members: list[Member], folder: RunFolder | None, last: bool) -> None:
         """Bring all members' states to the first process, if it is time to save them."""
