@@ -1,6 +1,7 @@
 """How one ensemble grows over processes: what a step's exchange takes, a model of the step, and GPUs by that model.
 
     python benchmarks/scale.py [--out FOLDER] [--rounds 6] [--calls 100] [--epochs 4]
+    python benchmarks/scale.py --one-gpu [--out FOLDER] [--calls 100] [--epochs 4]
 
 1, 2 and 4 processes of this machine (gloo, one thread each) exchange outputs as `ge.fit` does, and train a small
 network concurrently with it. Rounds of all three take turns, so that a busy spell of the machine meets all of them, and
@@ -12,6 +13,9 @@ The model of a step is
 where cores are shared: 4 processes on 2 cores take twice as long for a member. It is held against what was measured,
 and read out for GPUs with the step times of `results/engine/records/speed.json` and NCCL's own latencies. FOLDER's
 `reading.md`, written by hand, begins the page.
+
+With `--one-gpu`, two processes share a GPU (gloo carries the exchange through the CPU, since NCCL wants a GPU for each)
+and train what one process trains on it alone, VGG16BN in recorded steps: what the exchange and the second process cost.
 """
 
 import datetime
@@ -38,6 +42,7 @@ from greedy_ensembles.sweeps.processes import Processes
 
 PROCESSES = (1, 2, 4)
 MEMBERS, BATCH, STEPS, CLASSES = 8, 32, 10, 10  # of the training that is timed; as many samples of p* as examples
+GPU_BATCH = 128
 SIZES = ((BATCH, CLASSES), (128, 10), (128, 100), (128, 1000))  # n x classes
 CLOCKS = ("wall", "processor")
 SPEED = Path(__file__).parents[1] / "results/engine/records/speed.json"
@@ -263,6 +268,77 @@ def _gpus(speed: dict[str, Any]) -> list[str]:
     ]
 
 
+def work_on_gpu(rank: int, tell: object, *, world: int, meeting: str, calls: int, epochs: int) -> dict[str, Any]:
+    """Take part in a training on one GPU, and return milliseconds of a step of all members, and of an exchange."""
+    if world > 1:
+        distributed.init_process_group("gloo", f"file://{meeting}", datetime.timedelta(minutes=5), world, rank)
+    events: list[ge.Epoch] = []
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (20 * GPU_BATCH, 3, 32, 32), dtype=torch.uint8, generator=draw)
+    changes: dict[str, Any] = {"epochs": epochs + 2, "warmup_epochs": 0, "weighting_batch_size": GPU_BATCH}
+    ge.fit(
+        ge.models.VGG16BN,
+        (x, torch.randint(0, CLASSES, (len(x),), generator=draw)),
+        size=MEMBERS,
+        recipe=ge.Recipe.paper("cifar10", "VGG16BN", precision="bf16", weighting_statistics="batch", **changes),
+        schedule="concurrent",
+        validation=0,
+        device="cuda",
+        progress=False,
+        callbacks=[events.append],
+    )
+    exchange, ends = Exchange(Ranks(rank, world), MEMBERS), []
+    own = len(range(MEMBERS)[exchange.own])
+    found = {"step": [1e3 * one.seconds * own / 20 for one in events if one.member == 1 and one.epoch > 2]}
+    if world > 1:
+        outputs = torch.rand(own, GPU_BATCH, CLASSES, device="cuda")
+        for _ in range(calls + 11):
+            exchange(outputs)
+            torch.cuda.synchronize()
+            ends.append(now())
+        found["exchange"] = between(ends[-calls - 1 :])["wall"]
+    return found
+
+
+def on_one_gpu(out: Path | None, calls: int, epochs: int) -> None:
+    """Measure one process and two on a GPU, print, and write where asked."""
+    content: dict[str, Any] = {**facts("scale.py --one-gpu --out results/scale", "cuda"), "measured": {}}
+    for world in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            asked: dict[str, Any] = {"world": world, "meeting": f"{folder}/meeting", "calls": calls, "epochs": epochs}
+            jobs = {str(rank): functools.partial(work_on_gpu, rank, **asked) for rank in range(world)}
+            first = Processes(places=(None,) * world).run(jobs, print)["0"]
+        content["measured"][str(world)] = {
+            name: {"median": statistics.median(times), "least": min(times), "most": max(times), "count": len(times)}
+            for name, times in first.items()
+        }
+    publish(out, "one-gpu", page_of_one_gpu, content)
+
+
+def page_of_one_gpu(content: dict[str, Any], reading: str = "") -> str:
+    """Return what two processes on one GPU take beside one."""
+    rows = [
+        [name, world, *(f"{one[kind]:.2f}" for kind in ("median", "least", "most")), str(one["count"])]
+        for world, found in content["measured"].items()
+        for name, one in found.items()
+    ]
+    one, two = (content["measured"][world]["step"]["median"] for world in ("1", "2"))
+    table = markdown_table(["", "processes", "median, ms", "least", "most", "of"], rows)
+    summary = f"{table}\n\nTwo processes over one: {two / one:.2f}; {two - one:+.2f} ms a step."
+    told = [
+        ["command", f"`{content['command']}`"],
+        [
+            "when, where",
+            f"{content['date']}, {content['machine']}, torch {content['torch']}, commit {content['commit']}",
+        ],
+        ["a step", f"of all {MEMBERS} members of VGG16BN, bf16, batch {GPU_BATCH} and as many samples of p*, recorded"],
+        ["counts", "epochs of 20 steps, after two that do not count; exchanges, one by one"],
+    ]
+    return page_text(
+        "Two processes on one GPU", reading, ["## How it was measured", markdown_table(["", ""], told)], summary
+    )
+
+
 def run(out: Path | None, processes: tuple[int, ...], **asked: int) -> None:
     """Measure, print, and write where asked."""
     content = {
@@ -281,4 +357,10 @@ if __name__ == "__main__":
     options.add_argument("--rounds", type=int, default=6)
     options.add_argument("--calls", type=int, default=100)
     options.add_argument("--epochs", type=int, default=4)
-    run(processes=PROCESSES, **vars(options.parse_args()))
+    options.add_argument("--one-gpu", action="store_true", help="two processes on a GPU beside one")
+    given = vars(options.parse_args())
+    if given.pop("one_gpu"):
+        del given["rounds"]
+        on_one_gpu(**given)
+    else:
+        run(processes=PROCESSES, **given)
