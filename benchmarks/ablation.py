@@ -46,7 +46,7 @@ PREDICT = "predict_proba"
 _LEGEND = [
     [
         "figures",
-        "ms per member and step, medians of three epochs (not captured: one); in brackets, over everything",
+        "ms per member and step, medians of three epochs (not captured: of one or two); in brackets, over everything",
     ],
     ["training", "CIFAR-10 shapes, bf16, samples of p* normalised by the statistics of the step's examples"],
     ["sequential", "the sixth member, with five in the bank"],

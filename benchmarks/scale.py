@@ -82,14 +82,12 @@ def read_out(speed: dict[str, Any]) -> list[dict[str, Any]]:
             most = -(-members // gpus)
             # Members fill a GPU together better than alone; fewer than were measured are taken to be as slow as alone.
             captured = step(members, gpus, times["together" if most >= times["size"] else "alone"], exchange)
-            plain = step(members, gpus, times["plain"], exchange)
             tenfold = step(members, gpus, 0.0, 10 * exchange) / captured
             rows.append(
                 {
                     **{"network": network, "members": members, "gpus": gpus, "most": most, "exchange": exchange},
-                    **{"captured": captured, "plain": plain, "tenfold": tenfold},
+                    **{"captured": captured, "tenfold": tenfold},
                     "faster": members * times["together"] / captured,
-                    "faster, plain": members * times["together"] / plain,
                 }
             )
     return rows
@@ -99,7 +97,6 @@ def speed_of_members() -> dict[str, Any]:
     """Return milliseconds of a member's step on an H200, as `results/engine` has them."""
     content = json.loads(SPEED.read_text())
     kinds = {"together": "concurrent, p* batch 128", "alone": "sequential, p* batch 128"}
-    kinds["plain"] = "published loop, greedy"
     parts = {network: content["parts"][network]["times"] for network in NETWORKS}
     return {
         network: {**{kind: times[name]["milliseconds"] for kind, name in kinds.items()}, "size": content["size"]}
@@ -253,18 +250,17 @@ def _gpus(speed: dict[str, Any]) -> list[str]:
                 f"{row['faster']:.1f}",
                 f"{row['tenfold']:.0%}",
             ),
-            *(f"{row['plain']:.1f}", f"{row['faster, plain']:.1f}"),
         ]
         for row in read_out(speed)
     ]
-    headings = ["network", "M", "GPUs", "members on the fullest", "exchange, us", "captured step, ms", "times faster"]
+    headings = ["network", "M", "GPUs", "members on the fullest", "exchange, us", "step, ms", "times faster"]
     return [
-        "Not measured: step times of one H200 by version 0.1 ([speed](../engine/speed.md): batch 128, p* batch 128), "
+        "Not measured: step times of one H200 ([speed](../engine/speed.md): batch 128, p* batch 128), "
         f"latencies of NCCL's own model of an all-gather ([source]({SOURCE})), nodes of {NODE} GPUs. What a "
         "network states of its own latency would come on top. Times faster: than one GPU with captured steps. Members "
         "on a GPU that holds fewer than were measured together are taken to be as slow as one alone.",
         "",
-        markdown_table([*headings, "ten times the exchange, of it", "plain step, ms", "times faster, plain"], rows),
+        markdown_table([*headings, "ten times the exchange, of it"], rows),
     ]
 
 

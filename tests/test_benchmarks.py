@@ -160,6 +160,7 @@ RESULTS = BENCHMARKS.parent / "results"
 
 PAGES = {
     "engine/speed": "speed_page",
+    "engine/ablation": "ablation",
     "engine/cpu": "cpu",
     "default-p-star-small/choice": "p_star",
     "engine/schedules": "schedules",
@@ -170,6 +171,12 @@ PAGES = {
     "statistics/statistics": "batch_statistics",
     "two-moons/snapshots": "snapshots",
 }
+
+
+def test_the_page_of_one_gpu_is_made_of_what_was_measured():
+    content = json.loads((RESULTS / "scale/records/one-gpu.json").read_text())
+    reading = (RESULTS / "scale/one-gpu-reading.md").read_text()
+    assert (RESULTS / "scale/one-gpu.md").read_text() == scale.page_of_one_gpu(content, reading)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -243,11 +250,11 @@ def test_a_step_is_that_of_the_fullest_rank_and_the_exchange():
 def test_gpus_are_read_out_with_what_nccl_says_of_itself():
     assert [scale.all_gather(gpus, 0) for gpus in (1, 8, 64)] == pytest.approx([0, 0.0108, 0.1375])
     assert scale.all_gather(64, 19_000_000) == pytest.approx(0.1375 + 63 / 64)
-    rows = scale.read_out({"net": {"together": 1.0, "alone": 2.0, "plain": 5.0, "size": 11}})
+    rows = scale.read_out({"net": {"together": 1.0, "alone": 2.0, "size": 11}})
     found = {(row["members"], row["gpus"]): row for row in rows}
     assert found[11, 1]["captured"] == 11
     assert found[11, 8]["captured"] == pytest.approx(4 + scale.all_gather(8, 56_320))
-    assert found[64, 64]["plain"] == pytest.approx(5 + scale.all_gather(64, 327_680))
+    assert found[64, 64]["captured"] == pytest.approx(2 + scale.all_gather(64, 327_680))
     assert found[64, 8]["faster"] == pytest.approx(64 / (16 + scale.all_gather(8, 327_680)))
 
 
