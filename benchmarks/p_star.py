@@ -1,8 +1,9 @@
 """Which p* should images have by default? The rule of `paper/studies/of_images.py`, applied to what was measured.
 
     python benchmarks/p_star.py --out results/default-p-star-small
+    python benchmarks/p_star.py --out results/p-star-batch
 
-Reads the records beside the page of a study. Needs neither data nor a GPU.
+Reads the records beside the page of a study. Needs neither data nor a GPU. Of `p-star-batch` it chooses the batch.
 """
 
 import json
@@ -16,7 +17,8 @@ from greedy_ensembles import storage
 from greedy_ensembles.benchmark import Estimate, estimate
 from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.paper.studies import STUDIES
-from greedy_ensembles.paper.studies.of_images import CANDIDATES, CHOOSING
+from greedy_ensembles.paper.studies.of_images import BATCHES, CANDIDATES, CHOOSING
+from greedy_ensembles.paper.study import Section
 from greedy_ensembles.report.table import markdown_table
 
 DEEP, LOSS = "deep", 0.002
@@ -30,16 +32,28 @@ class Seed(NamedTuple):
     validation: float
 
 
-def measured(out: Path) -> dict[str, list[Seed]]:
+Seeds = dict[str, list[Seed]]  # by candidate, in the order of what drawing them costs; and of Deep Ensembles
+
+
+def measured(out: Path) -> Seeds:
     """Return for each candidate, and Deep Ensembles, one entry a seed, the mean over the study's sections."""
-    sections: dict[str, list[list[Seed]]] = {name: [] for name in (DEEP, *CANDIDATES)}
-    for section in STUDIES[out.name].sections:
-        methods = json.loads((out / "records" / f"{section.stem}.json").read_text())["methods"]
-        sources = {method["label"]: method["sources"] for method in methods}
-        for case in section.cases:
-            records = [storage.read_json(out / "records" / f"{name}.json") for name in sources[section.label(case)]]
-            sections[case.weighting if case.strength else DEEP].append([seed(record) for record in records])
-    return {name: [mean(each) for each in zip(*own, strict=True)] for name, own in sections.items()}
+    sections = [of_section(out, section) for section in STUDIES[out.name].sections]
+    return {
+        name: [mean(each) for each in zip(*(own[name] for own in sections), strict=True)]
+        for name in (DEEP, *CANDIDATES)
+    }
+
+
+def of_section(out: Path, section: Section) -> Seeds:
+    """Return the same of one section."""
+    methods = json.loads((out / "records" / f"{section.stem}.json").read_text())["methods"]
+    sources = {method["label"]: method["sources"] for method in methods}
+    return {
+        case.weighting if case.strength else DEEP: [
+            seed(storage.read_json(out / "records" / f"{name}.json")) for name in sources[section.label(case)]
+        ]
+        for case in section.cases
+    }
 
 
 def seed(record: dict[str, Any]) -> Seed:
@@ -59,7 +73,7 @@ def mean(sections: tuple[Seed, ...]) -> Seed:
     return Seed(*map(statistics.fmean, zip(*sections, strict=True)))
 
 
-def choose(seeds: dict[str, list[Seed]], errors: float) -> tuple[str, dict[str, Estimate]]:
+def choose(seeds: Seeds, errors: float) -> tuple[str, dict[str, Estimate]]:
     """Return the candidate that the rule chooses, and what each loses of Deep Ensembles' validation accuracy.
 
     Args:
@@ -77,16 +91,58 @@ def choose(seeds: dict[str, list[Seed]], errors: float) -> tuple[str, dict[str, 
         for name, loss in losses.items()
         if not loss.mean > max(LOSS, errors * (loss.standard_error or 0.0))
     }
-    best = max(left.values(), key=lambda one: one.mean)
+    return _cheapest(left, next(iter(losses))), losses
+
+
+def choose_batch(seeds: dict[str, Seeds]) -> str:
+    """Return the batch that the rule chooses: by batch, in order, what was measured."""
+    best: dict[str, Estimate] = {}
+    for batch, own in seeds.items():
+        _, losses = choose(own, 0)
+        left = [estimate([one.choosing for one in own[name]]) for name, loss in losses.items() if not loss.mean > LOSS]
+        if left:
+            best[batch] = max(left, key=lambda one: one.mean)
+    return _cheapest(best, next(iter(seeds)))
+
+
+def _cheapest(found: dict[str, Estimate], otherwise: str) -> str:
+    """Return the first that is within one standard error of the best, or another where there is none."""
+    if not found:
+        return otherwise
+    best = max(found.values(), key=lambda one: one.mean)
     least = best.mean - (best.standard_error or 0.0)
-    return next(name for name, own in left.items() if own.mean >= least), losses
+    return next(name for name, own in found.items() if own.mean >= least)
+
+
+def page_of_batches(content: dict[str, Any], reading: str = "") -> str:
+    """Return what the rule looked at, and which batch it chose."""
+    seeds = {batch: _read(own) for batch, own in content["seeds"].items()}
+    chosen = choose_batch(seeds)
+    rows = [
+        [f"**{batch}**" if batch == chosen else batch, *row] for batch, own in seeds.items() for row in _rows(own, 0)
+    ]
+    how = f"`{content['command']}`, {content['date']}. Bold: what the rule chooses. ±: standard error over seeds."
+    text = markdown_table(["p* batch", *_HEAD], rows)
+    return page_text("The default p* for images: the rule applied to its batch", reading, [how], text)
 
 
 def page(content: dict[str, Any], reading: str = "") -> str:
     """Return what the rule looked at, and what it chose."""
-    seeds = {name: [Seed(*one) for one in own] for name, own in content["seeds"].items()}
-    chosen, losses = choose(seeds, content["errors"])
-    rows = [
+    rows = _rows(_read(content["seeds"]), content["errors"])
+    how = f"`{content['command']}`, {content['date']}. Bold: what the rule chooses. ±: standard error over seeds."
+    return page_text("The default p* for images: the rule applied", reading, [how], markdown_table(_HEAD, rows))
+
+
+_HEAD = ["p*", "AUC, choosing sets", "AUC, other natural sets", "validation accuracy", "loss of it"]
+
+
+def _read(seeds: dict[str, list[list[float]]]) -> Seeds:
+    return {name: [Seed(*one) for one in own] for name, own in seeds.items()}
+
+
+def _rows(seeds: Seeds, errors: float) -> list[list[str]]:
+    chosen, losses = choose(seeds, errors)
+    return [
         [
             f"**{name}**" if name == chosen else "Deep Ensembles" if name == DEEP else name,
             *(_shown(estimate(values)) for values in zip(*own, strict=True)),
@@ -94,9 +150,6 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         ]
         for name, own in seeds.items()
     ]
-    head = ["p*", "AUC, choosing sets", "AUC, other natural sets", "validation accuracy", "loss of it"]
-    how = f"`{content['command']}`, {content['date']}. Bold: what the rule chooses. ±: standard error over seeds."
-    return page_text("The default p* for images: the rule applied", reading, [how], markdown_table(head, rows))
 
 
 def _shown(one: Estimate) -> str:
@@ -107,6 +160,11 @@ if __name__ == "__main__":
     options = parser(__doc__)
     options.set_defaults(out=Path("results/default-p-star-small"))
     out = options.parse_args().out
-    errors = 2 if out.name.endswith("-small") else 0
-    content = {**facts(f"p_star.py --out results/{out.name}"), "errors": errors, "seeds": measured(out)}
-    publish(out, "choice", page, content)
+    content: dict[str, Any] = facts(f"p_star.py --out results/{out.name}")
+    if out.name == "p-star-batch":
+        sections = zip(BATCHES, STUDIES[out.name].sections, strict=True)
+        content["seeds"] = {str(batch): of_section(out, section) for batch, section in sections}
+        publish(out, "choice", page_of_batches, content)
+    else:
+        content |= {"errors": 2 if out.name.endswith("-small") else 0, "seeds": measured(out)}
+        publish(out, "choice", page, content)

@@ -318,6 +318,30 @@ def test_the_cheapest_of_the_best_candidates_that_learn_is_chosen(found, chosen)
     assert p_star.choose({"deep": candidate(0.5), **found}, errors=0)[0] == chosen
 
 
+def test_where_every_candidate_loses_accuracy_wrapped_noise_stays():
+    found = {"deep": candidate(0.5), "wrap": candidate(0.6, 0.8), "half": candidate(0.9, 0.8)}
+    assert p_star.choose(found, errors=0)[0] == "wrap"
+
+
+@pytest.mark.parametrize(
+    ("best", "chosen"),
+    [
+        ({"8": (0.900, 0.9), "32": (0.905, 0.9), "128": (0.905, 0.9)}, "8"),  # the smallest, within one standard error
+        ({"8": (0.900, 0.9), "32": (0.915, 0.9), "128": (0.920, 0.9)}, "32"),
+        ({"8": (0.900, 0.9), "32": (0.990, 0.8), "128": (0.920, 0.9)}, "128"),  # its best one loses accuracy
+        ({"8": (0.900, 0.8), "32": (0.990, 0.8), "128": (0.920, 0.8)}, "8"),  # no batch has one that does not
+    ],
+)
+def test_a_batch_is_as_good_as_its_best_candidate_that_learns(best, chosen):
+    seeds = {
+        batch: {"deep": candidate(0.5), "wrap": candidate(0.8, own[1]), "half": candidate(*own)}
+        for batch, own in best.items()
+    }
+    assert p_star.choose_batch(seeds) == chosen
+    content = {"seeds": seeds, "command": "c", "date": "d"}
+    assert f"| **{chosen}** | Deep Ensembles |" in p_star.page_of_batches(content)
+
+
 def test_a_loss_of_accuracy_counts_where_it_is_larger_than_chance():
     worse = [p_star.Seed(0.9, 0.5, 0.9 - loss) for loss in (0.0, 0.005, 0.01)]  # .005, standard error .0029
     found = {"deep": candidate(0.5), "wrap": worse, "scramble": candidate(0.8)}

@@ -47,6 +47,7 @@ class Case:
     epochs: int | None = None  #: None: the paper's
     ours: bool = False  #: trained as `OURS` says, whatever the protocol
     images: int | None = None  #: the first so many training images alone; None: all
+    batch: int | None = None  #: samples of p* a step; None: as the protocol says
 
     @property
     def method(self) -> str:
@@ -222,10 +223,14 @@ def jobs(study: Study, protocol: Protocol) -> list[Job]:
     repetitions = range(study.seeds)
     ours = dataclasses.replace(protocol, **OURS)
     return [
-        Job(case, number * max(SPACING, case.size), ours if case.ours else protocol)
+        Job(case, number * max(SPACING, case.size), _protocol_of(case, ours if case.ours else protocol))
         for number in repetitions
         for case in study.cases
     ]
+
+
+def _protocol_of(case: Case, protocol: Protocol) -> Protocol:
+    return protocol if case.batch is None else dataclasses.replace(protocol, weighting_batch=case.batch)
 
 
 def members_to_train(case: Case, study: Study) -> int:
