@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from greedy_ensembles.engines.accelerate import BatchNormReLU, ConvolutionBeforeNorm, accelerate, swaps
+from greedy_ensembles.method import NotedStatistics
 
 
 def fusable(net):
@@ -263,7 +264,7 @@ def test_a_bias_is_left_to_the_norm_that_alone_gets_it():
     assert [kind for _, kind in swaps(UsedTwice(*convolution()))] == [BatchNormReLU]
 
 
-def test_what_lacks_its_bias_reaches_no_other_layer(as_on_a_gpu):
+def test_whoever_else_gets_what_lacks_its_bias_gets_it_with_the_bias(as_on_a_gpu):
     class TwoWays(nn.Sequential):
         another = False
 
@@ -271,11 +272,36 @@ def test_what_lacks_its_bias_reaches_no_other_layer(as_on_a_gpu):
             y = self[0](x)
             return y * 2 if self.another else self[2](self[1](y))
 
-    net = TwoWays(*convolution())
+    net, x = TwoWays(*convolution()), images(2, 5)
+    net.another = True
+    expected = net(x)
+    theirs = torch.autograd.grad(expected.square().sum(), list(net[0].parameters()))
+    net.another = False
     with accelerate(net):
+        assert type(net[0]) is ConvolutionBeforeNorm
         net.another = True
-        with pytest.raises(RuntimeError, match="cannot be accelerated"):
-            net(images(2, 5))
+        found = net(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.square().sum(), list(net[0].parameters())), theirs)
+
+
+def test_statistics_that_are_noted_count_the_bias(as_on_a_gpu):
+    """In two passes, a hook of every norm looks at what it is given, and the second pass goes round the kernels."""
+    plain = convolution()
+    ours, x = copy.deepcopy(plain), images(6, 5)
+
+    def outputs(net):
+        statistics = NotedStatistics(net)
+        with statistics.noted():
+            first = net(x[:4])
+        with statistics.used():
+            return [first, net(x[4:])]
+
+    expected = [one.detach() for one in outputs(plain)]
+    with accelerate(ours):
+        found = [one.detach() for one in outputs(ours)]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours[1].running_mean, plain[1].running_mean)
 
 
 def test_copies_do_not_look_through_what_was_copied_before(as_on_a_gpu):

@@ -12,7 +12,7 @@ kernels of our own where these can run, on a GPU and on images that lie channels
 
 What follows what is read off symbolic traces of the network's forward pass, in training and in eval mode. A network
 that cannot be traced is left as it is. A trace, like a CUDA graph, sees one way through the network: where a call goes
-another way, and what is activated already or lacks its bias reaches another layer, it is refused with a RuntimeError.
+another way, and what is activated already reaches something else than its ReLU, it is refused with a RuntimeError.
 """
 
 import copy
@@ -91,17 +91,25 @@ class ConvolutionBeforeNorm(nn.Conv2d):
 
 
 class _Marks(TorchFunctionMode):
-    """Returns what is activated already as it is, whichever way ReLU is called; nobody else gets what is marked."""
+    """Returns what is activated already as it is, whichever way ReLU is called; nobody else gets it.
+
+    Whoever else looks at what lacks its bias gets it with the bias.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         # A copy is given all that was copied before it, which is not looked through every time.
         for value in args[:1] if func is Tensor.__deepcopy__ else tree_leaves((args, kwargs)):
-            if type(value) is Tensor and (hasattr(value, "is_activated") or hasattr(value, "lacks")):
-                if func not in _RELU_FUNCTIONS or hasattr(value, "lacks"):
+            if type(value) is not Tensor:
+                continue
+            if (bias := vars(value).pop("lacks", None)) is not None:
+                with torch.set_grad_enabled(torch.is_grad_enabled() or value.requires_grad):
+                    value.add_(bias.to(value.dtype)[:, None, None])
+            if hasattr(value, "is_activated"):
+                if func not in _RELU_FUNCTIONS:
                     raise RuntimeError("this network cannot be accelerated: not every call activates the same layers")
-                del value.is_activated  # type: ignore[attr-defined]  # changed in place, it may need another ReLU
+                del value.is_activated  # changed in place, it may need another ReLU
                 return value
         return func(*args, **(kwargs or {}))
 
