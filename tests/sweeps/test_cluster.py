@@ -221,6 +221,26 @@ def test_the_command_chooses_on_a_cluster_as_it_does_here(cluster, invoke, make_
     assert len(list(Path().glob("*/predictions"))) == 4
 
 
+class Arrival:
+    """Becomes the number of the process that unpickles it."""
+
+    def __reduce__(self):
+        return os.getpid, ()
+
+
+def tell_twice(tell):
+    tell(Arrival())
+    tell("after it")
+
+
+def test_what_a_job_tells_is_read_by_the_driver_alone(cluster, tmp_path):
+    """A process between them would import torch first, while jobs wait for it."""
+    heard = []
+    with open_executor("ray", storage=tmp_path) as executor:
+        executor.run({"one": tell_twice}, lambda name, event: heard.append((name, event)))
+    assert heard == [("one", os.getpid()), ("one", "after it")]
+
+
 def end_worker(tell):
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -49,7 +49,7 @@ class Cluster:
                 ended, _ = ray.wait(list(under_way), timeout=_SECONDS_BETWEEN_LOOKS)
                 for name, event in ray.get(mailbox.take.remote()):
                     del deaths[name]
-                    hear(name, event)
+                    hear(name, cloudpickle.loads(event))
                 for task in ended:
                     name = under_way.pop(task)
                     try:
@@ -75,16 +75,16 @@ class Cluster:
 
 
 class _Mailbox:
-    """What jobs told, until it is taken."""
+    """What jobs told, until it is taken; as bytes, or its process would import all that events are made of."""
 
     def __init__(self) -> None:
-        self._events: list[tuple[str, Any]] = []
+        self._events: list[tuple[str, bytes]] = []
 
-    def put(self, name: str, event: Any) -> None:
+    def put(self, name: str, event: bytes) -> None:
         """Keep an event."""
         self._events.append((name, event))
 
-    def take(self) -> list[tuple[str, Any]]:
+    def take(self) -> list[tuple[str, bytes]]:
         """Return all events since the last time."""
         taken, self._events = self._events, []
         return taken
@@ -92,10 +92,10 @@ class _Mailbox:
 
 def _work(content: bytes, name: str, mailbox: Any, token: Path, threads: int) -> bytes:
     """Do a job in a worker, once its node is known to see the storage; return what came of it as bytes."""
-    import ray
 
     def tell(event: Any) -> None:
-        ray.get(mailbox.put.remote(name, event))
+        # By its future: in `ray.get` a job would give its cores up, and Ray would start another job on them.
+        mailbox.put.remote(name, cloudpickle.dumps(event)).future().result()
 
     def job(tell: Callable[[Any], None]) -> object:
         if not token.exists():  # a node that came later; training would go on in a folder that nobody else sees
