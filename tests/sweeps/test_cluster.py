@@ -132,40 +132,6 @@ def check_equal(storage, serial, watches):
         assert watch.epochs() == every  # each was finished once: kills came after a checkpoint, and nothing was lost
 
 
-def test_what_is_killed_with_its_driver_its_worker_or_its_node_goes_on_elsewhere(cluster, serial, tmp_path):
-    watches = {
-        seed: Watch(tmp_path / str(seed), victim) for seed, victim in {0: "driver", 2: "worker", 4: "node"}.items()
-    }
-    driver = subprocess.Popen([sys.executable, __file__, cluster.address, tmp_path])
-    try:
-        wait_for(lambda: watches[0].marker.exists() or driver.poll() is not None)
-    finally:
-        driver.kill()
-        driver.wait()
-    _, pid = watches[0].met()
-    wait_for(lambda: not Path(f"/proc/{pid}").exists())
-    left = [path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")]
-    assert len(left) == 1  # by which nodes knew the storage; the driver had no time to take it away
-
-    def kill_node():
-        node, _ = watches[4].met()
-        (lost,) = (own for own in cluster.worker_nodes if own.node_id == node)
-        cluster.remove_node(lost, allow_graceful=False)
-
-    killer = threading.Thread(target=kill_node)
-    killer.start()
-    done = sweep("ray", tmp_path / "runs", watches, {"seed": 6, "weighting": "nonsense"})
-    killer.join()
-    cluster.add_node(num_cpus=1, object_store_memory=STORE)
-    assert list(done.ensembles) == [f"seed-{seed}" for seed in watches]
-    assert "weighting must have sample" in str(done.failures["seed-6-weighting-nonsense"])
-    assert "seed-6-weighting-nonsense failed: TypeError: weighting must" in str(done)
-    check_equal(tmp_path / "runs", serial, watches)
-    x, _ = data()
-    plain = ge.load_run(serial / "seed-2", make_model).ensemble
-    assert torch.equal(done.ensembles["seed-2"].predict_proba(x), plain.predict_proba(x))
-
-
 def test_a_study_is_made_on_a_cluster_and_says_what_failed(cluster, invoke, tmp_path):
     """One of its two runs has a folder with something else in it."""
     options = ["overhead", "--budget", "quick", "--model", "VGG16BN", "--only", "1/2", "--root", tmp_path / "none"]
@@ -219,6 +185,40 @@ def test_the_command_chooses_on_a_cluster_as_it_does_here(cluster, invoke, make_
     assert done.exit_code == 0, done.output
     assert (tmp_path / "there/selection.json").read_text() == (tmp_path / "here/selection.json").read_text()
     assert len(list(Path().glob("*/predictions"))) == 4
+
+
+def test_what_is_killed_with_its_driver_its_worker_or_its_node_goes_on_elsewhere(cluster, serial, tmp_path):
+    """Its workers are those of the tests above, which have imported torch; tests below need one node, the one left."""
+    watches = {
+        seed: Watch(tmp_path / str(seed), victim) for seed, victim in {0: "driver", 2: "worker", 4: "node"}.items()
+    }
+    driver = subprocess.Popen([sys.executable, __file__, cluster.address, tmp_path])
+    try:
+        wait_for(lambda: watches[0].marker.exists() or driver.poll() is not None)
+    finally:
+        driver.kill()
+        driver.wait()
+    _, pid = watches[0].met()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
+    left = [path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")]
+    assert len(left) == 1  # by which nodes knew the storage; the driver had no time to take it away
+
+    def kill_node():
+        node, _ = watches[4].met()
+        (lost,) = (own for own in cluster.worker_nodes if own.node_id == node)
+        cluster.remove_node(lost, allow_graceful=False)
+
+    killer = threading.Thread(target=kill_node)
+    killer.start()
+    done = sweep("ray", tmp_path / "runs", watches, {"seed": 6, "weighting": "nonsense"})
+    killer.join()
+    assert list(done.ensembles) == [f"seed-{seed}" for seed in watches]
+    assert "weighting must have sample" in str(done.failures["seed-6-weighting-nonsense"])
+    assert "seed-6-weighting-nonsense failed: TypeError: weighting must" in str(done)
+    check_equal(tmp_path / "runs", serial, watches)
+    x, _ = data()
+    plain = ge.load_run(serial / "seed-2", make_model).ensemble
+    assert torch.equal(done.ensembles["seed-2"].predict_proba(x), plain.predict_proba(x))
 
 
 class Arrival:
