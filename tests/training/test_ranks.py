@@ -83,6 +83,12 @@ def start(folder, world, fail=at_once, **variables):
     Processes(places=(None,) * world).run(jobs, print, fail)
 
 
+def test_four_processes_make_what_one_makes(in_one, tmp_path):
+    start(tmp_path, 4)
+    for rank in range(4):
+        assert torch.equal(torch.load(tmp_path / f"found-{rank}.pt")["resumed"], in_one[0]["greedy"])
+
+
 def test_a_process_that_dies_ends_the_others_and_fewer_go_on(in_one, tmp_path):
     """Four processes, the last of which is killed in its second epoch; then two, which go on from there."""
     failures = {}
