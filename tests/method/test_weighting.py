@@ -18,10 +18,11 @@ from greedy_ensembles.method.weighting import (
     Uniform,
     apportion,
     moments,
-    paper_weighting,
     wrap,
 )
 from greedy_ensembles.runs.configuration import describe_weighting
+from greedy_ensembles.training.examples import as_examples
+from greedy_ensembles.training.validate import default_weighting
 
 
 def generator(seed=0):
@@ -230,16 +231,17 @@ def test_networks_train_with_scrambled_images_and_mixtures(dtype):
 
 def test_the_papers_p_star_wraps_bytes_and_leaves_floats():
     x = random_images((500, 3, 4, 4), dtype=torch.uint8)
-    pixels = paper_weighting(x.split(64), x.dtype)
+    y = torch.arange(500) % 2
+    pixels = default_weighting(as_examples((x, y)), paper=True)
     np.testing.assert_allclose(pixels.std, x.numpy().astype(float).std(axis=0), rtol=1e-5)
     samples = pixels.sample(2000, generator())
     assert torch.equal(samples, samples.to(torch.uint8).float())
     assert samples.mean() == pytest.approx(127.5, abs=1)  # uniform
-    floats = paper_weighting((x / 255).split(64), torch.float32).sample(2000, generator())
+    floats = default_weighting(as_examples((x / 255, y)), paper=True).sample(2000, generator())
     np.testing.assert_allclose(floats.std(dim=0), 5 * (x / 255).std(dim=0), rtol=0.1)
     assert floats.min() < -2
     with pytest.raises(ValueError, match=r"x holds torch.int64, .* pass weighting"):
-        paper_weighting([x.long()], torch.int64)
+        default_weighting(as_examples((x.long(), y)))
 
 
 @dataclass

@@ -288,15 +288,6 @@ def apportion(n: int, shares: Sequence[float]) -> list[int]:
     return counts
 
 
-def paper_weighting(batches: Iterable[Tensor], dtype: torch.dtype) -> Gaussian:
-    """Return the paper's p* for batches of examples: `Gaussian`, where bytes wrap and floats stay as they are drawn."""
-    if dtype == torch.uint8:
-        return Gaussian(*moments(batches), overflow="wrap", low=0, high=255)
-    if dtype.is_floating_point:
-        return Gaussian(*moments(batches))
-    raise ValueError(f"x holds {dtype}, for which there is no default p*; pass weighting, see ge.weighting")
-
-
 def moments(batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """Return mean and (population) standard deviation of every dimension, as float32, in one pass over the batches.
 

@@ -37,7 +37,7 @@ from greedy_ensembles.inputs import (
 )
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import Coupling, as_coupling, check_together, rows_stay_rows
-from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments, paper_weighting
+from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
 
@@ -107,11 +107,11 @@ def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe, targets: str) -
 
 
 def check_weighting(weighting: Any, examples: Examples) -> Weighting:
-    """Return p*, the default where none is given and the paper's where it is asked for, after drawing two samples."""
+    """Return p*: the default, the paper's where it is asked for, or one's own after drawing two samples."""
     if isinstance(weighting, str) and weighting != "paper":
         raise TypeError(f"weighting must have sample(n, generator), or be 'paper'; got {weighting!r}")
     if weighting is None or isinstance(weighting, str):
-        weighting = default_weighting(examples, paper=weighting is not None)
+        return default_weighting(examples, paper=weighting is not None)
     if isinstance(weighting, dict | tuple) and all(
         callable(getattr(one, "sample", None)) for _, one in entries(weighting)
     ):
@@ -140,17 +140,26 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
 
 
 def default_weighting(examples: Examples, paper: bool = False) -> Gaussian:
-    """Return the p* that members meet on where none is asked for: the paper's, wrapped for images of any type."""
+    """Return the p* that members meet on where none is asked for: a Gaussian, wrapped for images of any type.
+
+    The paper's wraps bytes alone.
+    """
     form = examples.form
     if not isinstance(form, InputForm):
         raise ValueError(
             "x is a dict or tuple, for which there is no default p*; pass weighting, such as ge.weighting.Shuffled(x)"
         )
+    if form.dtype != torch.uint8 and not form.dtype.is_floating_point:
+        raise ValueError(f"x holds {form.dtype}, for which there is no default p*; pass weighting, see ge.weighting")
+    mean, std = moments(examples.chunks())  # type: ignore[arg-type]
     low, high = form.range or (0.0, 0.0)
-    if not paper and form.dtype.is_floating_point and len(form.shape) == 3 and low < high:
-        low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
-        return Gaussian(*moments(examples.chunks()), overflow="wrap", low=low, high=high)  # type: ignore[arg-type]
-    return paper_weighting(examples.chunks(), form.dtype)  # type: ignore[arg-type]
+    if form.dtype == torch.uint8:
+        low, high = 0.0, 255.0
+    elif paper or len(form.shape) != 3 or low == high:
+        return Gaussian(mean, std)
+    elif low >= 0 and high <= 1:
+        low, high = 0.0, 1.0
+    return Gaussian(mean, std, overflow="wrap", low=low, high=high)
 
 
 class Trial(NamedTuple):
