@@ -253,7 +253,7 @@ def rows_stay_rows(model: nn.Module, first: Inputs, others: Inputs) -> bool:
     """Return whether `split_batchnorm` gives this model what two passes would, tried on a few inputs.
 
     A copy of the model is tried, in double precision, so that rounding is no difference, with layers other than
-    BatchNorm in eval mode, so that nothing random is one.
+    BatchNorm in eval mode, so that nothing random is one. The model may change these inputs.
     """
     try:
         model = copy.deepcopy(model).double()
@@ -262,15 +262,13 @@ def rows_stay_rows(model: nn.Module, first: Inputs, others: Inputs) -> bool:
             layer.training = isinstance(layer, _BatchNorm)
         statistics = {name: value.clone() for name, value in model.state_dict().items()}
         with torch.no_grad():
-            separate = [logits_of(model, each(torch.clone, first))]
-            with frozen_batchnorm(model):
-                separate.append(logits_of(model, each(torch.clone, others)))
-            updated = {name: value.clone() for name, value in model.state_dict().items()}
-            model.load_state_dict(statistics)
             with split_batchnorm(model, length(first)):
                 together = logits_of(model, concatenate([first, others]))
-        pairs = [(value, updated[name]) for name, value in model.state_dict().items()]
-        pairs.append((together, torch.cat(separate)))
+            updated = {name: value.clone() for name, value in model.state_dict().items()}
+            model.load_state_dict(statistics)
+            separate = torch.cat([logits_of(model, first), logits_of(model.eval(), others)])
+        pairs = [(updated[name], value) for name, value in model.state_dict().items()]
+        pairs.append((together, separate))
         return all(torch.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True) for a, b in pairs)
     except Exception:  # a model may refuse to be copied, double precision or the batch in ways of its own
         return False

@@ -216,7 +216,7 @@ def try_model(
             stacklevel=4,
         )
     model = model.to(execution.device).eval()
-    x, labels = examples.few()
+    x, labels = (move(part, execution.device) for part in examples.few())
     said = _run(model, x, "x", recipe)
     classes = _check_outputs(said, x, labels, int(examples.labels.max()), recipe)
     if (said.shape[1:].numel() == 1 or labels.ndim == 2) and isinstance(list(model.modules())[-1], nn.Sigmoid):
@@ -226,14 +226,16 @@ def try_model(
     samples = None
     if weighting is not None:
         drawn = weighting.sample(2, generator(0))
-        samples = each(lambda one, form: as_stored(one, form.dtype), drawn, examples.form)
+        stored = each(lambda one, form: as_stored(one, form.dtype), drawn, examples.form)
+        samples = move(stored, execution.device)
         _run(model, samples, "samples of weighting", recipe)
     if recipe.augment is not None:
         _check_augment(x, labels, model, recipe)
     for number, member in enumerate(earlier or (), start=1):
         for batch, what in ((x, "x"), (samples, "samples of weighting")):
             if batch is not None:
-                _check_earlier_outputs(number, _run(member, batch, what, recipe, f"earlier member {number}"), classes)
+                given = move(batch, device_of(member))
+                _check_earlier_outputs(number, _run(member, given, what, recipe, f"earlier member {number}"), classes)
     if min(recipe.batch_size, count) == 1:  # one that is left over is left out
         _run(model.train(), take(x, slice(1)), "batches of one example (use a larger batch_size)", recipe)
         model.eval()
@@ -244,7 +246,7 @@ def try_model(
         and examples.one_shape
         and rows_stay_rows(
             model,
-            *(to_model(move(part, execution.device), recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
+            *(to_model(part, recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
         )
     )
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
@@ -280,7 +282,7 @@ def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "lis
 
 def _run(model: nn.Module, batch: Inputs, what: str, recipe: Recipe, who: str = "the model") -> Any:
     """Return what a model makes of a few inputs, or say that it cannot take them."""
-    inputs = to_model(move(batch, device_of(model)), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    inputs = to_model(batch, recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
     try:
         return logits_of(model, inputs)
     except Exception as error:  # of any kind: the model may be anyone's
@@ -332,13 +334,12 @@ def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:
 def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe) -> None:
     augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
     assert augment is not None
-    device = device_of(model)
-    inputs = to_model(move(x, device), recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    inputs = to_model(x, recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
     try:
         if not takes_targets(augment):
             augment(inputs)
             return
-        mixed, targets = augment(inputs, labels.to(device))
+        mixed, targets = augment(inputs, labels)
         (recipe.loss or cross_entropy)(as_logits(logits_of(model, mixed)), targets)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(f"augment cannot take {describe_inputs(x)}: {error}") from error
