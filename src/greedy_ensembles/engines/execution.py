@@ -61,24 +61,15 @@ class Execution:
         return torch.channels_last if images else torch.preserve_format
 
     @contextmanager
-    def on_threads(self) -> Iterator[None]:
-        """Let torch use as many threads as this says inside the block."""
-        before = torch.get_num_threads()
-        try:
-            if self.threads is not None and self.threads != before:
-                torch.set_num_threads(self.threads)
-            yield
-        finally:
-            if torch.get_num_threads() != before:
-                torch.set_num_threads(before)
-
-    @contextmanager
     def settings(self) -> Iterator[None]:
-        """Set what is global in PyTorch inside the block: TF32, deterministic kernels, the search for fast ones."""
+        """Set what is global in PyTorch inside the block: TF32, deterministic kernels, the search for fast ones.
+
+        Threads may be set there, too: afterwards there are as many as before.
+        """
         deterministic = torch.are_deterministic_algorithms_enabled()
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         benchmark = torch.backends.cudnn.benchmark
-        on_gpu = self.device.type == "cuda"
+        threads, on_gpu = torch.get_num_threads(), self.device.type == "cuda"
         try:
             if self.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
@@ -91,6 +82,8 @@ class Execution:
         finally:
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
             torch.backends.cudnn.benchmark = benchmark
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
 
 
 def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int], rows: int) -> int:

@@ -142,9 +142,11 @@ def fit(
         folder = None
         if place is not None and ranks.rank == 0:
             folder = stack.enter_context(_folder(algorithm, place, data, validation))
-        threads = ranks.share(algorithm.execution.threads if folder is None else folder.threads)
-        algorithm.execution = replace(algorithm.execution, threads=threads)
-        stack.enter_context(algorithm.execution.on_threads())
+        threads = algorithm.execution.threads if folder is None else folder.threads
+        if ranks.world > 1:
+            threads = ranks.share(threads)  # the first process has the folder
+        if threads not in (None, torch.get_num_threads()):
+            torch.set_num_threads(threads)  # which the block of settings puts back
         if ranks.rank > 0:
             watchers = []  # the first process tells of all members
         elif progress:
