@@ -30,7 +30,7 @@ from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
 from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import as_stored, batches_of, dtype_of, each, entries, move, to_model
+from greedy_ensembles.inputs import as_stored, dtype_of, each, entries, move, take, to_model
 from greedy_ensembles.labels import bernoulli
 from greedy_ensembles.method import Bank, Coupling
 from greedy_ensembles.method.weighting import Weighting
@@ -290,7 +290,8 @@ class Algorithm:
         model = model.to(self.execution.device).eval()
         layout, rows = self.execution.layout(model), []
         with self.execution.autocast():
-            for batch in batches_of(bank.samples, _ROWS):
+            for first in range(0, bank.count, _ROWS):
+                batch = take(bank.samples, slice(first, first + _ROWS))
                 inputs = move(to_model(batch, self.data.normalize, dtype_of(model)), memory_format=layout)
                 rows.append(self.method.outputs(in_pieces(model, inputs)).float())
         model.to(home)
