@@ -73,11 +73,6 @@ class Member:
         finally:
             self.generators = Generators.current(self.device)
 
-    def update_average(self) -> None:
-        """Move the average towards the weights, after a step."""
-        if self.ema is not None:
-            torch._foreach_lerp_(self.average, [p.detach() for p in self.model.parameters()], 1 - self.ema)
-
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Give the model its averaged weights inside the block, where there are any, in the memory that it has."""

@@ -142,7 +142,8 @@ class Step:
         if self.clip is not None:
             nn.utils.clip_grad_norm_(member.model.parameters(), self.clip)
         member.optimizer.step()
-        member.update_average()
+        if member.ema is not None:  # the average moves towards the weights
+            torch._foreach_lerp_(member.average, [p.detach() for p in member.model.parameters()], 1 - member.ema)
 
 
 class PlainEngine:
