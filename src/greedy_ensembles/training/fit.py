@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -242,8 +242,7 @@ def _read(data: Any, name: str, seed: int, recipe: Recipe, targets: str) -> Exam
     return as_examples(data, name, seed, targets)
 
 
-@contextmanager
-def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Iterator[RunFolder]:
+def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> AbstractContextManager[RunFolder]:
     """Open the run folder."""
     for name, one in (("data", algorithm.data.examples), ("validation", algorithm.data.held_out)):
         if isinstance(one, LoaderExamples) and (why := one.why_not_put_back()):
@@ -258,10 +257,7 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Ite
         **provenance(algorithm.execution.device, algorithm.execution.threads),
     }
     asked = (_configuration(algorithm, validation), information, algorithm.size)
-    with open_run_folder(
-        path, *asked, algorithm.make_model, algorithm.execution.device, algorithm.earlier or ()
-    ) as folder:
-        yield folder
+    return open_run_folder(path, *asked, algorithm.make_model, algorithm.execution.device, algorithm.earlier or ())
 
 
 def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
