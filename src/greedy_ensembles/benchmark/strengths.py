@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,9 @@ def select(
         if name in options:
             raise TypeError(f"select has no argument {name}; it gives ge.fit its own, or none")
     examples = as_examples(data)
-    held_out = {seed: split_off(examples, validation, seed)[1:] for seed in repeated}
+    share = isinstance(validation, Real | str | None.__class__)
+    apart = validation if share else as_examples(validation, "validation")
+    held_out = {seed: split_off(examples, apart, seed)[1:] for seed in repeated}
     if not all(len(indices) for _, indices in held_out.values()):
         raise ValueError(f"validation={validation!r} holds out nothing, and lambda_M is chosen on held-out examples")
     labels = [among.labels[indices].numpy() for among, indices in held_out.values()]

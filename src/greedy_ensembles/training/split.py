@@ -12,7 +12,7 @@ from torch import Tensor
 
 from greedy_ensembles.forms import are_alike, describe_inputs
 from greedy_ensembles.inputs import Inputs, Normalize, move, to_model
-from greedy_ensembles.training.examples import Examples, as_examples
+from greedy_ensembles.training.examples import Examples
 
 
 class SplitError(ValueError):
@@ -20,24 +20,28 @@ class SplitError(ValueError):
 
 
 def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, Examples, Tensor]:
-    """Return the indices to learn from, and what is held out: the examples among which, and their indices."""
-    if isinstance(validation, Real | str | None.__class__) and examples.indexed:
-        train, held_out = split(examples.labels, validation, seed)  # type: ignore[arg-type]
-        return train, examples, held_out
-    if isinstance(validation, Real | str | None.__class__):
+    """Return the indices to learn from, and what is held out: the examples among which, and their indices.
+
+    `validation` is a share, or examples of its own.
+    """
+    if not isinstance(validation, Examples):
+        if examples.indexed:
+            train, held_out = split(examples.labels, validation, seed)
+            return train, examples, held_out
         if validation == 0:
             return torch.arange(examples.count), examples, torch.arange(0)
         raise ValueError(
             f"validation={validation!r} is a share, and a DataLoader cannot be split; give validation data of its own, "
             "or 0 to keep each member's last epoch"
         )
-    own = validation if isinstance(validation, Examples) else as_examples(validation, "validation", seed)
-    if not are_alike(own.form, examples.form):
-        raise ValueError(f"validation holds {describe_inputs(own.form)}, and data {describe_inputs(examples.form)}")
-    if own.labels.shape[1:] != examples.labels.shape[1:]:
-        widths = own.labels.shape[1], examples.labels.shape[1]
+    if not are_alike(validation.form, examples.form):
+        raise ValueError(
+            f"validation holds {describe_inputs(validation.form)}, and data {describe_inputs(examples.form)}"
+        )
+    if validation.labels.shape[1:] != examples.labels.shape[1:]:
+        widths = validation.labels.shape[1], examples.labels.shape[1]
         raise ValueError(f"validation has {widths[0]} labels an example, and data {widths[1]}; give it the same ones")
-    return torch.arange(examples.count), own, torch.arange(own.count)
+    return torch.arange(examples.count), validation, torch.arange(validation.count)
 
 
 def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
