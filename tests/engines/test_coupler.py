@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.execution import SHUFFLE, Generators, generator
+from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_generators
 from greedy_ensembles.sweeps.processes import Processes
 
 SIZE, EPOCHS, BATCH = 3, 3, 16
@@ -39,7 +39,7 @@ def gaussian(x):
 def own_loop(make_model, x, y, coupler, size=SIZE, wrap=lambda model: model, part=slice(None), loss=cross_entropy):
     members = []
     for k in range(size):
-        Generators.seeded(k, torch.device("cpu"))
+        seed_generators(k)
         model = wrap(make_model())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         for epoch in range(EPOCHS):

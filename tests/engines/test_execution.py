@@ -3,13 +3,9 @@ import random
 import numpy as np
 import torch
 
-from greedy_ensembles.engines.execution import Generators, generator, preserved_generators
+from greedy_ensembles.engines.execution import Generators, generator, preserved_generators, seed_generators
 
 CPU = torch.device("cpu")
-
-
-def seed(number):
-    return Generators.seeded(number, CPU)
 
 
 def draws():
@@ -28,7 +24,7 @@ def test_generators_depend_on_all_keys_and_on_nothing_else():
 
 
 def test_states_of_torch_numpy_and_python_come_back():
-    seed(3)
+    seed_generators(3)
     draws()  # leaves half-used Gaussian pairs behind
     state = Generators.from_state(Generators.current(CPU).state())
     expected = draws()
@@ -38,19 +34,19 @@ def test_states_of_torch_numpy_and_python_come_back():
 
 
 def test_seeding_sets_all_three():
-    seed(4)
+    seed_generators(4)
     first = draws()
-    seed(4)
+    seed_generators(4)
     assert draws() == first
-    seed(5)
+    seed_generators(5)
     assert all(a != b for a, b in zip(draws(), first, strict=True))
 
 
 def test_the_callers_generators_are_left_alone():
-    seed(6)
+    seed_generators(6)
     expected = draws()
-    seed(6)
+    seed_generators(6)
     with preserved_generators(CPU):
-        seed(99)
+        seed_generators(99)
         draws()
     assert draws() == expected

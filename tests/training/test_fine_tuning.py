@@ -6,11 +6,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.execution import SHUFFLE, Generators, generator
+from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_generators
 from greedy_ensembles.training.recipe import make_optimizer, takes_targets
 
 STEPS = {"epochs": 2, "schedule": "constant", "momentum": 0.0, "weight_decay": 0.0}
-CPU = torch.device("cpu")
 
 
 def network():
@@ -32,7 +31,7 @@ def own_loop(x, y, batch, accumulate=1, augment=lambda x, y: (x, y), make_model=
     coupler = ge.Coupler(ge.weighting.Gaussian.from_data(x), 2, 10.0, samples=len(x), batch_size=batch)
     members = []
     for k in range(2):
-        Generators.seeded(k, CPU)
+        seed_generators(k)
         model = make_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for epoch in range(2):
@@ -120,7 +119,7 @@ def test_an_optimizer_of_the_model_has_groups_by_name(blobs):
     assert [group["lr"] for group in groups] == [0, 0.1]
     fitted = fit(x, y, recipe=ge.Recipe(epochs=1, optimizer=slow_first))
     for k, member in enumerate(fitted):
-        Generators.seeded(k, CPU)
+        seed_generators(k)
         new = network()
         assert torch.equal(member[0].weight, new[0].weight)
         assert not torch.equal(member[2].weight, new[2].weight)

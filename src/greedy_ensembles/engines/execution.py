@@ -138,14 +138,6 @@ class Generators(NamedTuple):
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         return cls(torch.get_rng_state(), cuda, np.random.get_state(), random.getstate())  # noqa: NPY002
 
-    @classmethod
-    def seeded(cls, seed: int, device: torch.device) -> "Generators":
-        """Seed the global generators, which models and augmentations use, and return their states."""
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002 (the global generator is what users' transforms draw from)
-        random.seed(seed)
-        return cls.current(device)
-
     def restore(self, device: torch.device) -> None:
         """Put the global generators back to these states."""
         torch.set_rng_state(self.cpu)
@@ -228,10 +220,10 @@ def seed_own_generators(holder: object, seed: int) -> None:
             one.seed(seed)
 
 
-def seed_host(seed: int) -> None:
-    """Seed the global generators of the host, and not those of a GPU."""
-    torch.default_generator.manual_seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (the global generator is what users' transforms draw from)
+def seed_generators(seed: int, host_alone: bool = False) -> None:
+    """Seed the global generators, which models and augmentations use; those of GPUs, too, if not the host's alone."""
+    (torch.default_generator if host_alone else torch).manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 (the global generator is what users' transforms draw from)
     random.seed(seed)
 
 

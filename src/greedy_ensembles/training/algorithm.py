@@ -25,6 +25,7 @@ from greedy_ensembles.engines.execution import (
     Execution,
     Generators,
     generator,
+    seed_generators,
 )
 from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
@@ -161,7 +162,7 @@ class Algorithm:
     def _new_member(self, number: int) -> Member:
         """Set the seed, and initialise a member (line 9)."""
         seed, device = self.seed + number - 1, self.execution.device
-        Generators.seeded(seed, device)
+        seed_generators(seed)
         coupling, recipe = self.method.coupling, self._recipe(number)
         model = coupling.build(self.make_model(), number, self.seed)
         self.parts = check_model(model, self.parts)

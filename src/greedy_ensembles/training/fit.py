@@ -14,7 +14,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from greedy_ensembles.checks import as_path, check_choice, check_kind
-from greedy_ensembles.engines.execution import Execution, Generators, as_device, choose_threads, preserved_generators
+from greedy_ensembles.engines.execution import (
+    Execution,
+    Generators,
+    as_device,
+    choose_threads,
+    preserved_generators,
+    seed_generators,
+)
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.engines.ranks import join
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
@@ -175,7 +182,7 @@ def _build(
 ) -> Algorithm:
     """Put data, method and execution together, after the model was tried on a few of the examples."""
     device = execution.device
-    Generators.seeded(seed, device)  # so that a Dataset with random transforms has the same hash at every start
+    seed_generators(seed)  # so that a Dataset with random transforms has the same hash at every start
     examples = _read(data, "data", seed, recipe, targets)
     if examples.weights is not None and recipe.loss not in (None, label_loss):
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")

@@ -30,7 +30,7 @@ from greedy_ensembles.engines.execution import (
     Generators,
     generator,
     own_generators,
-    seed_host,
+    seed_generators,
     seed_own_generators,
 )
 from greedy_ensembles.forms import Form, form_of, joined
@@ -67,7 +67,7 @@ class Iteration(Iterator[Any]):
         """Lend the iteration all generators, as it left them: the global ones, and those that the loader keeps."""
         outside = self._current()
         if self._states is None:
-            seed_host(self._seed)
+            seed_generators(self._seed, host_alone=True)
             for one in self._own:
                 seed_own_generators(one, self._seed)
         else:
