@@ -221,6 +221,7 @@ def test_functions_of_inputs_do_to_every_entry_what_torch_does_to_a_tensor():
         for found, one in zip(parts(concatenate([x, x])), (a, b), strict=True):
             assert torch.equal(found, torch.cat([one, one]))
         assert [one.dtype for one in parts(move(x, torch.int32))] == [torch.int32] * 2
+    assert move(a, memory_format=torch.channels_last) is a  # a network may make images of rows itself
     with pytest.raises(KeyError):
         concatenate([{"a": a}, {"b": a}])
     with pytest.raises(ValueError, match=r"shorter|longer"):

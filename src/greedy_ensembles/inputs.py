@@ -59,12 +59,12 @@ def entries(x: Any) -> list[tuple[str, Any]]:
 
 def length(x: Inputs) -> int:
     """Return how many inputs there are."""
-    return len(x) if isinstance(x, Tensor) else len(entries(x)[0][1])
+    return len(entries(x)[0][1])
 
 
 def take(x: Any, rows: Any) -> Any:
     """Return some of the inputs: a slice, or those at these indices."""
-    return x[rows] if isinstance(x, Tensor) else each(lambda one: one[rows], x)
+    return each(lambda one: one[rows], x)
 
 
 def concatenate(parts: Sequence[Any]) -> Any:
@@ -74,8 +74,6 @@ def concatenate(parts: Sequence[Any]) -> Any:
 
 def move(x: Any, *where: Any, **how: Any) -> Any:
     """Return inputs as `Tensor.to` has them; a memory format is for images alone."""
-    if isinstance(x, Tensor):
-        return x.to(*where, **how)
     return each(lambda one: one if "memory_format" in how and one.ndim != 4 else one.to(*where, **how), x)
 
 
