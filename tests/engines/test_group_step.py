@@ -12,16 +12,14 @@ from torch import nn
 import greedy_ensembles as ge
 from greedy_ensembles.engines.captured import (
     CHECKED,
-    CannotCapture,
     GroupStep,
     _part,
     _preserved,
     _state,
-    check_replayed,
     take_on_copies,
     why_not_captured,
 )
-from greedy_ensembles.engines.graphs import Draws, make_capturable
+from greedy_ensembles.engines.graphs import CannotCapture, Draws, check_replayed, make_capturable
 from greedy_ensembles.engines.plain import PlainEngine
 
 CPU = torch.device("cpu")

@@ -24,20 +24,22 @@ from torch import Tensor
 
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.execution import Generators
-from greedy_ensembles.engines.graphs import Draws, make_capturable, record, warm_up
+from greedy_ensembles.engines.graphs import (
+    CannotCapture,
+    Draws,
+    check_replayed,
+    make_capturable,
+    record,
+    warm_up,
+)
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means, outputs_of
 
 #: How many members are under way at the same time: enough to fill the gaps that one leaves, few enough for what one
 #: kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
 STREAMS = 6
-#: Steps that are compared; how many times more a recording may differ than two plain repetitions do; and, where those
-#: are the same to the bit, the share of the weights' own change by which rounding may.
-CHECKED, _TIMES, _ROUNDING = 3, 10, 1e-3
-
-
-class CannotCapture(Exception):
-    """Why a step cannot be recorded, in a few words."""
+#: Steps of a recording that are compared with plain ones.
+CHECKED = 3
 
 
 def why_not_captured(step: Step) -> str | None:
@@ -263,25 +265,6 @@ def take_on_copies(members: Sequence[Member], step: Step, plan: Plan) -> list[li
         return [[value.detach() for value in kind] for kind in _state(theirs)]
 
 
-def check_replayed(
-    start: list[list[Tensor]], plain: list[list[Tensor]], again: list[list[Tensor]], replayed: list[list[Tensor]]
-) -> None:
-    """Refuse replayed steps that differ from plain ones by more than two plain repetitions may, in either kind.
-
-    Args:
-        start: weights and statistics before the steps.
-        plain: those after plain steps.
-        again: those after the same plain steps, taken once more.
-        replayed: those after replayed steps.
-    """
-    for one, *others in zip(plain, start, again, replayed, strict=True):
-        moved, repeated, differs = (_distance(one, other) for other in others)
-        if differs > max(_TIMES * repeated, _ROUNDING * moved):
-            raise CannotCapture(
-                f"replayed steps differ from plain ones by {differs:.1e}, and those among themselves by {repeated:.1e}"
-            )
-
-
 @contextmanager
 def _whatever_fails() -> Iterator[None]:
     """Turn errors of any kind into a reason why the step cannot be recorded, but for those of memory."""
@@ -304,15 +287,6 @@ def _state(members: Sequence[Member]) -> list[list[Tensor]]:
     """Return all weights, and all statistics, where they lie: statistics may move so much more that they hide them."""
     weights = [p.detach() for member in members for p in member.model.parameters()]
     return [weights, [v for member in members for v in member.model.buffers() if v.is_floating_point()]]
-
-
-def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """Return the largest difference of two states; what left the range of numbers in both is the same."""
-    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a.numel()]
-    if not pairs:
-        return 0.0
-    apart = [torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).max() for a, b in pairs]
-    return float(torch.stack([one.double() for one in apart]).max().nan_to_num(torch.inf, torch.inf))
 
 
 @contextmanager

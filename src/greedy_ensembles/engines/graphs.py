@@ -1,4 +1,4 @@
-"""Recording what a GPU does, so that it can be replayed without the host's help: graphs, and what they read anew."""
+"""Recording what a GPU does, to be replayed without the host: graphs, what they read anew, whether they are right."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,14 @@ from greedy_ensembles.engines.member import Member
 
 Result = TypeVar("Result")
 
+#: How many times more a recording may differ than two plain repetitions do; and, where those are the same to the bit,
+#: the share of the weights' own change by which rounding may.
+_TIMES, _ROUNDING = 10, 1e-3
 _WARM_UP = 2  # runs: the first lets libraries choose their kernels, the second finds all choices made
+
+
+class CannotCapture(Exception):
+    """Why a step cannot be recorded, in a few words."""
 
 
 def warm_up(run: Callable[[], object], device: torch.device) -> None:
@@ -100,3 +107,31 @@ def make_capturable(members: Sequence[Member], device: torch.device) -> None:
             group["lr"] = rates[group["initial_lr"]]
             if "capturable" in group:
                 group["capturable"] = device.type == "cuda"
+
+
+def check_replayed(
+    start: list[list[Tensor]], plain: list[list[Tensor]], again: list[list[Tensor]], replayed: list[list[Tensor]]
+) -> None:
+    """Refuse replayed steps that differ from plain ones by more than two plain repetitions may, in either kind.
+
+    Args:
+        start: weights and statistics before the steps.
+        plain: those after plain steps.
+        again: those after the same plain steps, taken once more.
+        replayed: those after replayed steps.
+    """
+    for one, *others in zip(plain, start, again, replayed, strict=True):
+        moved, repeated, differs = (_distance(one, other) for other in others)
+        if differs > max(_TIMES * repeated, _ROUNDING * moved):
+            raise CannotCapture(
+                f"replayed steps differ from plain ones by {differs:.1e}, and those among themselves by {repeated:.1e}"
+            )
+
+
+def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """Return the largest difference of two states; what left the range of numbers in both is the same."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a.numel()]
+    if not pairs:
+        return 0.0
+    apart = [torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).max() for a, b in pairs]
+    return float(torch.stack([one.double() for one in apart]).max().nan_to_num(torch.inf, torch.inf))

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.engines import make_engine
-from greedy_ensembles.engines.captured import CannotCapture
 from greedy_ensembles.engines.execution import (
     WEIGHTING_BATCH,
     WEIGHTING_SET,
@@ -27,6 +26,7 @@ from greedy_ensembles.engines.execution import (
     generator,
     seed_generators,
 )
+from greedy_ensembles.engines.graphs import CannotCapture
 from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
 from greedy_ensembles.engines.ranks import Exchange

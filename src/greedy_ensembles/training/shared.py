@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from greedy_ensembles.engines.captured import CannotCapture, CapturedEngine, why_not_captured
+from greedy_ensembles.engines.captured import CapturedEngine, why_not_captured
+from greedy_ensembles.engines.graphs import CannotCapture
 from greedy_ensembles.engines.member import Finished, History, Member
 from greedy_ensembles.engines.plain import PlainEngine, Step
 from greedy_ensembles.engines.ranks import Exchange, Ranks
