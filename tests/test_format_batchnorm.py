@@ -57,6 +57,15 @@ def test_an_unfinished_run_is_refused_since_epochs_are_selected_by_another_rule(
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
+@pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
+def test_an_unfinished_run_without_held_out_examples_ends_as_it_did(schedule, tmp_path):
+    shutil.copytree(FOLDER / f"whole-{schedule}", tmp_path / "run")
+    options = {**WRITER["EXPLICIT"], "validation": 0.0, "schedule": schedule, "run_dir": tmp_path / "run"}
+    ensemble = ge.fit(WRITER["make_model"], WRITER["DATA"], **options)
+    expected = json.loads((FOLDER / "expected-whole.json").read_text())[schedule]
+    assert_probabilities(ensemble, INPUTS, expected)
+
+
 def test_a_finished_run_can_be_extended_and_interrupted(tmp_path):
     shutil.copytree(FOLDER / "run", tmp_path / "run")
     options = {**WRITER["EXPLICIT"], "schedule": "sequential", "run_dir": tmp_path / "run", "size": 3}

@@ -170,6 +170,9 @@ class Member:
         """Go back to a saved state, after a look at all of it."""
         try:
             history = json.loads(state["history"])
+            state["best"].setdefault("score", None)  # 0.1 had none, and went on where nothing was held out
+            for record in history:
+                record.setdefault("validation_score", None)
             _check_course(state, history)
             self._check_tensors(state)
             self._check_optimizer(state["optimizer"])
