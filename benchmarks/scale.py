@@ -223,24 +223,27 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         one = measured["1"]["step"][clock]["decile"]
         checked.append([world, clock, f"{one:.1f}", f"{took:.1f}", f"{model:.1f}", f"{took / model:.2f}"])
     heading = ["processes", "time", "one process", "measured", "model", "measured over model"]
-    summary = (
-        f"{markdown_table(heading, checked)}\n\nMilliseconds a step of `ge.fit`, {MEMBERS} members: two convolutions "
-        f"on 12 x 12 images, batch {BATCH}, as many samples of p*. In the model, a member's step is that of one "
-        f"process over {MEMBERS}; by the wall, times processes over cores ({content['cores']}) where there are more."
-    )
+    told += [
+        ["steps", f"ms; {MEMBERS} members: two convolutions on 12 x 12 images, batch {BATCH}, as many samples of p*"],
+        ["model", f"a member: one process over {MEMBERS}; by the wall, times processes over cores, where more than 1"],
+        ["GPUs", "by the model; step times of one H200 ([speed](../engine/speed.md)), batch 128, p* batch 128"],
+        ["members on a GPU", "fewer than were measured together: as slow as one alone"],
+        ["exchange on GPUs", f"[NCCL's own model]({SOURCE}) of an all-gather, nodes of {NODE}; networks not included"],
+        ["times faster", "than one GPU"],
+    ]
     parts = [
         f"## The exchange of a step, {MEMBERS} members, microseconds",
         markdown_table(["n x classes", "in all", *(f"processes: {world}" for world in measured)], exchanged),
-        "## GPUs, by the model",
-        "\n".join(_gpus(content["speed"])),
+        "## GPUs, by the model, not measured",
+        _gpus(content["speed"]),
         "## How it was measured",
         markdown_table(["", ""], told),
     ]
-    return page_text("How an ensemble grows over processes", reading, parts, summary)
+    return page_text("How an ensemble grows over processes", reading, parts, markdown_table(heading, checked))
 
 
-def _gpus(speed: dict[str, Any]) -> list[str]:
-    """Return the table of GPUs, and what it is made of."""
+def _gpus(speed: dict[str, Any]) -> str:
+    """Return the table of GPUs."""
     rows = [
         [
             *(row["network"], str(row["members"]), str(row["gpus"]), str(row["most"])),
@@ -254,14 +257,7 @@ def _gpus(speed: dict[str, Any]) -> list[str]:
         for row in read_out(speed)
     ]
     headings = ["network", "M", "GPUs", "members on the fullest", "exchange, us", "step, ms", "times faster"]
-    return [
-        "Not measured: step times of one H200 ([speed](../engine/speed.md): batch 128, p* batch 128), "
-        f"latencies of NCCL's own model of an all-gather ([source]({SOURCE})), nodes of {NODE} GPUs. What a "
-        "network states of its own latency would come on top. Times faster: than one GPU with captured steps. Members "
-        "on a GPU that holds fewer than were measured together are taken to be as slow as one alone.",
-        "",
-        markdown_table([*headings, "ten times the exchange, of it"], rows),
-    ]
+    return markdown_table([*headings, "ten times the exchange, of it"], rows)
 
 
 def work_on_gpu(rank: int, tell: object, *, world: int, meeting: str, calls: int, epochs: int) -> dict[str, Any]:

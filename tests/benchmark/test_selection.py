@@ -202,6 +202,7 @@ def test_deep_ensembles_may_differ_in_what_they_never_draw(runs):
         check_strength_alone_differs(runs(*pair(), *pair(strength=1.0, **ours), *pair(strength=3.0)))
 
 
+SNAPSHOT = {"class": "Snapshot", "label": "Snapshot ensemble"}
 CLIPPED = {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}
 
 
@@ -216,6 +217,8 @@ CLIPPED = {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}
         ([*pair(), *pair(strength=1.0, data="ab" * 32)], "data is 0000"),
         ([*pair(), *pair(recipe={"epochs": 2}), *pair(strength=1.0)], "recipe.epochs"),
         ([*pair(strength=1.0)], "none of Deep Ensembles"),
+        ([*pair(method=SNAPSHOT), *pair(strength=1.0)], "none of Deep Ensembles"),
+        ([*pair(), *pair(strength=1.0), *pair(method=SNAPSHOT)], "run 4 is of Snapshot.*, which has no lambda_M"),
         ([*pair()], "none of any lambda_M"),
         ([*pair(), {"strength": 1.0}], "run 2 is the only run of its kind; .* at least 5 apart"),
     ],

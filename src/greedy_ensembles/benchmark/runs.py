@@ -61,8 +61,8 @@ class RunFacts:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether its members were trained without any regard for each other."""
-        return self.strength is None
+        """Whether it is what others are compared with."""
+        return bool(self.configuration["method"]["label"] == BASELINE)
 
     @property
     def method(self) -> str:

@@ -300,7 +300,9 @@ def check_strength_alone_differs(groups: Sequence[Sequence[RunFacts]]) -> None:
         lacking = "any lambda_M, to choose from" if baseline else f"{BASELINE}, to compare with"
         train = "--strength" if baseline else "--method deep"
         raise ValueError(f"among the runs there are none of {lacking}; `greedy-ensembles train` with {train} makes one")
-    for run in others[1:]:
+    for run in others:
+        if run.strength is None:
+            raise ValueError(f"{run.source} is of {run.method}, which has no lambda_M to choose; leave it out")
         _check_alike(others[0], run, _STRENGTH)
     for run in (*baseline[1:], others[0]):
         _check_alike(baseline[0], run, _COUPLING)
