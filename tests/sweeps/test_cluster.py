@@ -114,6 +114,7 @@ def cluster():
     # A node that is gone is noticed within a second, and not fifteen; one that is slow has its ten seconds to answer.
     soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 2}
     soon["idle_worker_killing_time_threshold_ms"] = 1000 * DEADLINE  # a worker has imported torch, which takes seconds
+    soon["worker_niceness"] = 0  # not 15, or everything else on a busy machine would come first
     head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False, "_system_config": soon}
     head |= {"include_log_monitor": False, "no_monitor": True}  # two processes fewer: of logs, and of nodes on demand
     found = Cluster(initialize_head=True, head_node_args=head)
