@@ -229,6 +229,8 @@ def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):
         (["mnist", "--list", "--gpus", "0"], "--gpus must be at least 1"),
         (["overhead", "--budget", "quick", "--on", "rey"], "did you mean 'ray'"),
         (["overhead", "--budget", "quick", "--on", "127.0.0.1:9"], "127.0.0.1:9 does not answer"),
+        (["overhead", "--budget", "quick", "--on", "processes", "--cpus-per-run", "999"], "--cpus-per-run must be at"),
+        (["overhead", "--budget", "quick", "--on", "processes", "--gpus-per-run", "999"], "--gpus-per-run must be at"),
         (["two-moons", "--on", "ray"], "leave --on out"),
         (["cifar10", "--model", "VGG"], "did you mean 'VGG16BN'"),
     ],

@@ -83,7 +83,9 @@ def main(folder, *cases):
                 "one process": {"method": "snapshot", "schedule": "sequential", "recipe": {"epochs": 5}},
                 "start fewer": {"size": 1},
                 "seed": {"seed": rank},
-                ": data": {"data_seed": rank},
+                ": data": {"data_seed": rank, "weighting": None},  # of which the default p* is made
+                "schedule": {"schedule": ["concurrent", "sequential"][rank]},
+                "size": {"size": 5 + rank},
                 "members_at_once": {"recipe": {"members_at_once": 2}},
                 "members that are left": {"size": 3, "run_dir": folder / "finished"},
                 "go on with one process": {**CASES["deep"], "run_dir": folder / "under-way"},

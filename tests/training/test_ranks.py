@@ -67,7 +67,8 @@ def test_the_result_is_that_of_one_process(in_one, tmp_path):
             assert torch.equal(probs, expected[case]), (case, rank)
         refused = {name: right for name, right in told[rank].items() if name not in expected}
         of_folders = ["members that are left", "go on with one process"]
-        of_arguments = ["concurrent", "one process", "start fewer", "seed", ": data", "members_at_once"]
+        of_arguments = ["concurrent", "one process", "start fewer", "members_at_once"]
+        of_arguments += ["seed", ": data", "schedule", "size"]
         assert refused == dict.fromkeys([*of_arguments, *of_folders], True)
     for case in ("greedy", "repulsive", "deep"):
         assert [one[case] for one in told] == [passes[case] // 5 * 3, passes[case] // 5 * 2]

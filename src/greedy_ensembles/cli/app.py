@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, ParamSpec, get_args
 
 import typer
+from typer.models import OptionInfo
 
 from greedy_ensembles.version import __version__
 
@@ -92,7 +93,11 @@ def _options_of(command: Callable[..., None]) -> dict[str, str]:
     from greedy_ensembles.training import Recipe
 
     parameters = inspect.signature(command).parameters.values()
-    known = {each.name: f"--{each.name.replace('_', '-')}" for each in parameters if "Option" in str(each.annotation)}
+    known = {}
+    for each in parameters:
+        for option in (one for one in get_args(each.annotation) if isinstance(one, OptionInfo)):
+            own = option.default  # inside Annotated, that is its name, where it is given one
+            known[each.name] = own if isinstance(own, str) else f"--{each.name.replace('_', '-')}"
     fields = inspect.signature(Recipe).parameters if "change" in known else ()
     return {**{name: f"--set {name}" for name in fields}, **_ELSEWHERE, **known}
 

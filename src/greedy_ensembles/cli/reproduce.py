@@ -59,8 +59,10 @@ def reproduce(
     part: Annotated[str | None, typer.Option("--only", metavar="N/K", help="The N-th of K parts of the runs.")] = None,
     on: On = None,
     cpus: CpusPerRun = 1,
-    share: GpusPerRun = None,
-    gpus: Annotated[int | None, typer.Option(help="With --list: what all would take on so many H200s.")] = None,
+    gpus: GpusPerRun = None,
+    of_gpus: Annotated[
+        int | None, typer.Option("--gpus", help="With --list: what all would take on so many H200s.")
+    ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Short for --schedule concurrent --precision bf16.")] = False,
     schedule: Annotated[str | None, typer.Option(help="sequential (the paper's) or concurrent.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32 (the default), tf32 or bf16.")] = None,
@@ -105,8 +107,8 @@ def reproduce(
     check_choice("--budget", budget, BUDGETS)
     check_folder(out)
     check_folder(page, "--page")  # not after days of training
-    if gpus is not None:
-        check_count("--gpus", gpus, least=1)
+    if of_gpus is not None:
+        check_count("--gpus", of_gpus, least=1)
     place, tiny = as_device(device), budget == "quick" and study is not None
     protocol = _protocol(
         fast, schedule, precision, weighting_batch, statistics, ood_images, three_channels, resize, tiny
@@ -114,7 +116,9 @@ def reproduce(
     if study is None:
         if not listed:
             raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
-        show_studies(list(STUDIES.values()), protocol, H200 if gpus else device_found(place), root, gpus=gpus or 1)
+        show_studies(
+            list(STUDIES.values()), protocol, H200 if of_gpus else device_found(place), root, gpus=of_gpus or 1
+        )
         return
     check_choice("STUDY", study, STUDIES)
     asked = STUDIES[study]
@@ -144,11 +148,11 @@ def reproduce(
     if part is not None and not (wanted := only(wanted, part)):
         raise ValueError(f"--only {part} is empty: {study} has fewer runs than parts")
     if listed:
-        show_jobs(asked, wanted, Records(out, page), H200 if gpus else device_found(place), root, gpus=gpus or 1)
+        show_jobs(asked, wanted, Records(out, page), H200 if of_gpus else device_found(place), root, gpus=of_gpus or 1)
         return
     failed = 0
     if not page_only:
-        where = {"on": on, "cpus": cpus, "gpus": share, "device": device}
+        where = {"on": on, "cpus": cpus, "gpus": gpus, "device": device}
         runner = Runner(out, Sets(protocol, root), place if on is None else device, not quiet, pack, page)
         failed = _work(runner, asked, wanted, where)
     _write(asked, out, page or out / study, protocol, place, root)

@@ -4,6 +4,7 @@ Ray is imported here alone, when a cluster is asked for.
 """
 
 import os
+import re
 import socket
 import sys
 import uuid
@@ -15,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from greedy_ensembles.sweeps.executor import Fail, Hear, Job, Outcome, at_once, attempt, portable, settle
+from greedy_ensembles.sweeps.executor import ADDRESS, Fail, Hear, Job, Outcome, at_once, attempt, portable, settle
 from greedy_ensembles.version import __version__
 
 #: How often a job's worker may die before the job has told anything new.
@@ -128,6 +129,7 @@ def connected(address: str | None, storage: Path, cpus: int, gpus: float | None)
         raise ValueError(f"on={address!r}: this process is connected to a cluster already; on='ray' takes that one")
     if mine:
         _connect(ray, address)
+    made = not storage.exists()
     storage.mkdir(parents=True, exist_ok=True)
     token = storage.absolute() / f".seen-{uuid.uuid4().hex}"
     token.touch()
@@ -139,25 +141,32 @@ def connected(address: str | None, storage: Path, cpus: int, gpus: float | None)
         if not fit:
             raise ValueError(f"no node of the cluster has cpus={cpus} and gpus={gpus:g}, which a run asks for")
         _check_nodes(ray, [node["NodeID"] for node in fit], token)
+        made = False  # it is needed
         yield Cluster(ray, cpus, gpus, token)
     finally:
         token.unlink(missing_ok=True)
+        if made:
+            storage.rmdir()
         if mine:
             ray.shutdown()
 
 
 def _connect(ray: Any, address: str | None) -> None:
     """Connect, or refuse at once an address where no cluster listens: Ray itself would try for minutes."""
+    asked = f"on={address or 'ray'!r}"
+    if address is None and re.fullmatch(ADDRESS, found := os.environ.get("RAY_ADDRESS", "")):  # which Ray would take
+        address, asked = found, f"RAY_ADDRESS={found}, which on='ray' takes,"
     if address is not None:
         host, _, port = address.removeprefix("ray://").rpartition(":")
         try:
             _greet(host, int(port))
         except (OSError, OverflowError) as error:
-            raise ValueError(f"on={address!r} does not answer ({error}); is the cluster up?") from None
+            raise ValueError(f"{asked} does not answer ({error}); is the cluster up?") from None
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, TimeoutError, ImportError) as error:
-        raise ValueError(f"on={address or 'ray'!r} cannot be connected to: {error}") from None
+        token = "" if os.environ.get("RAY_AUTH_MODE") else "; if the cluster wants a token, set RAY_AUTH_MODE=token"
+        raise ValueError(f"{asked} cannot be connected to: {error}{token}") from None
 
 
 def _greet(host: str, port: int) -> None:

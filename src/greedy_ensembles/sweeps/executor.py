@@ -95,6 +95,10 @@ def settle(name: str, outcome: Outcome, values: dict[str, Any], fail: Fail) -> N
         values[name] = outcome.value
 
 
+#: What the address of a cluster looks like.
+ADDRESS = r"(ray://)?[^/:\s]+:\d+"
+
+
 @contextmanager
 def open_executor(
     on: str | None, *, storage: Path | None = None, cpus: int = 1, gpus: float | None = None, device: object = None
@@ -124,10 +128,13 @@ def open_executor(
     if on == "processes":
         from greedy_ensembles.sweeps.processes import Processes
 
-        yield Processes.needing(cpus, gpus)
+        processes = Processes.needing(cpus, gpus)
+        if storage is not None:
+            storage.mkdir(parents=True, exist_ok=True)  # or every job would fail there
+        yield processes
         return
     address = None if on == "ray" else on
-    if address is not None and not re.fullmatch(r"(ray://)?[^/:\s]+:\d+", address):
+    if address is not None and not re.fullmatch(ADDRESS, address):
         check_choice("on", on, ("processes", "ray", "ray://HOST:PORT", "HOST:PORT"))
     if storage is None:
         raise ValueError(f"on={on!r} needs a folder that all machines see, for runs to survive in")

@@ -159,7 +159,7 @@ def fit(
         elif progress:
             watchers.append(stack.enter_context(ProgressBars()).show)
         trained = on_features(algorithm, make_model, folder) if isinstance(make_model, Heads) else algorithm
-        done = _train(trained, folder, watchers)
+        done = _train(trained, folder, watchers, place is not None)
         algorithm.at_once = trained.at_once
         return _collect(algorithm, folder, done, data, validation)
 
@@ -286,7 +286,7 @@ def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
     }
 
 
-def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callback]) -> list[Finished]:
+def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callback], saved: bool) -> list[Finished]:
     """Train, telling watchers of every epoch, and what to do about an interruption."""
     where = "before another epoch was finished"
 
@@ -305,7 +305,7 @@ def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callba
     except KeyboardInterrupt as interruption:
         goes_on = "started again in the same way, it goes on after the last epoch that was saved."
         lost = "nothing was saved. With run_dir=..., the same call goes on where it stopped."
-        interruption.add_note(f"Interrupted {where}; {lost if folder is None else goes_on}")
+        interruption.add_note(f"Interrupted {where}; {goes_on if saved else lost}")
         raise
 
 

@@ -27,6 +27,15 @@ from greedy_ensembles.training.recipe import Recipe
 
 def check_ranks(ranks: Ranks, algorithm: Algorithm, configuration: dict[str, Any]) -> None:
     """Refuse what cannot be shared out, and processes that were asked for different things."""
+    # First of all, so that all processes say the same; data before what is made of it.
+    asked = ranks.gather({"data": configuration["data"], **configuration, "size": algorithm.size})
+    for rank, theirs in enumerate(asked):
+        if differ := differences(asked[0], theirs):
+            where, one, other = differ[0]
+            raise ValueError(
+                f"processes were started with different arguments or data: {where} is {one} in rank 0 and {other} in "
+                f"rank {rank}"
+            )
     coupling, left = algorithm.method.coupling, algorithm.size - len(algorithm.earlier or ())
     why = ""
     if coupling.one_network or coupling.changes(algorithm.recipe, 1, algorithm.seed):
@@ -39,14 +48,6 @@ def check_ranks(ranks: Ranks, algorithm: Algorithm, configuration: dict[str, Any
         raise ValueError(f"{ranks.world} processes are more than the {left} members that are to train; start fewer")
     if algorithm.recipe.members_at_once is not None:
         raise ValueError("members_at_once is for one process; leave it out: processes share the members")
-    asked = ranks.gather({**configuration, "size": algorithm.size})
-    for rank, theirs in enumerate(asked):
-        if differ := differences(asked[0], theirs):
-            where, one, other = differ[0]
-            raise ValueError(
-                f"processes were started with different arguments or data: {where} is {one} in rank 0 and {other} in "
-                f"rank {rank}"
-            )
 
 
 @dataclass
