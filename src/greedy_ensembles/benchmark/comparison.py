@@ -7,8 +7,7 @@ so its standard error is that of what it says: the mean over sets of a seed. Pub
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
 
 from greedy_ensembles.benchmark.evaluation import (
     IN_DOMAIN_METRICS,
@@ -21,47 +20,11 @@ from greedy_ensembles.benchmark.evaluation import (
     estimate,
 )
 from greedy_ensembles.benchmark.presets import kind_of
+from greedy_ensembles.benchmark.published import Cell, Published, Setting
 from greedy_ensembles.benchmark.runs import RunFacts, group, other_differences
 
 #: Scores whose AUC stands in every table of evaluations that know them, whichever score was chosen.
 BESIDE = ("mutual_information", "predictive_entropy")
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """What a published figure belongs to."""
-
-    architecture: str
-    dataset: str
-    size: int
-    method: str  #: a name of the registry, or more where that does not say all
-    strength: float | None = None
-
-
-class Cell(NamedTuple):
-    """A figure as printed; the standard error is None where it was left out."""
-
-    mean: float
-    standard_error: float | None
-
-
-class Published(Protocol):
-    """Figures of others, to be put beside ours where they have the same cell. A module can be one."""
-
-    def setting_of(self, facts: RunFacts, /) -> Setting | None:
-        """Return the place of a run in the published tables, None if it has none."""
-
-    def cell(self, setting: Setting | None, metric: str, ood: str = "", /) -> Cell | None:
-        """Return the figure on an OOD set, or within the domain where none is named; None if there is none."""
-
-    def mean_cell(self, setting: Setting | None, metric: str, names: Iterable[str], /) -> Cell | None:
-        """Return the mean over OOD sets, None unless there are figures on all of them."""
-
-    def image_count(self, ood: str, /) -> int | None:
-        """Return how many images of a set were used there."""
-
-    def departures(self, facts: RunFacts, /) -> str:
-        """Return in what a run was trained otherwise, in words."""
 
 
 @dataclasses.dataclass(frozen=True)

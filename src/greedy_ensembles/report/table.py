@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from greedy_ensembles.benchmark.comparison import Cell
 from greedy_ensembles.benchmark.evaluation import Estimate
+from greedy_ensembles.benchmark.published import Cell
 
 PLUS_MINUS = "±"
 PUBLISHED = "paper"  #: what published figures are called
