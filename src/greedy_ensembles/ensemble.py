@@ -328,8 +328,11 @@ class Ensemble:
     def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":
         """Read an ensemble that `save` wrote. The folder holds numbers only: nothing in it is executed.
 
-        `make_model` is called once for each member, in their order; members of several kinds can be loaded by one that
-        returns them in turn.
+        Args:
+            folder: what `save` wrote.
+            make_model: called once for each member, in their order; members of several kinds can be loaded by one that
+                returns them in turn.
+            device: where members are put.
         """
         folder, device = as_path("folder", folder), as_device(device)
         check_factory("make_model", make_model)

@@ -83,6 +83,11 @@ class Comparison:
         """Compare methods on those OOD sets of which all of them saw the same images; others are left out.
 
         Runs that were judged on several machines need not have had the same data there.
+
+        Args:
+            methods: each with its evaluations.
+            notes: what a reader must know beside the notes on the sets.
+            published: figures to put beside ours, where they are of the same setting.
         """
         evaluations = [evaluation for method in methods for evaluation in method.evaluations]
         every = dict.fromkeys(result.name for evaluation in evaluations for result in evaluation.ood)

@@ -59,9 +59,9 @@ class InDomain:
 class Detection(NamedTuple):
     """How well one score tells OOD images, the positive class, from in-domain ones."""
 
-    auc: float
-    ap: float
-    fpr95: float
+    auc: float  #: area under the ROC curve
+    ap: float  #: average precision
+    fpr95: float  #: false-positive rate where 95 % of OOD images are found
 
     @classmethod
     def of(cls, inside: Scores, outside: Scores) -> "Detection":
@@ -154,7 +154,7 @@ class Estimate:
 
     mean: float
     standard_error: float | None
-    seeds: int
+    seeds: int  #: how many the mean is over
 
     def __post_init__(self) -> None:
         if math.isnan(self.mean):

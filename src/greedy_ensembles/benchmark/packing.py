@@ -37,8 +37,8 @@ class PackedPredictions:
 
     in_domain: Predictions
     ood: tuple[Predictions, ...]
-    missing: tuple[str, ...]
-    information: dict[str, Any]
+    missing: tuple[str, ...]  #: names of sets that should be there and are not
+    information: dict[str, Any]  #: of a run, what its run.json says
 
 
 def pack_predictions(

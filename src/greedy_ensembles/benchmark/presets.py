@@ -36,7 +36,13 @@ def kind_of(name: str) -> str:
 def load_preset(
     name: str, in_domain: ImageSet, root: str | Path | None = None
 ) -> tuple[dict[str, ImageSet], tuple[str, ...]]:
-    """Return the OOD sets of a preset in the shape of the in-domain images, and the names of those that are missing."""
+    """Return the OOD sets of a preset in the shape of the in-domain images, and the names of those that are missing.
+
+    Args:
+        name: one of `PRESETS`, which are called by their in-domain sets.
+        in_domain: the images whose channels and size the sets are brought to.
+        root: the data folder; None: the one that `ge.data.data_root` says.
+    """
     check_choice("ood, the name of a preset,", name, PRESETS)
     check_kind("in_domain", in_domain, ImageSet, "an ImageSet")
     there = [entry for entry in PRESETS[name] if is_there(entry, root)]

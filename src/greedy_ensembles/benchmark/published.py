@@ -32,10 +32,22 @@ class Published(Protocol):
         """Return the place of a run in the published tables, None if it has none."""
 
     def cell(self, setting: Setting | None, metric: str, ood: str = "", /) -> Cell | None:
-        """Return the figure on an OOD set, or within the domain where none is named; None if there is none."""
+        """Return a figure; None if there is none.
+
+        Args:
+            setting: what it belongs to; None, of which there are no figures, will do.
+            metric: its name, such as "auc" or "accuracy".
+            ood: the OOD set; empty: within the domain.
+        """
 
     def mean_cell(self, setting: Setting | None, metric: str, names: Iterable[str], /) -> Cell | None:
-        """Return the mean over OOD sets, None unless there are figures on all of them."""
+        """Return the mean over OOD sets, None unless there are figures on all of them.
+
+        Args:
+            setting: as `cell` takes it.
+            metric: likewise.
+            names: of the OOD sets.
+        """
 
     def image_count(self, ood: str, /) -> int | None:
         """Return how many images of a set were used there."""

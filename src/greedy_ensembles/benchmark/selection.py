@@ -68,7 +68,13 @@ class Trial:
 
     @classmethod
     def of(cls, strength: float | None, results: Sequence[InDomain], labels: Sequence[np.ndarray]) -> "Trial":
-        """Put the results of several seeds together, each on examples with these labels."""
+        """Put the results of several seeds together.
+
+        Args:
+            strength: lambda_M; None for Deep Ensembles.
+            results: of each seed.
+            labels: of the examples that each of these was found on, as many as there are seeds.
+        """
         figures = (estimate([getattr(result, name) for result in results]) for name in CRITERIA)
         members = tuple(result.member_accuracies for result in results)
         chance = max(float(np.bincount(own).max() / len(own)) for own in labels)

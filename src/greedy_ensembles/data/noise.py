@@ -42,6 +42,13 @@ _WHITE = 7 * (1 << 32) // 10
 def make_noise(kind: str, count: int = COUNT, *, size: int = 32, channels: int = 3, seed: int = 0) -> ImageSet:
     """Return a set of `count` images of noise, the same for the same arguments on every machine.
 
+    Args:
+        kind: "uniform", "gaussian", "gaussian_wide", "bernoulli" or "blobs".
+        count: how many images; the first of a longer set are those of a shorter one.
+        size: height and width in pixels.
+        channels: 1 or 3.
+        seed: a whole number below 2**64.
+
     >>> make_noise("bernoulli", 2, size=4, channels=1).images[0, 0].tolist()
     [[255, 0, 255, 0], [255, 0, 255, 0], [255, 255, 255, 0], [255, 0, 255, 0]]
     """

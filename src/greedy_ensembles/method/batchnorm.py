@@ -56,10 +56,15 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
 def split_batchnorm(model: nn.Module, count: int, statistics: Statistics = "running") -> Iterator[None]:
     """Let one pass do for two: BatchNorm trains on the first `count` rows of a batch, and not on the others.
 
-    The first rows are normalised by their own statistics and update the running ones. With "running", the others are
-    normalised by those, just updated: what two passes do, the second one inside `frozen_batchnorm`, at the price of a
-    single larger one. With "batch", they are normalised by the statistics of the first rows, gradients included. It
-    holds where rows of the batch stay rows in front of every BatchNorm layer.
+    The first rows are normalised by their own statistics and update the running ones. It holds where rows of the batch
+    stay rows in front of every BatchNorm layer.
+
+    Args:
+        model: the network; layers in eval mode stay as they are.
+        count: how many rows, from the first on, are training examples; the others are samples of p*.
+        statistics: what normalises these others. "running": the running ones, just updated, which is what two passes
+            do, the second one inside `frozen_batchnorm`, at the price of a single larger one. "batch": those of the
+            first rows, gradients included.
     """
     check_kind("model", model, nn.Module, "an nn.Module")
     check_count("count", count, least=1)

@@ -54,7 +54,13 @@ class Coupling(ABC):
         """
 
     def met(self, live: Tensor, bank: Tensor, i: int) -> Tensor:
-        """Return the outputs that live row i may meet, (others, n, classes), without gradients."""
+        """Return the outputs that live row i may meet, (others, n, classes), without gradients.
+
+        Args:
+            live: as `terms` is given it.
+            bank: likewise.
+            i: which row of `live` asks, counted from 0; it never meets itself.
+        """
         others = live[:i] if self.sees == "earlier" else torch.cat([live[:i], live[i + 1 :]])
         return torch.cat([bank, others]).detach()
 
@@ -75,11 +81,23 @@ class Coupling(ABC):
             )
 
     def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:
-        """Return the fields of the recipe that are others for member `number`, counted from 1."""
+        """Return the fields of the recipe that are others for one member.
+
+        Args:
+            recipe: the `ge.Recipe` of the whole run.
+            number: which member, counted from 1.
+            seed: that of the run; what is drawn must come from it and `number` alone, so that runs can be resumed.
+        """
         return {}
 
     def build(self, model: nn.Module, number: int, seed: int) -> nn.Module:
-        """Return the network to train for member `number` from one that ``make_model`` returned."""
+        """Return the network to train for one member.
+
+        Args:
+            model: a new one, as ``make_model`` returned it; it may be changed.
+            number: which member, counted from 1.
+            seed: that of the run.
+        """
         return model
 
     def kept_epochs(self, epochs: int) -> Sequence[int]:
@@ -87,7 +105,13 @@ class Coupling(ABC):
         return ()
 
     def members(self, model: nn.Module, kept: Sequence[dict[str, Tensor]], seed: int) -> list[nn.Module]:
-        """Return the members that came of one training, whose weights were kept after `kept_epochs`."""
+        """Return the members that came of one training.
+
+        Args:
+            model: the network that was trained.
+            kept: its weights after each of `kept_epochs`, in that order.
+            seed: that of the run.
+        """
         return [model]
 
     def as_member(self, model: nn.Module) -> nn.Module:

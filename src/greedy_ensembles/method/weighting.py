@@ -50,6 +50,15 @@ class Gaussian:
       ``step = (high - low) / (levels - 1)``: for pixels (0, 255, 256 levels) exactly a cast to 8 bits. The paper's
       image results were made this way, and do not come out with the other two.
 
+    Args:
+        mean: of every dimension.
+        std: likewise, not negative; it broadcasts with `mean` to the shape of a sample.
+        scale: what `std` is multiplied by.
+        overflow: "none", "clip" or "wrap", as above.
+        low: the least value of the data, one number or one a dimension; "clip" and "wrap" need it.
+        high: the largest value; likewise.
+        levels: how many values "wrap" leaves, `low` and `high` among them.
+
     >>> Gaussian(mean=[0.0, 10.0], std=[1.0, 2.0]).sample(4, torch.Generator().manual_seed(0)).shape
     torch.Size([4, 2])
     """
@@ -93,9 +102,16 @@ class Gaussian:
         high: ArrayLike | None = None,
         levels: int = 256,
     ) -> "Gaussian":
-        """Fit mean and standard deviation of every dimension to the examples x, of shape (n, ...).
+        """Fit mean and standard deviation of every dimension to examples.
 
-        Without `overflow`, uint8 data is wrapped on [0, 255] and anything else is left as drawn.
+        Args:
+            x: the examples, (n, ...).
+            scale: what the standard deviation is multiplied by.
+            overflow: what happens to values that leave the range; None: uint8 data is wrapped, anything else is left
+                as drawn.
+            low: the least value of the data; None: 0 for uint8 data that is wrapped or clipped.
+            high: the largest value; None: likewise 255.
+            levels: how many values "wrap" leaves.
         """
         x = examples_of(x, "x of Gaussian.from_data")
         mean, std = moments(x.split(1024))
@@ -132,6 +148,12 @@ def _finite(name: str, value: Any) -> Tensor:
 def wrap(values: Tensor, low: ArrayLike, high: ArrayLike, levels: int) -> Tensor:
     """Return ``low + step * (trunc((values - low) / step) mod levels)`` with ``step = (high - low) / (levels - 1)``.
 
+    Args:
+        values: of any shape.
+        low: the least value of the range, which broadcasts with `values`.
+        high: the largest; likewise.
+        levels: how many values there are in the range, both ends among them.
+
     >>> wrap(torch.tensor([-1.5, -0.5, 3.7, 255.9, 256.0, 600.0]), 0, 255, 256).tolist()
     [255.0, 0.0, 3.0, 255.0, 0.0, 88.0]
     """
@@ -149,7 +171,12 @@ def wrap(values: Tensor, low: ArrayLike, high: ArrayLike, levels: int) -> Tensor
 
 @dataclass(frozen=True, eq=False)
 class Uniform:
-    """Independent uniform noise on [low, high] in every dimension; low and high broadcast to `shape`.
+    """Independent uniform noise on [low, high] in every dimension.
+
+    Args:
+        low: one number, or numbers that broadcast to `shape`.
+        high: likewise; above `low` everywhere.
+        shape: of one sample, such as (3, 32, 32).
 
     >>> Uniform(0, 255, (3, 8, 8)).sample(4, torch.Generator().manual_seed(0)).shape
     torch.Size([4, 3, 8, 8])

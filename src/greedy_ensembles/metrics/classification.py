@@ -104,6 +104,11 @@ def adaptive_calibration_error(probs: Values, labels: Values, bins: int = 30) ->
       these counts as the mean of the tied examples' labels. So the order of the examples never matters, and ranges
       keep their counts even where most probabilities are exactly 0 or 1.
 
+    Args:
+        probs: of an ensemble the mean over its members, (n, classes).
+        labels: (n,), from 0 to classes - 1.
+        bins: R, how many ranges a class has.
+
     Class 0 below has ranges of probability 1/4, 1/4 with none of it, and 1/2, 1 with all; class 1 mirrors it:
 
     >>> probs = np.array([[0.25, 0.75], [0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
@@ -139,6 +144,11 @@ def expected_calibration_error(probs: Values, labels: Values, bins: int = 15) ->
 
     Confidence is the probability of the predicted class. Bin r of R = `bins` holds those above (r - 1)/R and up to
     r/R, so a confidence on an edge belongs to the bin below it; an empty bin counts nothing.
+
+    Args:
+        probs: of an ensemble the mean over its members, (n, classes).
+        labels: (n,), from 0 to classes - 1.
+        bins: R, how many bins of equal width.
 
     >>> probs = np.array([[0.625, 0.375], [0.125, 0.875], [0.75, 0.25]])
     >>> expected_calibration_error(probs, np.array([0, 1, 1]), bins=4)  # |1 - (5/8 + 3/4)| and |1 - 7/8|, over 3

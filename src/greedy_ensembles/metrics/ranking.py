@@ -88,6 +88,11 @@ def fpr_at_tpr(id_scores: np.ndarray, ood_scores: Values, tpr: float = 0.95) -> 
 def fpr_at_tpr(id_scores: Values, ood_scores: Values, tpr: float = 0.95) -> Scalar:
     """Return the smallest false-positive rate among thresholds whose true-positive rate is at least tpr.
 
+    Args:
+        id_scores: of in-domain examples, (n,).
+        ood_scores: of OOD examples, (m,); higher means more OOD.
+        tpr: the share of OOD examples that must be found, above 0 and at most 1.
+
     >>> fpr_at_tpr(np.array([0.0, 1.0, 2.0]), np.array([1.5, 2.0]))  # 1.5 is needed, and one of three reaches it
     np.float64(0.3333333333333333)
     >>> fpr_at_tpr(np.array([0.0, 1.0, 2.0]), np.array([1.5, 2.5]), tpr=0.5)  # 2.5 will do, and none reaches it

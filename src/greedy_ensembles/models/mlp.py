@@ -9,7 +9,13 @@ from greedy_ensembles.checks import check_count, check_kind
 
 
 class MLP(nn.Sequential):
-    """Linear layers of the given hidden widths with ReLU between them, from (n, inputs) to logits (n, classes)."""
+    """Linear layers of the given hidden widths with ReLU between them, from (n, inputs) to logits (n, classes).
+
+    Args:
+        inputs: how many numbers an example has.
+        hidden: the width of each hidden layer; empty: a linear model.
+        classes: how many logits.
+    """
 
     def __init__(self, inputs: int, hidden: Sequence[int] = (128, 128), classes: int = 2) -> None:
         check_kind("hidden", hidden, Iterable, "the widths of layers, such as (128, 128)")

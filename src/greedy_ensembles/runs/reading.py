@@ -270,7 +270,11 @@ class Run:
 def load_run(folder: str | Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
     """Read a run's configuration, histories and ensemble; of an ensemble that was saved from a run, all but histories.
 
-    `make_model` may be left out where the run was trained with ``functools.partial`` of one of `ge.models`.
+    Args:
+        folder: the `run_dir` of the run, or a saved ensemble.
+        make_model: what builds a member; may be left out where the run was trained with ``functools.partial`` of one of
+            `ge.models`.
+        device: where the members of its ensemble are put.
     """
     folder, device = as_path("folder", folder), as_device(device)
     if make_model is not None:

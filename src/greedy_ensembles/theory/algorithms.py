@@ -135,10 +135,13 @@ def lazy_greedy(function: SetFunction) -> list[int]:
 def random_greedy(function: SetFunction, rng: np.random.Generator, *, dummies: bool = False) -> list[int]:
     """Return M indices by Algorithm 1: each is drawn uniformly from the M best additions to those before it.
 
-    With `dummies`, elements that change nothing compete too, so that no candidate that lowers F is ever drawn, and
-    those drawn are left out of the answer. The guarantee of 1/e for a non-negative F that is not monotone needs them.
-    The answer may then be shorter than M: report F of it, never a divergence, because such a mixture is no
-    distribution.
+    Args:
+        function: F, with M as its size.
+        rng: where the draws come from.
+        dummies: whether elements that change nothing compete too, so that no candidate that lowers F is ever drawn;
+            those drawn are left out of the answer. The guarantee of 1/e for a non-negative F that is not monotone
+            needs them. The answer may then be shorter than M: report F of it, never a divergence, because such a
+            mixture is no distribution.
     """
     _check_function(function)
     _check_generator(rng)
@@ -159,6 +162,11 @@ def stochastic_greedy(function: SetFunction, rng: np.random.Generator, *, epsilo
     """Return M indices, each the best addition among (n / M) log(1 / epsilon) candidates drawn at random.
 
     About n log(1 / epsilon) gains are asked for in all, whatever M.
+
+    Args:
+        function: F, with M as its size and n elements.
+        rng: where the draws come from.
+        epsilon: between 0 and 1; the smaller, the more candidates are looked at, and the closer it comes to `greedy`.
     """
     _check_function(function)
     _check_generator(rng)

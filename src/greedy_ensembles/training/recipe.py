@@ -174,6 +174,12 @@ class Recipe:
         It is what the authors' code does as it runs, but for lr_scale, which is that of the paper's table. With fewer
         epochs, its warm-up is a quarter of them at the most.
 
+        Args:
+            dataset: "mnist", "cifar10", "cifar100" or "svhn".
+            model: "PreResNet8" for "mnist"; for the others "PreResNet20", "PreResNet164", "VGG16BN" or
+                "WideResNet28x10".
+            changes: fields of the recipe that are to be others.
+
         >>> Recipe.paper("cifar10", "VGG16BN").lr
         0.05
         >>> Recipe.paper("mnist", "PreResNet8", epochs=2).batch_size
