@@ -79,10 +79,10 @@ def json_checksum(content):
 def tensors_checksum(path):
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
-    seal = json.loads(content[8 : 8 + length])["__metadata__"]["sha256"]
-    assert content.count(seal.encode(), 0, 8 + length) == 1
-    assert hashlib.sha256(content.replace(seal.encode(), b"0" * 64, 1)).hexdigest() == seal
-    return seal
+    checksum = json.loads(content[8 : 8 + length])["__metadata__"]["sha256"]
+    assert content.count(checksum.encode(), 0, 8 + length) == 1
+    assert hashlib.sha256(content.replace(checksum.encode(), b"0" * 64, 1)).hexdigest() == checksum
+    return checksum
 
 
 def test_every_checksum_is_what_the_page_says(folder):
@@ -90,8 +90,8 @@ def test_every_checksum_is_what_the_page_says(folder):
         if path.name != "expected.json":
             content = json.loads(path.read_text())
             assert content["sha256"] == json_checksum(content), path
-    seals = [tensors_checksum(path) for path in sorted((folder / "ensemble").rglob("*.safetensors"))]
-    assert seals == json.loads((folder / "ensemble" / "ensemble.json").read_text())["members"]
+    checksums = [tensors_checksum(path) for path in sorted((folder / "ensemble").rglob("*.safetensors"))]
+    assert checksums == json.loads((folder / "ensemble" / "ensemble.json").read_text())["members"]
     for member in sorted((folder / "run" / "members").iterdir()):
         files = json.loads((member / "member.json").read_text())["files"]
         assert files == {

@@ -88,7 +88,18 @@ def test_odd_json_is_refused(saved, text):
 
 
 NUMBERS = [True, 1.0, 0, 2, -1, 10**400, "1", None, [1], {}]
-SEALS = [None, 3, "../../elsewhere", {"1": "a"}, [], [None], [1.5], [["a"]], ["../../../etc/passwd"], ["0" * 64] * 3]
+CHECKSUMS = [
+    None,
+    3,
+    "../../elsewhere",
+    {"1": "a"},
+    [],
+    [None],
+    [1.5],
+    [["a"]],
+    ["../../../etc/passwd"],
+    ["0" * 64] * 3,
+]
 NORMALS = [5, "ab", [1], [1, 2, 3], [0, 0], [[0, 0], [1]], {"a": 1, "b": 2}, [10**400, 1], ["x", "y"], [None, 1]]
 
 FLOATS = {"type": "float32"}
@@ -101,7 +112,7 @@ INPUTS = [
 @pytest.mark.parametrize(
     "changes",
     [{"format": value} for value in NUMBERS if value != 2]
-    + [{"members": value} for value in SEALS]
+    + [{"members": value} for value in CHECKSUMS]
     + [{"normalize": value} for value in NORMALS]
     + [{"inputs": value} for value in INPUTS]
     + [{"notes": value} for value in (None, 3, ["a"], {"a": 1}, {"a": ["b"]})],
@@ -147,9 +158,9 @@ LIES = {
     "metadata that is no text": header({"__metadata__": {"sha256": 3}, "a": tensor()}, bytes(8)),
     "metadata that is deep": header(b'{"__metadata__":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}"),
     "no JSON": header(b"cos\nsystem\n(S'true'\ntR."),
-    "no seal": save({"a": torch.zeros(2)}),
-    "a false seal": save({"a": torch.zeros(2)}, {"sha256": "0" * 64}),
-    "an empty seal": save({"a": torch.zeros(2)}, {"sha256": ""}),
+    "no checksum": save({"a": torch.zeros(2)}),
+    "a false checksum": save({"a": torch.zeros(2)}, {"sha256": "0" * 64}),
+    "an empty checksum": save({"a": torch.zeros(2)}, {"sha256": ""}),
 }
 
 
@@ -162,8 +173,8 @@ def test_safetensors_that_lie_are_refused(saved, content):
 
 def forge_weights(folder, tensors):
     path = folder / "members" / "01" / "weights.safetensors"
-    seal = storage.write_tensors(path, tensors)
-    forge(folder / "ensemble.json", members=[seal, *storage.read_json(folder / "ensemble.json")["members"][1:]])
+    checksum = storage.write_tensors(path, tensors)
+    forge(folder / "ensemble.json", members=[checksum, *storage.read_json(folder / "ensemble.json")["members"][1:]])
 
 
 @pytest.mark.parametrize(

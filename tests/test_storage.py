@@ -26,8 +26,8 @@ def tensors():
 
 def test_tensors_and_metadata_come_back(tmp_path):
     written = tensors()
-    seal = storage.write_tensors(tmp_path / "x.safetensors", written, {"state": json.dumps({"epoch": 3})})
-    read, metadata = storage.read_tensors(tmp_path / "x.safetensors", checksum=seal)
+    checksum = storage.write_tensors(tmp_path / "x.safetensors", written, {"state": json.dumps({"epoch": 3})})
+    read, metadata = storage.read_tensors(tmp_path / "x.safetensors", checksum=checksum)
     assert read.keys() == written.keys()
     assert all(torch.equal(read[name], written[name]) and read[name].dtype == written[name].dtype for name in read)
     assert metadata == {"state": '{"epoch": 3}'}
@@ -55,9 +55,9 @@ def test_files_are_what_the_library_would_write(tmp_path_factory, kinds, shapes,
     texts = {key: text for key, text in texts.items() if key != "sha256"} | {"": "0" * 64}
     written = {f'ü " {number}': _random(kind, shapes[number]) for number, kind in enumerate(kinds)}
     path = tmp_path_factory.mktemp("files") / "x.safetensors"
-    seal = storage.write_tensors(path, written, texts)
+    checksum = storage.write_tensors(path, written, texts)
     library = safetensors.torch.load(safetensors.torch.save(written, texts))
-    read, metadata = storage.read_tensors(path, checksum=seal)
+    read, metadata = storage.read_tensors(path, checksum=checksum)
     for found in (safetensors.torch.load_file(path), read):
         assert found.keys() == library.keys()
         for name, tensor in found.items():
@@ -159,11 +159,11 @@ def test_a_truncated_file_is_noticed(tmp_path, keep):
 
 
 def test_another_intact_file_in_its_place_is_noticed(tmp_path):
-    seal = storage.write_tensors(tmp_path / "1", {"a": torch.zeros(2)})
+    checksum = storage.write_tensors(tmp_path / "1", {"a": torch.zeros(2)})
     storage.write_tensors(tmp_path / "2", {"a": torch.ones(2)})
     (tmp_path / "2").replace(tmp_path / "1")
     with pytest.raises(FolderError, match="does not match its checksum"):
-        storage.read_tensors(tmp_path / "1", checksum=seal)
+        storage.read_tensors(tmp_path / "1", checksum=checksum)
 
 
 def test_a_missing_file_is_named(tmp_path):
