@@ -58,10 +58,8 @@ WORTH, NETWORKS = 1.10, 2
 Rows = dict[str, dict[str, dict[str, Any]]]  # by variant and column
 Change = tuple[Any, str, Any]  # an object, the name of an attribute, and what stands there instead
 EVERYTHING, AGAIN = "everything", "everything, again"
-# Modules by their names: the packages give functions of the same names out.
-_ACCELERATE, _ENSEMBLE = (
-    importlib.import_module(f"greedy_ensembles.{name}") for name in ("engines.accelerate", "ensemble")
-)
+# By its name: the package gives a function of the same name out.
+_ACCELERATE = importlib.import_module("greedy_ensembles.engines.accelerate")
 _swaps = _ACCELERATE.swaps
 _KERNELS = tuple((module, "accelerate", lambda *_: nullcontext()) for module in (captured, prediction))
 
@@ -91,7 +89,7 @@ TRAINING = (
 )
 PREDICTIONS = (
     Variant(EVERYTHING),
-    Variant("less captured predictions", ((_ENSEMBLE, "can_capture", lambda *_: False),)),
+    Variant("less captured predictions", ((prediction, "can_capture", lambda *_: False),)),
     Variant("less BatchNorm kernels", _KERNELS),
     Variant(AGAIN),
 )

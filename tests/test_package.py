@@ -103,15 +103,10 @@ def says_what_its_fields_are(kind):
     return is_data and ("#:" in inspect.getsource(kind) or set(arguments(kind)) <= listed)
 
 
-#: Left out, until ensemble.py has room: with these sections it would have more than 350 lines.
-NO_ROOM = {"Ensemble", "Ensemble.apply", "Ensemble.from_members"}
 MANY = {name: (value, doc) for name, value, doc in callables() if len(arguments(value)) >= 3}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.xfail(name in NO_ROOM, reason="ensemble.py is full")) for name in MANY],
-)
+@pytest.mark.parametrize("name", MANY)
 def test_three_arguments_or_more_are_described_one_by_one(name):
     value, doc = MANY[name]
     if inspect.isclass(value) and says_what_its_fields_are(value):

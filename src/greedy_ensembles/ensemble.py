@@ -12,39 +12,17 @@ from torch import Tensor, nn
 from greedy_ensembles import export, flags, saving, storage
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_count, check_factory, check_kind
 from greedy_ensembles.data import LabelledSet
+from greedy_ensembles.engines import prediction
 from greedy_ensembles.engines.execution import as_device
-from greedy_ensembles.engines.prediction import (
-    WORTH_CAPTURING,
-    CapturedPrediction,
-    Statement,
-    can_capture,
-    label_log_probabilities,
-    label_probabilities,
-    log_probabilities,
-    probabilities,
-)
+from greedy_ensembles.engines.prediction import CapturedPrediction, Statement
 from greedy_ensembles.forms import Form, admit, check_form, example_of
-from greedy_ensembles.inputs import (
-    Inputs,
-    Normalize,
-    as_inputs,
-    as_normalize,
-    batches_of,
-    device_of,
-    dtype_of,
-    entries,
-    move,
-    to_model,
-)
+from greedy_ensembles.inputs import Inputs, Normalize, as_inputs, as_normalize, batches_of, device_of, dtype_of, entries
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.metrics.uncertainty import Uncertainty
-from greedy_ensembles.models.headed import once
-from greedy_ensembles.saving import model_card
 from greedy_ensembles.storage import FolderError
 
 ModelFactory = Callable[[], nn.Module]
 Result = TypeVar("Result")
-Placed = tuple[nn.Module, torch.device, torch.dtype]  #: a member, where its parameters lie, and of which type they are
 
 
 class Ensemble:
@@ -52,6 +30,13 @@ class Ensemble:
 
     ``len(e)`` members; ``e[k]`` is one of them, an ``nn.Module`` in eval mode that takes inputs as the model saw them
     in training (after `normalize`); ``e[:3]`` is an ensemble of the first three.
+
+    Args:
+        members: the models; they are put into eval mode, not copied.
+        normalize: mean and standard deviation that are taken out of inputs before members see them.
+        inputs: what one input is like, if known; other inputs are refused.
+        notes: what the training says of itself, by title, for the card that `save` writes.
+        targets: what an input has: one of several "classes", or any of several "labels".
     """
 
     calibration: flags.Calibration | None = None  #: what `calibrate` found; a part of the ensemble has none
@@ -73,10 +58,10 @@ class Ensemble:
         check_kind("notes", notes or {}, Mapping, "a dict from titles to values")
         self._members: list[nn.Module] = [member.eval() for member in as_all("members", members, nn.Module, "models")]
         self.normalize: Normalize | None = as_normalize(normalize)
-        self.notes = dict(notes or {})  #: what the training says of itself on the card that `save` writes
-        self.inputs = None if inputs is None else check_form("inputs", inputs)  #: what one input is like, if known
-        self.targets = targets  #: what an input has: one of several "classes", or any of several "labels"
-        self._say = label_probabilities if targets == "labels" else probabilities
+        self.notes = dict(notes or {})
+        self.inputs = None if inputs is None else check_form("inputs", inputs)
+        self.targets = targets
+        self._say = prediction.label_probabilities if targets == "labels" else prediction.probabilities
         self._captured: CapturedPrediction | None = None
         self._can_be_captured = True
         if not self._members:
@@ -89,7 +74,13 @@ class Ensemble:
         normalize: Sequence[float | Sequence[float]] | None = None,
         targets: str = "classes",
     ) -> "Ensemble":
-        """Make an ensemble of models that you already have; they are put into eval mode, not copied."""
+        """Make an ensemble of models that you already have; they are put into eval mode, not copied.
+
+        Args:
+            modules: the models.
+            normalize: mean and standard deviation that are taken out of inputs before members see them.
+            targets: what an input has: one of several "classes", or any of several "labels".
+        """
         return cls(modules, normalize, targets=targets)
 
     def __len__(self) -> int:
@@ -144,10 +135,20 @@ class Ensemble:
 
     def predict_log_proba(self, x: Any, batch_size: int = 1024) -> Tensor:
         """Return the logarithms of `predict_proba`, also of probabilities that are too small for single precision."""
-        return self.apply(label_log_probabilities if self.targets == "labels" else log_probabilities, x, batch_size)
+        return self.apply(
+            prediction.label_log_probabilities if self.targets == "labels" else prediction.log_probabilities,
+            x,
+            batch_size,
+        )
 
     def apply(self, say: Statement, x: Any, batch_size: int = 1024) -> Tensor:
-        """Return what a statement, such as `logits`, makes of every member and of inputs as `predict_proba` has it."""
+        """Return what a statement, such as `logits`, makes of every member and of inputs, (members, n, ...).
+
+        Args:
+            say: a function of a member and a batch as the member takes it.
+            x: as `predict_proba` takes them.
+            batch_size: how many inputs a member sees at once.
+        """
         return torch.cat(self._of_batches(say, x, batch_size, lambda said: said), dim=1)
 
     def _of_batches(self, say: Statement, x: Any, batch_size: int, made: Callable[[Tensor], Result]) -> list[Result]:
@@ -167,27 +168,21 @@ class Ensemble:
             if captured is not None:
                 return [made(said) for said in captured.over(batches, target)]  # type: ignore[arg-type]
             placed = [(member, device_of(member), dtype_of(member)) for member in self]
-            return [made(self._of_members(say, placed, batch, target)) for batch in batches]
+            return [made(prediction.of_all(say, placed, batch, self.normalize, target)) for batch in batches]
 
     def _admit(self, batches: Iterator[Inputs]) -> Iterator[Inputs]:
         return admit(batches, self.inputs, self.normalize, dtype_of(self[0]))
 
-    def _of_members(self, say: Statement, placed: list[Placed], batch: Inputs, target: torch.device) -> Tensor:
-        inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
-        with once(getattr(say, "recordable", True)):  # members on one backbone run it once
-            every = [say(member, to_model(inputs[device], self.normalize, dtype)) for member, device, dtype in placed]
-        return torch.stack(every if inputs.keys() == {target} else [one.to(target) for one in every])
-
     def _capture(self, say: Statement, x: Any, batch_size: int) -> CapturedPrediction | None:
         """Return a recording of all members on a batch: the one there is, or a new one if that is possible and pays."""
         suits = self._can_be_captured and isinstance(x, Tensor | np.ndarray) and len(x) >= batch_size
-        if not suits or not can_capture(self._members) or not getattr(say, "recordable", True):
+        if not suits or not prediction.can_capture(self._members) or not getattr(say, "recordable", True):
             return None
         batch = next(self._admit(batches_of(x, batch_size)))
         assert isinstance(batch, Tensor)
         if self._captured is not None and self._captured.fits(say, self._members, self.normalize, batch):
             return self._captured
-        if len(x) < WORTH_CAPTURING * batch_size:
+        if len(x) < prediction.WORTH_CAPTURING * batch_size:
             return None
         self._captured = None  # first, since its memory may be needed
         try:
@@ -322,7 +317,9 @@ class Ensemble:
             self.calibration.write(folder, flags.fingerprint(checksums))
         if self.held_out is not None and self.held_out.exists():
             shutil.copyfile(self.held_out, folder / saving.HELD_OUT)
-        storage.write_bytes(folder / "README.md", [model_card(self, self.normalize, notes, self.targets).encode()])
+        storage.write_bytes(
+            folder / "README.md", [saving.model_card(self, self.normalize, notes, self.targets).encode()]
+        )
 
     @classmethod
     def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":

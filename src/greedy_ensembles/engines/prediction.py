@@ -27,10 +27,11 @@ from greedy_ensembles.inputs import (
     each,
     length,
     logits_of,
+    move,
     to_model,
 )
 from greedy_ensembles.labels import bernoulli, log_bernoulli
-from greedy_ensembles.models.headed import Headed
+from greedy_ensembles.models.headed import Headed, once
 
 #: What is made of a member and a batch as the member takes it (`to_model`), which is its own to write to.
 Statement = Callable[[nn.Module, Inputs], Tensor]
@@ -132,6 +133,28 @@ def check_features(members: Iterable[nn.Module], features: object) -> None:
             near = difflib.get_close_matches(features, layers, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"the last ones are {', '.join(layers[-3:])}"
             raise ValueError(f"features must name a layer, and member {number} has no {features!r}; {hint}")
+
+
+def of_all(
+    say: Statement,
+    placed: Sequence[tuple[nn.Module, torch.device, torch.dtype]],
+    batch: Inputs,
+    normalize: Normalize | None,
+    target: torch.device,
+) -> Tensor:
+    """Return what every member says of a batch, one after another, (members, n, ...), on the device `target`.
+
+    Args:
+        say: what is made of a member and a batch as the member takes it.
+        placed: the members, where their parameters lie, and of which type these are.
+        batch: inputs in the space of the data.
+        normalize: mean and standard deviation that are taken out of them.
+        target: where the result lies.
+    """
+    inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
+    with once(getattr(say, "recordable", True)):  # members on one backbone run it once
+        every = [say(member, to_model(inputs[device], normalize, dtype)) for member, device, dtype in placed]
+    return torch.stack(every if inputs.keys() == {target} else [one.to(target) for one in every])
 
 
 def channels_last(x: Tensor) -> Tensor:
