@@ -4,7 +4,7 @@ import math
 import pytest
 
 from greedy_ensembles.benchmark import Comparison, Estimate, Method, RunFacts
-from greedy_ensembles.benchmark.published import Cell, Setting
+from greedy_ensembles.benchmark.reference import Cell, Setting
 
 DEEP = Setting("PreResNet8", "mnist", 5, "deep")
 PRINTED = {

@@ -4,7 +4,7 @@ import pytest
 
 from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.presets import PRESETS
-from greedy_ensembles.benchmark.published import Cell, Setting
+from greedy_ensembles.benchmark.reference import Cell, Setting
 from greedy_ensembles.paper.published import _cells, cell, departures, image_count, mean_cell, setting_of, table
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.training import Recipe

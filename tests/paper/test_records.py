@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from greedy_ensembles.benchmark.published import Setting
+from greedy_ensembles.benchmark.reference import Setting
 from greedy_ensembles.paper.published import cell
 from greedy_ensembles.paper.records import Records, gather, is_complete, restored
 from greedy_ensembles.paper.studies import STUDIES

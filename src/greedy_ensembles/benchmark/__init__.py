@@ -15,7 +15,7 @@ from greedy_ensembles.benchmark.evaluation import (
 from greedy_ensembles.benchmark.packing import PackedPredictions, pack_predictions, unpack_predictions
 from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import PRESETS, load_preset
-from greedy_ensembles.benchmark.published import Published
+from greedy_ensembles.benchmark.reference import Published
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.scores import SCORES, scores_of
 from greedy_ensembles.benchmark.selection import Selection, Trial

@@ -20,7 +20,7 @@ from greedy_ensembles.benchmark.evaluation import (
     estimate,
 )
 from greedy_ensembles.benchmark.presets import kind_of
-from greedy_ensembles.benchmark.published import Cell, Published, Setting
+from greedy_ensembles.benchmark.reference import Cell, Published, Setting
 from greedy_ensembles.benchmark.runs import RunFacts, group, other_differences
 
 #: Scores whose AUC stands in every table of evaluations that know them, whichever score was chosen.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from importlib import resources
 from typing import Any, NamedTuple
 
-from greedy_ensembles.benchmark.published import Cell, Setting
+from greedy_ensembles.benchmark.reference import Cell, Setting
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.method import METHODS
 from greedy_ensembles.runs.configuration import describe, differences

@@ -19,7 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from greedy_ensembles.benchmark.evaluation import Estimate
-from greedy_ensembles.benchmark.published import Cell
+from greedy_ensembles.benchmark.reference import Cell
 
 PLUS_MINUS = "±"
 PUBLISHED = "paper"  #: what published figures are called
