@@ -7,8 +7,7 @@ a = w/std,
     y = relu(a (x - center) + b),    center = mean, or running mean - s for frozen rows,
 
 where s is what x lacks, if anything: the bias of a convolution. The running mean counts it, as if it had been added.
-
-and, for the gradient g of what ReLU let through and h = (x - center)/std,
+For the gradient g of what ReLU let through and h = (x - center)/std,
 
     dw = sum g h,  db = sum g  (over all rows),    ds = a sum g  (over frozen rows),
     dx = a (g - G/n - h H/n)  for the first rows,    a g  for the others,

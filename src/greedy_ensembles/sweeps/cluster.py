@@ -10,7 +10,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,8 @@ def connected(address: str | None, storage: Path, cpus: int, gpus: float | None)
     finally:
         token.unlink(missing_ok=True)
         if made:
-            storage.rmdir()
+            with suppress(OSError):  # others may have found a use for it meanwhile
+                storage.rmdir()
         if mine:
             ray.shutdown()
 
