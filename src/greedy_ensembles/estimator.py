@@ -25,7 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from greedy_ensembles.checks import check_choice, check_unmasked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm
-from greedy_ensembles.method import Coupling, as_coupling
+from greedy_ensembles.method import SCHEDULES, Coupling, as_coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.metrics.uncertainty import Uncertainty
 from greedy_ensembles.models import MLP
@@ -227,7 +227,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         coupling = copy.copy(as_coupling(self.method))
         try:
             coupling.size = self.size
-            coupling.check(self._recipe(), "concurrent")
+            coupling.check(self._recipe(), SCHEDULES["concurrent"])
         except (ValueError, TypeError, ArithmeticError):  # what else there is to refuse, `ge.fit` will name
             return "sequential"
         return "concurrent"

@@ -4,7 +4,7 @@ import torch
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.execution import Execution
-from greedy_ensembles.method import as_coupling
+from greedy_ensembles.method import SCHEDULES, as_coupling
 from greedy_ensembles.training.fit import _build
 
 
@@ -19,7 +19,8 @@ def build(make_model, data, **changes):
     coupling.strength, coupling.size = options["strength"], options["size"]
     execution = Execution(torch.device(options["device"]), recipe.precision, recipe.deterministic)
     given = {name: value for name, value in options.items() if name not in ("method", "strength", "device")}
-    made = {"coupling": coupling, "recipe": recipe, "execution": execution}
+    schedule = SCHEDULES[options["schedule"]]
+    made = {"coupling": coupling, "recipe": recipe, "execution": execution, "schedule": schedule}
     return _build(**{**given, **made}, make_model=make_model, data=data)
 
 

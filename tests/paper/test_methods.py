@@ -13,7 +13,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import judge_scores
-from greedy_ensembles.method import METHODS, as_coupling
+from greedy_ensembles.method import METHODS, SCHEDULES, as_coupling
 from greedy_ensembles.paper import methods_page
 from greedy_ensembles.paper.studies import methods
 from greedy_ensembles.runs.notes import WeakMemberWarning
@@ -70,7 +70,7 @@ def test_no_method_refuses_a_setting_of_the_study(setting):
     for method in METHODS:
         coupling, model = as_coupling(method, setting.size, 1.0), setting.model_of(method)()
         assert setting.features in dict(model.named_modules())
-        coupling.check(setting.recipe_of(method), methods_page.schedule_of(method))
+        coupling.check(setting.recipe_of(method), SCHEDULES[methods_page.schedule_of(method)])
         coupling.build(model, 1, 0)
 
 

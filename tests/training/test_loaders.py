@@ -100,8 +100,8 @@ def test_members_that_train_together_have_iterators_of_their_own(kind):
     together = weights(fit(LOADERS[kind](), schedule="concurrent", **options))
     assert torch.equal(together, weights(fit(LOADERS[kind](), **options)))
     assert not torch.equal(together[0], together[1])
-    # The first member meets no one, so that taking turns with others must not change what it is given. Its examples share
-    # a matrix product with samples of p*, which some processors round otherwise than one of examples alone.
+    # The first member meets no one, so that taking turns with others must not change what it is given. Its examples
+    # share a matrix product with samples of p*, which some processors round otherwise than one of examples alone.
     coupled = weights(fit(LOADERS[kind](), schedule="concurrent", recipe={"steps_per_epoch": 5}))
     torch.testing.assert_close(coupled[0], together[0])
 

@@ -174,9 +174,8 @@ def _protocol(
     from greedy_ensembles.checks import check_choice, check_count
     from greedy_ensembles.data.image_set import Resize
     from greedy_ensembles.engines.execution import Precision
-    from greedy_ensembles.method import Statistics
+    from greedy_ensembles.method import SCHEDULES, Statistics
     from greedy_ensembles.paper.study import Protocol
-    from greedy_ensembles.training.algorithm import SCHEDULES
 
     schedule = schedule or ("concurrent" if fast else "sequential")
     precision = precision or ("bf16" if fast else "float32")

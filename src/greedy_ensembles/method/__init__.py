@@ -15,7 +15,7 @@ from greedy_ensembles.method.batchnorm import (
     rows_stay_rows,
     split_batchnorm,
 )
-from greedy_ensembles.method.coupling import Bank, Coupling, Sees
+from greedy_ensembles.method.coupling import SCHEDULES, Bank, Coupling, Schedule, Sees
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.dropout import Dropout
 from greedy_ensembles.method.greedy import Greedy, diversity_term
@@ -74,11 +74,11 @@ def _check_terms(coupling: Coupling) -> None:
         raise ValueError(f"{name}.terms must return one number a member, for two of them shape (2,); got {found}")
 
 
-def check_together(coupling: Coupling, schedule: str, count: int, at_once: int | None) -> None:
+def check_together(coupling: Coupling, schedule: Schedule, count: int, at_once: int | None) -> None:
     """Refuse a method whose members all see each other where they do not all train together."""
     if count == 1:
         return
-    why = f"schedule={schedule!r} trains them one after another" if schedule == "sequential" else ""
+    why = "" if schedule.together else f"schedule={schedule.name!r} trains them one after another"
     if at_once is not None and at_once < count:
         why = why or f"members_at_once={at_once} trains {count} of them in groups"
     if why:
@@ -90,6 +90,7 @@ def check_together(coupling: Coupling, schedule: str, count: int, at_once: int |
 
 __all__ = [
     "METHODS",
+    "SCHEDULES",
     "Bank",
     "Batch",
     "Coupling",
@@ -101,6 +102,7 @@ __all__ = [
     "Pairwise",
     "Pointwise",
     "Repulsive",
+    "Schedule",
     "Snapshot",
     "Statistics",
     "as_coupling",

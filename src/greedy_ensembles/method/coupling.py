@@ -1,4 +1,4 @@
-"""What a method is: who meets whom on samples of p*, and what that adds to a member's loss; and the bank.
+"""Coupling, bank and schedule: who meets whom on samples of p*, what finished members said there, when members train.
 
 Members touch each other through nothing else. A new method is one file with a subclass of `Coupling` and one line in
 `greedy_ensembles.method.METHODS`; every engine and schedule calls only `terms`. Methods that also change how members
@@ -7,6 +7,7 @@ are made (snapshots of one training, masks of one network) have hooks for that, 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -18,6 +19,17 @@ from greedy_ensembles.inputs import Inputs, entries, length, move
 BUILT_BY = "built_by"
 #: Whom a member meets beside the finished ones.
 Sees = Literal["earlier", "all", "none"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When members train: one after another, or together."""
+
+    name: str
+    together: bool
+
+
+SCHEDULES = {one.name: one for one in (Schedule("sequential", together=False), Schedule("concurrent", together=True))}
 
 
 class Coupling(ABC):
@@ -70,13 +82,13 @@ class Coupling(ABC):
 
     # Hooks, for methods that change how members are made. Most have none of them.
 
-    def check(self, recipe: Any, schedule: str) -> None:
+    def check(self, recipe: Any, schedule: Schedule) -> None:
         """Refuse a `ge.Recipe` or a schedule that the method cannot have."""
         own_recipes = type(self).changes is not Coupling.changes
-        if schedule != "sequential" and (self.one_network or own_recipes):
+        if schedule.together and (self.one_network or own_recipes):
             does = "trains one network for all of them" if self.one_network else "gives each a recipe of its own"
             raise ValueError(
-                f"schedule={schedule!r} trains members at the same time, and {self.label} {does}; use "
+                f"schedule={schedule.name!r} trains members at the same time, and {self.label} {does}; use "
                 "schedule='sequential'"
             )
 

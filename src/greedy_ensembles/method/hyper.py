@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from greedy_ensembles.method.coupling import Schedule
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.dropout import DROPOUTS
 
@@ -44,7 +45,7 @@ class Hyper(Deep):
         self.label_smoothing = _checked("label_smoothing", label_smoothing, share=True)
         self.dropout = _checked("dropout", dropout, share=True)
 
-    def check(self, recipe: Any, schedule: str) -> None:
+    def check(self, recipe: Any, schedule: Schedule) -> None:
         """Refuse members that train together, and recipes in which nothing can be drawn."""
         super().check(recipe, schedule)
         if callable(recipe.optimizer):

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from greedy_ensembles.method.coupling import Schedule
 from greedy_ensembles.method.deep import Deep
 
 
@@ -42,7 +43,7 @@ class Snapshot(Deep):
     label = "Snapshot Ensembles"
     one_network = True
 
-    def check(self, recipe: Any, schedule: str) -> None:
+    def check(self, recipe: Any, schedule: Schedule) -> None:
         """Refuse fewer epochs than members, and settings that cycles take the place of."""
         super().check(recipe, schedule)
         if recipe.epochs < self.size:

@@ -33,7 +33,7 @@ from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, dtype_of, each, entries, move, take, to_model
 from greedy_ensembles.labels import bernoulli
-from greedy_ensembles.method import Bank, Coupling
+from greedy_ensembles.method import Bank, Coupling, Schedule
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
@@ -50,17 +50,6 @@ _ROWS = 1024  # inputs at once outside of training steps
 
 class NonFiniteLossError(ArithmeticError):
     """Training left the range of numbers; the state before that epoch is kept."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When members train: one after another, or together."""
-
-    name: str
-    together: bool
-
-
-SCHEDULES = {one.name: one for one in (Schedule("sequential", together=False), Schedule("concurrent", together=True))}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.labels import DISTANCES, label_loss
-from greedy_ensembles.method import Coupling, as_coupling
+from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.models.headed import Heads
 from greedy_ensembles.runs.configuration import (
@@ -40,7 +40,7 @@ from greedy_ensembles.runs.configuration import (
 )
 from greedy_ensembles.runs.folder import RunFolder, open_run_folder
 from greedy_ensembles.runs.notes import WeakMemberWarning, failed_members, training_notes, weak_members
-from greedy_ensembles.training.algorithm import SCHEDULES, Algorithm, Method
+from greedy_ensembles.training.algorithm import Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import Examples, advice_on_scale, as_examples
 from greedy_ensembles.training.frozen import check_heads, digest_of, on_features
@@ -113,7 +113,7 @@ def fit(
     place = None if run_dir is None else as_path("run_dir", run_dir)
     callbacks = list(callbacks) if isinstance(callbacks, Iterator) else callbacks
     coupling, recipe = check_arguments(
-        make_model, size, method, strength, distance, targets, recipe, seed, earlier, schedule, callbacks
+        make_model, size, method, strength, distance, targets, recipe, seed, earlier, SCHEDULES[schedule], callbacks
     )
     watchers: list[Callback] = list(callbacks)
     if weighting is not None and as_coupling(method).sees == "none":
@@ -136,7 +136,7 @@ def fit(
             targets=targets,
             recipe=recipe,
             execution=execution,
-            schedule=schedule,
+            schedule=SCHEDULES[schedule],
             seed=int(seed),
             validation=validation,
             earlier=earlier,
@@ -175,7 +175,7 @@ def _build(
     targets: str,
     recipe: Recipe,
     execution: Execution,
-    schedule: str,
+    schedule: Schedule,
     seed: int,
     validation: Any,
     earlier: Ensemble | None,
@@ -188,7 +188,7 @@ def _build(
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     if isinstance(examples, LoaderExamples):
         recipe = replace(recipe, batch_size=examples.batch_size)
-        if examples.loader.persistent_workers and SCHEDULES[schedule].together:
+        if examples.loader.persistent_workers and schedule.together:
             raise ValueError("data has persistent_workers, which members that train together would share; let them end")
     if not isinstance(validation, Real | str | None.__class__):
         validation = _read(validation, "validation", seed, recipe, targets)
@@ -222,7 +222,7 @@ def _build(
         method=Method(coupling, p_star, DISTANCES[targets][distance], distance, trial.one_pass),
         recipe=recipe,
         execution=execution,
-        schedule=SCHEDULES[schedule],
+        schedule=schedule,
         seed=seed,
         earlier=earlier,
         parameters=trial.parameters,

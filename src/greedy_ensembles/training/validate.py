@@ -36,7 +36,7 @@ from greedy_ensembles.inputs import (
     to_model,
 )
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
-from greedy_ensembles.method import Coupling, as_coupling, check_together, rows_stay_rows
+from greedy_ensembles.method import Coupling, Schedule, as_coupling, check_together, rows_stay_rows
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
@@ -52,7 +52,7 @@ def check_arguments(
     recipe: Recipe | None,
     seed: int,
     earlier: Ensemble | None,
-    schedule: str,
+    schedule: Schedule,
     callbacks: Any,
 ) -> tuple[Coupling, Recipe]:
     """Return the coupling and the recipe, after all checks that need no data."""
@@ -78,7 +78,7 @@ def check_arguments(
             raise ValueError(f"targets must be 'classes' with {coupling.label}, which has no way to predict labels")
         recipe = replace(recipe, loss=recipe.loss or label_loss)
     coupling.check(recipe, schedule)
-    if schedule == "sequential" and (recipe.members_at_once or 1) > 1:
+    if not schedule.together and (recipe.members_at_once or 1) > 1:
         warnings.warn(
             f"members_at_once={recipe.members_at_once} is for schedule='concurrent': members train one after another",
             stacklevel=3,
