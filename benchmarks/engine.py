@@ -30,7 +30,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.engines.captured import CapturedEngine
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.plain import PlainEngine, Plan
-from greedy_ensembles.method import as_coupling
+from greedy_ensembles.method import SCHEDULES, as_coupling
 from greedy_ensembles.models import named
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.algorithm import Algorithm
@@ -70,7 +70,7 @@ def algorithm(model: str, samples: int | None, device: str, examples: int, side:
         targets="classes",
         recipe=recipe,
         execution=execution,
-        schedule="concurrent",
+        schedule=SCHEDULES["concurrent"],
         seed=0,
         validation=0.0,
         earlier=None,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from greedy_ensembles.checks import as_path, check_choice, check_kind
+from greedy_ensembles.checks import as_path, check_kind
 from greedy_ensembles.engines.execution import (
     Execution,
     Generators,
@@ -28,7 +28,7 @@ from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.labels import DISTANCES, label_loss
-from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling
+from greedy_ensembles.method import Coupling, Schedule, as_coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.models.headed import Heads
 from greedy_ensembles.runs.configuration import (
@@ -108,12 +108,11 @@ def fit(
         FolderError: the run folder is damaged, in use, or of another configuration; nothing was changed.
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
-    check_choice("schedule", schedule, SCHEDULES)
     check_kind("progress", progress, (bool, np.bool_), "True or False")
     place = None if run_dir is None else as_path("run_dir", run_dir)
     callbacks = list(callbacks) if isinstance(callbacks, Iterator) else callbacks
-    coupling, recipe = check_arguments(
-        make_model, size, method, strength, distance, targets, recipe, seed, earlier, SCHEDULES[schedule], callbacks
+    coupling, recipe, when = check_arguments(
+        make_model, size, method, strength, distance, targets, recipe, seed, earlier, schedule, callbacks
     )
     watchers: list[Callback] = list(callbacks)
     if weighting is not None and as_coupling(method).sees == "none":
@@ -136,7 +135,7 @@ def fit(
             targets=targets,
             recipe=recipe,
             execution=execution,
-            schedule=SCHEDULES[schedule],
+            schedule=when,
             seed=int(seed),
             validation=validation,
             earlier=earlier,

@@ -36,7 +36,7 @@ from greedy_ensembles.inputs import (
     to_model,
 )
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
-from greedy_ensembles.method import Coupling, Schedule, as_coupling, check_together, rows_stay_rows
+from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together, rows_stay_rows
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
@@ -52,14 +52,15 @@ def check_arguments(
     recipe: Recipe | None,
     seed: int,
     earlier: Ensemble | None,
-    schedule: Schedule,
+    schedule: str,
     callbacks: Any,
-) -> tuple[Coupling, Recipe]:
-    """Return the coupling and the recipe, after all checks that need no data."""
+) -> tuple[Coupling, Recipe, Schedule]:
+    """Return the coupling, the recipe and the schedule, after all checks that need no data."""
     if not torch.is_grad_enabled():
         raise ValueError("training needs gradients, and torch.no_grad() or inference_mode() turned them off: leave it")
     check_factory("make_model", make_model)
     check_count("size", size, least=1)
+    check_choice("schedule", schedule, SCHEDULES)
     check_choice("targets", targets, TARGETS)
     check_choice("distance", distance, DISTANCES[targets])
     check_count("seed", seed, least=0)
@@ -77,8 +78,9 @@ def check_arguments(
         if not coupling.labels:
             raise ValueError(f"targets must be 'classes' with {coupling.label}, which has no way to predict labels")
         recipe = replace(recipe, loss=recipe.loss or label_loss)
-    coupling.check(recipe, schedule)
-    if not schedule.together and (recipe.members_at_once or 1) > 1:
+    when = SCHEDULES[schedule]
+    coupling.check(recipe, when)
+    if not when.together and (recipe.members_at_once or 1) > 1:
         warnings.warn(
             f"members_at_once={recipe.members_at_once} is for schedule='concurrent': members train one after another",
             stacklevel=3,
@@ -88,8 +90,8 @@ def check_arguments(
             raise ValueError(f"earlier must be left out: {coupling.label} trains one network, which has all members")
         _check_earlier(earlier, size, recipe, targets)
     if coupling.sees == "all":
-        check_together(coupling, schedule, size - len(earlier or ()), recipe.members_at_once)
-    return coupling, recipe
+        check_together(coupling, when, size - len(earlier or ()), recipe.members_at_once)
+    return coupling, recipe, when
 
 
 def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe, targets: str) -> None:
