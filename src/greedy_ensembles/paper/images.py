@@ -25,6 +25,7 @@ from greedy_ensembles.data.noise import COUNT
 from greedy_ensembles.data.noise import KINDS as NOISE
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.method.weighting import FromData, Gaussian, Mixture, PhaseScrambled, Uniform, Weighting
+from greedy_ensembles.paper.search import SEARCHED, searched
 from greedy_ensembles.paper.study import Case, Protocol, Study
 from greedy_ensembles.storage import write_bytes
 
@@ -43,7 +44,7 @@ UNLIKE = "tiny_imagenet/unlike-cifar10"
 _ALIKE = (*range(1, 4), 11, *range(20, 23), *range(24, 35), *range(48, 54))
 _ALIKE += (70, 81, 94, 95, 103, 107, 108, 115, 116, 121, 133, 137, 145, 153, 164, 166)
 #: What the name of a p* may be beside that of a data set.
-WEIGHTINGS = ("wrap", "clip", "none", "uniform", "scramble", "half")
+WEIGHTINGS = ("wrap", "clip", "none", "uniform", "scramble", "half", *SEARCHED)
 _PACKAGE = "imagecorruptions-imaug"  # which is kept up; the original draws some numbers where nobody can seed them
 _SEEDED = ("glass_blur", "impulse_noise")  # kinds that draw from a generator of their own
 _NAMED = "imagecorruptions "  # what the names of generated corruptions begin with
@@ -234,6 +235,8 @@ def named_weighting(name: str, data: ImageSet, root: str | Path | None = None) -
     if name in ("scramble", "half"):
         scrambled = PhaseScrambled(data.images)
         return scrambled if name == "scramble" else Mixture([scrambled, Gaussian.from_data(data.images)])
+    if name in SEARCHED:
+        return searched(name, data.images)
     if name in WEIGHTINGS:
         return Gaussian.from_data(data.images, overflow=name)  # type: ignore[arg-type]
     dataset, split = split_of(name)
