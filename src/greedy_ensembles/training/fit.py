@@ -27,10 +27,10 @@ from greedy_ensembles.engines.ranks import join
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
+from greedy_ensembles.heads import Heads
 from greedy_ensembles.labels import DISTANCES, label_loss
 from greedy_ensembles.method import Coupling, Schedule, as_coupling
 from greedy_ensembles.method.weighting import Weighting
-from greedy_ensembles.models.headed import Heads
 from greedy_ensembles.runs.configuration import (
     describe,
     describe_data,

@@ -16,10 +16,10 @@ from torch import Tensor
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.forms import Form, form_of
+from greedy_ensembles.heads import Headed, Heads
 from greedy_ensembles.inputs import Inputs, as_stored, batches_of, dtype_of, each, logits_of, move, to_model
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
-from greedy_ensembles.models.headed import Headed, Heads
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.algorithm import Algorithm
