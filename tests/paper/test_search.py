@@ -1,5 +1,6 @@
 """p* of the search, against loops and numpy."""
 
+import collections
 import itertools
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greedy_ensembles.paper.search import SEARCHED, Kaleidoscope, Layout, mirrored, searched
+from greedy_ensembles.paper.search import SEARCHED, Jigsaw, Kaleidoscope, Layout, Turned, mirrored, searched
 
 IMAGES = torch.arange(2 * 3 * 7 * 6, dtype=torch.float32).reshape(2, 3, 7, 6).mul(37).remainder(101)
 
@@ -57,6 +58,28 @@ def test_a_layout_keeps_low_phases_and_all_amplitudes():
         np.testing.assert_allclose(abs(turned), 1, atol=1e-3)
         np.testing.assert_allclose(turned, np.broadcast_to(turned[:1], turned.shape), atol=1e-3)  # as all channels are
         assert abs(turned - 1).max() > 1
+
+
+def test_an_image_is_turned_by_less_than_a_whole():
+    square = IMAGES[..., :6, :]
+    seen = collections.Counter()
+    for sample in Turned(square).sample(60, torch.Generator().manual_seed(0)).numpy():
+        turns = [k for k in range(4) for image in square.numpy() if (np.rot90(image, k, (1, 2)) == sample).all()]
+        seen.update(turns)
+    assert set(seen) == {1, 2, 3}
+    assert min(seen.values()) > 10
+    assert seen.total() == 60
+
+
+def test_a_jigsaw_has_the_quarters_of_one_image_in_all_other_orders():
+    even = IMAGES[..., :6, :]
+    quarters = [[image[:, i : i + 3, j : j + 3].tobytes() for i in (0, 3) for j in (0, 3)] for image in even.numpy()]
+    orders = set()
+    for sample in Jigsaw(even).sample(500, torch.Generator().manual_seed(0)).numpy():
+        found = [sample[:, i : i + 3, j : j + 3].tobytes() for i in (0, 3) for j in (0, 3)]
+        (source,) = [own for own in quarters if set(own) == set(found)]
+        orders.add(tuple(source.index(part) for part in found))
+    assert orders == set(itertools.permutations(range(4))) - {(0, 1, 2, 3)}
 
 
 @pytest.mark.parametrize("name", SEARCHED)

@@ -4,6 +4,7 @@ Scrambled phases keep an image's colours and spectrum. These keep more of it: wh
 They are of studies, not of `ge.weighting`: none is known to be better.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,15 +83,61 @@ class Layout:
         return samples
 
 
+@dataclass(frozen=True, eq=False)
+class Turned:
+    """Square images turned by a quarter, a half or three quarters: nothing is lost but which way is up.
+
+    >>> Turned(torch.zeros(2, 3, 8, 8)).sample(4, torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 8, 8])
+    """
+
+    x: Any
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n samples of the images' own type."""
+        check_draw(n, generator)
+        x = as_tensor(self.x)
+        samples = x[torch.randint(len(x), (n,), generator=generator)]
+        quarters = torch.randint(1, 4, (n,), generator=generator)
+        for k in range(1, 4):
+            samples[quarters == k] = samples[quarters == k].rot90(k, (2, 3))
+        return samples
+
+
+@dataclass(frozen=True, eq=False)
+class Jigsaw:
+    """Images of even height and width cut into four, and put together in another order.
+
+    >>> Jigsaw(torch.zeros(2, 3, 8, 8)).sample(4, torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 8, 8])
+    """
+
+    x: Any
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n samples of the images' own type."""
+        check_draw(n, generator)
+        x = as_tensor(self.x)
+        orders = torch.tensor(list(itertools.permutations(range(4)))[1:])  # all but their own
+        order = orders[torch.randint(len(orders), (n,), generator=generator)]
+        images = x[torch.randint(len(x), (n,), generator=generator)]
+        (top, bottom) = images.chunk(2, dim=2)
+        parts = torch.stack([half for side in (top, bottom) for half in side.chunk(2, dim=3)], dim=1)
+        parts = parts[torch.arange(n)[:, None], order]
+        return torch.cat([torch.cat([parts[:, k], parts[:, k + 1]], dim=3) for k in (0, 2)], dim=2)
+
+
 def searched(name: str, images: Any) -> Weighting:
-    """Return a p* of the search by its name."""
-    made: dict[str, list[Weighting]] = {
-        "kaleidoscope": [Kaleidoscope(images)],
-        "layout": [Layout(images)],
-        "kaleidoscope-scramble": [Kaleidoscope(images), PhaseScrambled(images)],
+    """Return a p* of the search by its name; one with a hyphen has half of its samples of each."""
+    made = {
+        "kaleidoscope": Kaleidoscope,
+        "layout": Layout,
+        "turned": Turned,
+        "jigsaw": Jigsaw,
+        "scramble": PhaseScrambled,
     }
-    parts = made[name]
+    parts: list[Weighting] = [made[part](images) for part in name.split("-")]
     return parts[0] if len(parts) == 1 else Mixture(parts)
 
 
-SEARCHED = ("kaleidoscope", "layout", "kaleidoscope-scramble")
+SEARCHED = ("kaleidoscope", "layout", "kaleidoscope-scramble", "turned", "jigsaw", "turned-scramble")
