@@ -359,5 +359,5 @@ def test_images_have_the_p_star_that_the_rule_chose():
     assert content["seeds"] == {name: [list(one) for one in own] for name, own in measured.items()}
     chosen, _ = p_star.choose(measured, content["errors"])
     for images in (torch.randint(256, (8, 3, 4, 4), dtype=torch.uint8), torch.rand(8, 3, 4, 4)):
-        weighting = default_weighting(as_examples((images, torch.arange(8) % 2)))
+        weighting = default_weighting(None, as_examples((images, torch.arange(8) % 2)))
         assert (type(weighting).__name__, weighting.overflow, chosen) == ("Gaussian", "wrap", "wrap")

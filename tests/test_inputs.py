@@ -75,14 +75,17 @@ def test_arrays_of_every_layout_become_tensors():
     assert as_tensor(x).data_ptr() == torch.from_numpy(x).data_ptr()  # shared where it can be
 
 
+BYTES = InputForm((3,), torch.uint8)
+
+
 def test_byte_data_gets_bytes_where_samples_are_whole_and_the_same_scale_where_not():
     pixels = torch.tensor([[0.0, 7.0, 255.0]])
-    assert as_stored(pixels, torch.uint8).dtype == torch.uint8
+    assert as_stored(pixels, BYTES).dtype == torch.uint8
     for samples in (pixels - 1, pixels + 0.5, pixels * 2):
-        assert torch.equal(as_stored(samples, torch.uint8), samples / 255)
-    assert as_stored(pixels, torch.float32) is pixels
+        assert torch.equal(as_stored(samples, BYTES), samples / 255)
+    assert as_stored(pixels, InputForm((3,), torch.float32)) is pixels
     already = pixels.to(torch.uint8)
-    assert as_stored(already, torch.uint8) is already
+    assert as_stored(already, BYTES) is already
 
 
 def test_type_and_device_of_a_model():

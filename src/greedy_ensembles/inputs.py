@@ -223,12 +223,14 @@ def _constants(normalize: Normalize, ndim: int, dtype: torch.dtype, device: torc
     return mean, std
 
 
-def as_stored(samples: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return samples of one tensor from the space of data of this type in the form in which `to_model` takes such data.
+def as_stored(samples: Any, form: Any) -> Any:
+    """Return samples from the space of data of a form as `to_model` takes such data.
 
     For uint8 data that is bytes where the samples are whole pixel values, and otherwise numbers on the scale [0, 1].
     """
-    if dtype != torch.uint8 or samples.dtype == torch.uint8:
+    if not isinstance(samples, Tensor):
+        return each(as_stored, samples, form)
+    if form.dtype != torch.uint8 or samples.dtype == torch.uint8:
         return samples
     parts = samples.split(_PART)  # of which there may be very many
     if all(bool(((part >= 0) & (part <= 255) & (part == part.round())).all()) for part in parts):

@@ -61,7 +61,7 @@ def test_engines_agree_with_a_loop(train):
 def test_a_label_smoothing_has_them_too():
     """An example of weight 0 is as good as none, and one of weight 2 as two of them."""
     method = Hyper(label_smoothing=(0.2, 0.2))
-    loss = method.changes(RECIPE, 1, 0)["loss"]
+    loss = method.recipe(RECIPE, 1, 0).loss
     logits, labels, weights = torch.randn(4, 3), torch.tensor([0, 1, 2, 1]), torch.tensor([1.0, 0.0, 2.0, 1.0])
     targets = torch.zeros(4, 3).scatter_(1, labels[:, None], weights[:, None])
     repeated = torch.tensor([0, 2, 2, 3])

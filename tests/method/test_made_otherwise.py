@@ -126,17 +126,17 @@ def test_hyperparameters_fill_their_ranges():
     """Factors are log-uniform, shares uniform: a half of each on either side of its middle."""
     method = Hyper(lr=(0.1, 10.0), weight_decay=(0.01, 1.0), label_smoothing=(0.1, 0.3), dropout=(0.0, 0.4))
     recipe = ge.Recipe(lr=0.2, weight_decay=0.5)
-    drawn = [method.changes(recipe, k, seed) for k, seed in itertools.product(range(1, 11), range(40))]
+    drawn = [method.recipe(recipe, k, seed) for k, seed in itertools.product(range(1, 11), range(40))]
     values = {
-        "lr": np.array([math.log10(one["lr"] / 0.2) for one in drawn]) / 2 + 0.5,
-        "weight_decay": np.array([math.log10(one["weight_decay"] / 0.5) for one in drawn]) / 2 + 1,
-        "smoothing": np.array([one["loss"].keywords["label_smoothing"] for one in drawn]) / 0.2 - 0.5,
+        "lr": np.array([math.log10(one.lr / 0.2) for one in drawn]) / 2 + 0.5,
+        "weight_decay": np.array([math.log10(one.weight_decay / 0.5) for one in drawn]) / 2 + 1,
+        "smoothing": np.array([one.loss.keywords["label_smoothing"] for one in drawn]) / 0.2 - 0.5,
         "dropout": np.array([method.build(mlp(), k, s)[2].p for k in range(1, 11) for s in range(40)]) / 0.4,
     }
     for name, shares in values.items():
         assert 0 <= shares.min() < 0.05 < 0.95 < shares.max() <= 1, name
         assert 0.4 < (shares < 0.5).mean() < 0.6, name  # four standard errors
-    assert len({one["lr"] for one in drawn}) == 400
+    assert len({one.lr for one in drawn}) == 400
 
 
 # ---- BatchEnsemble

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.forms import InputForm
 from greedy_ensembles.inputs import as_stored
 from greedy_ensembles.method.weighting import (
     FromData,
@@ -176,7 +177,7 @@ def test_a_mixture_of_bytes_remains_bytes_and_with_floats_of_pixels_becomes_floa
     samples = mixed.sample(10, generator())
     assert samples.dtype == torch.float32
     assert mixed.sample(1, generator()).dtype == torch.float32  # which is of the first part
-    stored = as_stored(samples, torch.uint8)
+    stored = as_stored(samples, InputForm(samples.shape[1:], torch.uint8))
     assert stored.dtype == torch.uint8  # all of them are whole pixel values
     assert torch.equal(stored.float(), samples)
     assert Mixture([scrambled, Uniform(0, 1, (3, 8, 8))]).sample(3, generator()).dtype == torch.float32
@@ -232,16 +233,16 @@ def test_networks_train_with_scrambled_images_and_mixtures(dtype):
 def test_the_papers_p_star_wraps_bytes_and_leaves_floats():
     x = random_images((500, 3, 4, 4), dtype=torch.uint8)
     y = torch.arange(500) % 2
-    pixels = default_weighting(as_examples((x, y)), paper=True)
+    pixels = default_weighting("paper", as_examples((x, y)))
     np.testing.assert_allclose(pixels.std, x.numpy().astype(float).std(axis=0), rtol=1e-5)
     samples = pixels.sample(2000, generator())
     assert torch.equal(samples, samples.to(torch.uint8).float())
     assert samples.mean() == pytest.approx(127.5, abs=1)  # uniform
-    floats = default_weighting(as_examples((x / 255, y)), paper=True).sample(2000, generator())
+    floats = default_weighting("paper", as_examples((x / 255, y))).sample(2000, generator())
     np.testing.assert_allclose(floats.std(dim=0), 5 * (x / 255).std(dim=0), rtol=0.1)
     assert floats.min() < -2
     with pytest.raises(ValueError, match=r"x holds torch.int64, .* pass weighting"):
-        default_weighting(as_examples((x.long(), y)))
+        default_weighting(None, as_examples((x.long(), y)))
 
 
 @dataclass

@@ -57,12 +57,12 @@ def test_floating_images_have_the_p_star_of_bytes(quick):
     """Samples of x / 255 are those of x, over 255, but where rounding falls on the edge of two levels."""
     x = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     y = torch.arange(40) % 2
-    ours, bytes_ = (default_weighting(as_examples((x_, y))).sample(50, generator(0)) for x_ in (x / 255, x))
+    ours, bytes_ = (default_weighting(None, as_examples((x_, y))).sample(50, generator(0)) for x_ in (x / 255, x))
     assert ((ours * 255 - bytes_).abs() < 0.5).double().mean() > 0.999
     assert 0 <= ours.min() < ours.max() <= 1
-    shifted = default_weighting(as_examples((x / 64 - 2, y))).sample(50, generator(0))  # in -2 to 255 / 64 - 2
+    shifted = default_weighting(None, as_examples((x / 64 - 2, y))).sample(50, generator(0))  # in -2 to 255 / 64 - 2
     assert -2 <= shifted.min() < shifted.max() <= 255 / 64 - 2
-    assert default_weighting(as_examples((x / 255, y)), paper=True).overflow == "none"
+    assert default_weighting("paper", as_examples((x / 255, y))).overflow == "none"
     ge.fit(convolutional, (x / 255, y), size=2, strength=1.0, **quick)  # without a warning
 
 

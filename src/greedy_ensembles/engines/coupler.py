@@ -196,7 +196,7 @@ def _plain(model: nn.Module) -> nn.Module:
 def _check_one_after_another(coupling: Coupling, size: int) -> None:
     """Refuse a method that does more than add a term to a loss, or whose members must train together."""
     kind = type(coupling)
-    if coupling.one_network or kind.changes is not Coupling.changes or kind.build is not Coupling.build:
+    if coupling.one_network or kind.recipe is not Coupling.recipe or kind.build is not Coupling.build:
         raise ValueError(f"method {coupling.label!r} changes how members are made, which ge.fit(method=...) does")
     if coupling.sees == "all" and size > 1:
         raise ValueError(

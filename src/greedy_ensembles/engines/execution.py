@@ -64,8 +64,9 @@ class Execution:
     def settings(self) -> Iterator[None]:
         """Set what is global in PyTorch inside the block: TF32, deterministic kernels, the search for fast ones.
 
-        Threads may be set there, too: afterwards there are as many as before.
+        Random numbers, threads and whether gradients are on, which may change there, are afterwards as before.
         """
+        generators, gradients = Generators.current(self.device), torch.is_grad_enabled()
         deterministic = torch.are_deterministic_algorithms_enabled()
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         benchmark = torch.backends.cudnn.benchmark
@@ -82,8 +83,14 @@ class Execution:
         finally:
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
             torch.backends.cudnn.benchmark = benchmark
-            if torch.get_num_threads() != threads:
-                torch.set_num_threads(threads)
+            self.use(threads)
+            torch.set_grad_enabled(gradients)  # an interrupt may leave it off
+            generators.restore(self.device)
+
+    def use(self, threads: int | None) -> None:
+        """Compute with so many threads from here on; None: as they are."""
+        if threads not in (None, torch.get_num_threads()):
+            torch.set_num_threads(threads)
 
 
 def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int], rows: int) -> int:

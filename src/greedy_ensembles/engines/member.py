@@ -35,7 +35,7 @@ class Member:
         model: at its initialisation, on the device.
         optimizer: over the model's parameters.
         generators: the global generators' states after the model was made, which are the member's own from there on.
-        ema: decay of averaged weights, with which the member is judged and kept; None: no average.
+        recipe: the `ge.Recipe` that it is trained by.
         kept_epochs: epochs after which weights are kept beside those of the best one.
     """
 
@@ -46,17 +46,17 @@ class Member:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         generators: Generators,
-        ema: float | None = None,
+        recipe: Any,
         kept_epochs: Sequence[int] = (),
     ) -> None:
         self.number, self.seed, self.model, self.optimizer = number, seed, model, optimizer
-        self.generators = generators
+        self.generators, self.recipe = generators, recipe
         self.device = next(model.parameters()).device
         self.epoch = 0  #: epochs finished
         self.history: History = []
         self.stopped = False  #: whether its patience is at an end
-        self.ema = ema
-        self.average = [p.detach().clone() for p in model.parameters()] if ema is not None else []
+        #: Averaged weights, with which it is judged and kept, where the recipe has a decay of them.
+        self.average = [p.detach().clone() for p in model.parameters()] if recipe.ema is not None else []
         self._best: dict[str, Any] | None = None
         self.kept_epochs = kept_epochs
         self.kept: list[dict[str, Tensor]] = []
@@ -76,7 +76,7 @@ class Member:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Give the model its averaged weights inside the block, where there are any, in the memory that it has."""
-        if self.ema is None:
+        if not self.average:
             yield
             return
         with torch.no_grad():
@@ -88,7 +88,7 @@ class Member:
         finally:
             torch._foreach_copy_(parameters, own)
 
-    def end_epoch(self, record: dict[str, Any], patience: int | None = None) -> None:
+    def end_epoch(self, record: dict[str, Any]) -> None:
         """Note a finished epoch; keep its weights if none before was better, or always without a score.
 
         A member that has not improved for as many epochs as it has patience stops: what it does afterwards, while
@@ -100,13 +100,13 @@ class Member:
         self.history.append(record)
         score: float | None = record["validation_score"]
         if score is None or self._best is None or score >= self._best["score"]:
-            needed = score is not None or self.ema is not None
+            needed = score is not None or self.recipe.ema is not None
             self._best = {"epoch": self.epoch, "score": score, "weights": self._weights() if needed else None}
         if self.epoch in self.kept_epochs:
             self.kept.append(self._weights())
-        if patience is not None and score is not None:
+        if self.recipe.patience is not None and score is not None:
             scores = [past["validation_score"] for past in self.history]
-            self.stopped = self.epoch - (1 + scores.index(max(scores))) >= patience
+            self.stopped = self.epoch - (1 + scores.index(max(scores))) >= self.recipe.patience
 
     def _weights(self) -> dict[str, Tensor]:
         """Return copies of the weights that the member is judged with."""

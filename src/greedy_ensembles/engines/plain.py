@@ -142,8 +142,8 @@ class Step:
         if self.clip is not None:
             nn.utils.clip_grad_norm_(member.model.parameters(), self.clip)
         member.optimizer.step()
-        if member.ema is not None:  # the average moves towards the weights
-            torch._foreach_lerp_(member.average, [p.detach() for p in member.model.parameters()], 1 - member.ema)
+        if member.average:  # the average moves towards the weights
+            torch._foreach_lerp_(member.average, [p.detach() for p in member.model.parameters()], 1 - member.recipe.ema)
 
 
 class PlainEngine:

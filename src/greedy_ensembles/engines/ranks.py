@@ -54,6 +54,9 @@ class Ranks:
         return held[0]  # type: ignore[return-value]
 
 
+ALONE = Ranks()
+
+
 @dataclass(frozen=True)
 class Exchange:
     """Every step's exchange of outputs on p*, between the processes that train `count` members."""
@@ -104,7 +107,7 @@ def join(device: torch.device) -> Ranks:
     """Join the processes that `torchrun` started, if it did; once in a process, since a second start would not meet."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if not distributed.is_available() or (world == 1 and not distributed.is_initialized()):
-        return Ranks()
+        return ALONE
     if not distributed.is_initialized():
         distributed.init_process_group(backend_for(device))
         atexit.register(distributed.destroy_process_group)

@@ -227,7 +227,7 @@ def why_not_stacked(members: list[Member], step: Step) -> str | None:
         "the loss is the user's own": step.loss is not cross_entropy,
         "the recipe augments": step.augment is not None,
         "gradients are accumulated": step.accumulate > 1,
-        "weights are averaged": members[0].ema is not None,
+        "weights are averaged": members[0].recipe.ema is not None,
         f"{step.off_device}": step.off_device is not None,
         "examples and samples of p* cannot share a pass": step.bank is not None and not step.one_pass,
         "members differ in structure": len({_structure(model) for model in models}) > 1,

@@ -10,6 +10,7 @@ holds for r, s and biases, too. The cost: the parameters of one network, M rows 
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -99,9 +100,9 @@ class Batch(Deep):
     one_network = True
     labels = False  # in eval mode, `Tiled` returns the logits of mean probabilities of classes
 
-    def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:
-        """Return the loss of the repeated batch."""
-        return {"loss": partial(_of_all, recipe.loss or cross_entropy)}
+    def recipe(self, recipe: Any, number: int, seed: int) -> Any:
+        """Return the recipe with the loss of the repeated batch."""
+        return replace(recipe, loss=partial(_of_all, recipe.loss or cross_entropy))
 
     def build(self, model: nn.Module, number: int, seed: int) -> nn.Module:
         """Return the network of all members."""

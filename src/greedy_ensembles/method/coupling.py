@@ -84,7 +84,7 @@ class Coupling(ABC):
 
     def check(self, recipe: Any, schedule: Schedule) -> None:
         """Refuse a `ge.Recipe` or a schedule that the method cannot have."""
-        own_recipes = type(self).changes is not Coupling.changes
+        own_recipes = type(self).recipe is not Coupling.recipe
         if schedule.together and (self.one_network or own_recipes):
             does = "trains one network for all of them" if self.one_network else "gives each a recipe of its own"
             raise ValueError(
@@ -92,15 +92,15 @@ class Coupling(ABC):
                 "schedule='sequential'"
             )
 
-    def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:
-        """Return the fields of the recipe that are others for one member.
+    def recipe(self, recipe: Any, number: int, seed: int) -> Any:
+        """Return the `ge.Recipe` that one member is trained by.
 
         Args:
-            recipe: the `ge.Recipe` of the whole run.
+            recipe: that of the whole run; `dataclasses.replace` gives one with other fields.
             number: which member, counted from 1.
             seed: that of the run; what is drawn must come from it and `number` alone, so that runs can be resumed.
         """
-        return {}
+        return recipe
 
     def build(self, model: nn.Module, number: int, seed: int) -> nn.Module:
         """Return the network to train for one member.

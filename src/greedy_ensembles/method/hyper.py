@@ -7,6 +7,7 @@ that the cost is that of Deep Ensembles.
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,11 +60,11 @@ class Hyper(Deep):
                 "method=Hyper(label_smoothing=(0, 0))"
             )
 
-    def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:
-        """Return the learning rate, weight decay and loss of a member."""
+    def recipe(self, recipe: Any, number: int, seed: int) -> Any:
+        """Return the recipe with the learning rate, weight decay and loss of a member."""
         rate, decay, smoothing, _ = self._drawn(number, seed)
         loss = partial(_smoothed, label_smoothing=smoothing) if smoothing else recipe.loss
-        return {"lr": recipe.lr * rate, "weight_decay": recipe.weight_decay * decay, "loss": loss}
+        return replace(recipe, lr=recipe.lr * rate, weight_decay=recipe.weight_decay * decay, loss=loss)
 
     def build(self, model: nn.Module, number: int, seed: int) -> nn.Module:
         """Set the rate of the dropout layers."""

@@ -9,6 +9,7 @@ are a member. The cost: the parameters of M networks, the steps of one.
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -56,9 +57,9 @@ class Snapshot(Deep):
                 "patience and warmup_epochs"
             )
 
-    def changes(self, recipe: Any, number: int, seed: int) -> dict[str, Any]:
-        """Return the cyclic learning rate."""
-        return {"schedule": Cycles(self.kept_epochs(recipe.epochs)), "milestones": (), "lr_updates": "step"}
+    def recipe(self, recipe: Any, number: int, seed: int) -> Any:
+        """Return the recipe with the cyclic learning rate."""
+        return replace(recipe, schedule=Cycles(self.kept_epochs(recipe.epochs)), milestones=(), lr_updates="step")
 
     def kept_epochs(self, epochs: int) -> Sequence[int]:
         """Return the last epoch of every cycle."""

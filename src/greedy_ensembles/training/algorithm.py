@@ -10,7 +10,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
 from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import as_stored, dtype_of, each, entries, move, take, to_model
+from greedy_ensembles.inputs import as_stored, dtype_of, entries, move, take, to_model
 from greedy_ensembles.labels import bernoulli
 from greedy_ensembles.method import Bank, Coupling, Schedule
 from greedy_ensembles.method.weighting import Weighting
@@ -118,8 +118,8 @@ class Algorithm:
             for _, one in entries(samples):
                 if len(one) != count or not all(bool(torch.isfinite(part).all()) for part in one.split(_ROWS)):
                     raise ValueError(f"weighting must draw {count} finite samples; NaN, inf or fewer came")
-            stored = each(lambda one, form: as_stored(one, form.dtype), samples, self.data.examples.form)
-            return Bank(move(stored, self.execution.device), self.size, self.data.classes)
+            stored = move(as_stored(samples, self.data.examples.form), self.execution.device)
+            return Bank(stored, self.size, self.data.classes)
         except RuntimeError as error:
             if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):  # on the CPU
                 raise
@@ -152,23 +152,19 @@ class Algorithm:
         """Set the seed, and initialise a member (line 9)."""
         seed, device = self.seed + number - 1, self.execution.device
         seed_generators(seed)
-        coupling, recipe = self.method.coupling, self._recipe(number)
+        coupling = self.method.coupling
+        recipe = coupling.recipe(self.recipe, number, self.seed)
         model = coupling.build(self.make_model(), number, self.seed)
         self.parts = check_model(model, self.parts)
         model = model.to(device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
         optimizer = make_optimizer(recipe, model)
         kept = coupling.kept_epochs(recipe.epochs) if coupling.one_network else ()
-        return Member(number, seed, model, optimizer, Generators.current(device), recipe.ema, kept)
-
-    def _recipe(self, number: int) -> Recipe:
-        """Return what member `number` is trained by: the recipe, with what the method changes in it."""
-        changes = self.method.coupling.changes(self.recipe, number, self.seed)
-        return replace(self.recipe, **changes) if changes else self.recipe
+        return Member(number, seed, model, optimizer, Generators.current(device), recipe, kept)
 
     def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms (line 10), epoch by epoch; `members` become fewer where memory is short."""
         engine: PlainEngine | None = None
-        recipe = self._recipe(members[0].number)
+        recipe: Recipe = members[0].recipe
         step = self._step(bank, recipe)
         while members[0].epoch < recipe.epochs and not all(member.stopped for member in members):
             plan, start, events, why = self._plan(members, bank, recipe), time.perf_counter(), None, ""
@@ -231,7 +227,7 @@ class Algorithm:
                 "validation_score": score,
                 "seconds": seconds,
             }
-            member.end_epoch(record, self._recipe(member.number).patience)
+            member.end_epoch(record)
             trained = 1 if self.method.coupling.one_network else self.size
             of_run = {"size": trained, "epochs": self.recipe.epochs, "done": done + position}
             events.append(Epoch(member=member.number, model=self.whole(member.model), **of_run, **record))
@@ -239,7 +235,7 @@ class Algorithm:
 
     def _judge(self, engine: PlainEngine) -> tuple[list[float | None], list[float | None]]:
         """Return each member's accuracy and score on the held-out examples; None where none are held out."""
-        held_out, select_by = self.data.validation, self._recipe(engine.members[0].number).select_by
+        held_out, select_by = self.data.validation, engine.members[0].recipe.select_by
         if len(held_out) == 0:
             nothing: list[float | None] = [None] * len(engine.members)
             return nothing, nothing
@@ -265,7 +261,8 @@ class Algorithm:
             lambda model: self._enter(model, bank),
             (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None,
         )
-        changed = coupling.changes(self.recipe, member.number, self.seed)
+        run, own = vars(self.recipe), vars(member.recipe)
+        changed = {name: value for name, value in own.items() if value is not run[name] and value != run[name]}
         for one in made:
             one.model = self.whole(one.model)
             one.facts |= {"recipe": describe(changed)} if changed else {}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from greedy_ensembles.checks import check_unmasked
 from greedy_ensembles.data import LabelledSet
@@ -205,7 +205,7 @@ class DatasetExamples(Examples):
         return self._digest
 
 
-def as_examples(data: Any, name: str = "data", seed: int = 0, targets: str = "classes") -> Examples:
+def as_examples(data: Any, name: str = "data", seed: int = 0, targets: str = "classes", recipe: Any = None) -> Examples:
     """Return labelled data behind its common face, or refuse it, naming what is wrong.
 
     Args:
@@ -213,7 +213,16 @@ def as_examples(data: Any, name: str = "data", seed: int = 0, targets: str = "cl
         name: what messages call it.
         seed: for the generators that a Dataset has of its own.
         targets: what inputs have, "classes" or "labels".
+        recipe: a `ge.Recipe`, which says how loaders and Datasets are read; None: nothing is read by loaders.
     """
+    streams = isinstance(data, DataLoader | IterableDataset)
+    if recipe is not None and (streams or recipe.num_workers or recipe.steps_per_epoch is not None):
+        from greedy_ensembles.training.loaders import (
+            being_read,  # which has kinds of examples, as this file defines them
+        )
+
+        if (read := being_read(data, name, seed, recipe, targets)) is not None:
+            return read
     if isinstance(data, LabelledSet):
         if data.labels is None:
             raise ValueError(f"{data.name} has no labels; training needs one for every input")

@@ -3,33 +3,30 @@
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from greedy_ensembles.checks import as_path, check_kind
+from greedy_ensembles.checks import as_path
 from greedy_ensembles.engines.execution import (
     Execution,
-    Generators,
     as_device,
     choose_threads,
     preserved_generators,
     seed_generators,
 )
 from greedy_ensembles.engines.member import Finished
-from greedy_ensembles.engines.ranks import join
+from greedy_ensembles.engines.ranks import ALONE, Ranks, join
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.heads import Heads
 from greedy_ensembles.labels import DISTANCES, label_loss
-from greedy_ensembles.method import Coupling, Schedule, as_coupling
+from greedy_ensembles.method import Coupling, Schedule
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import (
     describe,
@@ -42,13 +39,13 @@ from greedy_ensembles.runs.folder import RunFolder, open_run_folder
 from greedy_ensembles.runs.notes import WeakMemberWarning, failed_members, training_notes, weak_members
 from greedy_ensembles.training.algorithm import Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
-from greedy_ensembles.training.examples import Examples, advice_on_scale, as_examples
-from greedy_ensembles.training.frozen import check_heads, digest_of, on_features
-from greedy_ensembles.training.loaders import LoaderExamples, WorkedExamples
+from greedy_ensembles.training.examples import advice_on_scale, as_examples
+from greedy_ensembles.training.frozen import HeadedAlgorithm, check_heads, digest_of
+from greedy_ensembles.training.loaders import LoaderExamples
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.shared import SharedAlgorithm, check_ranks
 from greedy_ensembles.training.split import Data, split_off
-from greedy_ensembles.training.validate import check_arguments, check_weighting, try_model
+from greedy_ensembles.training.validate import check_arguments, check_weighting, default_weighting, try_model
 
 
 def fit(
@@ -108,23 +105,28 @@ def fit(
         FolderError: the run folder is damaged, in use, or of another configuration; nothing was changed.
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
-    check_kind("progress", progress, (bool, np.bool_), "True or False")
     place = None if run_dir is None else as_path("run_dir", run_dir)
     callbacks = list(callbacks) if isinstance(callbacks, Iterator) else callbacks
     coupling, recipe, when = check_arguments(
-        make_model, size, method, strength, distance, targets, recipe, seed, earlier, schedule, callbacks
+        make_model=make_model,
+        size=size,
+        method=method,
+        strength=strength,
+        weighting=weighting,
+        distance=distance,
+        targets=targets,
+        recipe=recipe,
+        seed=seed,
+        earlier=earlier,
+        schedule=schedule,
+        progress=progress,
+        callbacks=callbacks,
     )
-    watchers: list[Callback] = list(callbacks)
-    if weighting is not None and as_coupling(method).sees == "none":
-        raise ValueError(f"weighting is where members meet, and those of {coupling.label!r} do not; leave it out")
     execution = Execution(as_device(device), recipe.precision, recipe.deterministic)
     ranks = join(execution.device)
-    with ExitStack() as stack:
-        stack.callback(Generators.current(execution.device).restore, execution.device)
-        stack.callback(torch.set_grad_enabled, torch.is_grad_enabled())  # an interrupt may leave it off
-        stack.enter_context(execution.settings())
-        if ranks.rank > 0:  # the first process warns
-            stack.enter_context(warnings.catch_warnings(action="ignore", category=UserWarning))
+    first = ranks.rank == 0  # the process that warns, tells of epochs, and has the run folder
+    heard = nullcontext() if first else warnings.catch_warnings(action="ignore", category=UserWarning)
+    with execution.settings(), heard:
         algorithm = _build(
             make_model=make_model,
             data=data,
@@ -139,28 +141,16 @@ def fit(
             seed=int(seed),
             validation=validation,
             earlier=earlier,
+            ranks=ranks,
         )
-        if isinstance(make_model, Heads):
-            check_heads(make_model, coupling, earlier, ranks.world)
-        if ranks.world > 1:
-            check_ranks(ranks, algorithm, _configuration(algorithm, validation))
-            algorithm = SharedAlgorithm(**vars(algorithm), ranks=ranks)
-        folder = None
-        if place is not None and ranks.rank == 0:
-            folder = stack.enter_context(_folder(algorithm, place, data, validation))
-        threads = algorithm.execution.threads if folder is None else folder.threads
-        if ranks.world > 1:
-            threads = ranks.share(threads)  # the first process has the folder
-        if threads not in (None, torch.get_num_threads()):
-            torch.set_num_threads(threads)  # which the block of settings puts back
-        if ranks.rank > 0:
-            watchers = []  # the first process tells of all members
-        elif progress:
-            watchers.append(stack.enter_context(ProgressBars()).show)
-        trained = on_features(algorithm, make_model, folder) if isinstance(make_model, Heads) else algorithm
-        done = _train(trained, folder, watchers, place is not None)
-        algorithm.at_once = trained.at_once
-        return _collect(algorithm, folder, done, data, validation)
+        kept = _folder(algorithm, place, data, validation) if place is not None and first else nullcontext()
+        bars = ProgressBars() if progress and first else nullcontext()
+        with kept as folder, bars as shown:
+            threads = algorithm.execution.threads if folder is None else folder.threads
+            execution.use(threads if ranks.world == 1 else ranks.share(threads))
+            watchers = [*callbacks, *([shown.show] if shown else [])] if first else []
+            done = _train(algorithm, folder, watchers, place is not None)
+            return _collect(algorithm, folder, done, data, validation)
 
 
 def _build(
@@ -178,23 +168,25 @@ def _build(
     seed: int,
     validation: Any,
     earlier: Ensemble | None,
+    ranks: Ranks = ALONE,
 ) -> Algorithm:
     """Put data, method and execution together, after the model was tried on a few of the examples."""
     device = execution.device
     seed_generators(seed)  # so that a Dataset with random transforms has the same hash at every start
-    examples = _read(data, "data", seed, recipe, targets)
+    examples = as_examples(data, "data", seed, targets, recipe)
     if examples.weights is not None and recipe.loss not in (None, label_loss):
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     if isinstance(examples, LoaderExamples):
         recipe = replace(recipe, batch_size=examples.batch_size)
         if examples.loader.persistent_workers and schedule.together:
             raise ValueError("data has persistent_workers, which members that train together would share; let them end")
+    apart = validation
     if not isinstance(validation, Real | str | None.__class__):
-        validation = _read(validation, "validation", seed, recipe, targets)
-    train, held_out, validation = split_off(examples, validation, seed)
-    p_star = None if coupling.sees == "none" else check_weighting(weighting, examples)
-    changes = coupling.changes(recipe, 1, seed)
-    first = replace(recipe, **changes) if changes else recipe
+        apart = as_examples(validation, "validation", seed, targets, recipe)
+    train, held_out, chosen = split_off(examples, apart, seed)
+    take = default_weighting if weighting is None or isinstance(weighting, str) else check_weighting
+    p_star = None if coupling.sees == "none" else take(weighting, examples)
+    first = coupling.recipe(recipe, 1, seed)
     trial = try_model(
         lambda: coupling.build(make_model(), 1, seed), examples, p_star, first, execution, earlier, len(train), held_out
     )
@@ -202,17 +194,17 @@ def _build(
         rows = min(recipe.batch_size, len(train))
         rows += 0 if p_star is None else recipe.weighting_batch_size or recipe.batch_size
         execution = replace(execution, threads=choose_threads(trial.parameters, trial.shape, rows))
-    alone = held_out is examples
+    among = held_out is examples
     examples = examples.to(device)
-    held_out = examples if alone else held_out.to(device)
-    return Algorithm(
+    held_out = examples if among else held_out.to(device)
+    algorithm = Algorithm(
         make_model=make_model,
         size=size,
         data=Data(
             examples,
             train.to(examples.labels.device),
             held_out,
-            validation.to(held_out.labels.device),
+            chosen.to(held_out.labels.device),
             recipe.normalize,  # type: ignore[arg-type]  # Recipe brings it into this form
             device,
             trial.classes,
@@ -228,24 +220,13 @@ def _build(
         parts=trial.parts,
         at_once=recipe.members_at_once,
     )
-
-
-def _read(data: Any, name: str, seed: int, recipe: Recipe, targets: str) -> Examples:
-    """Return labelled data behind its common face: in memory, or read while it is trained on."""
-    workers, steps = recipe.num_workers, recipe.steps_per_epoch if name == "data" else None
-    if isinstance(data, IterableDataset):
-        data, workers = DataLoader(data, batch_size=recipe.batch_size, num_workers=workers), 0
-    if isinstance(data, DataLoader):
-        if workers and name == "data":
-            raise ValueError(f"num_workers is {workers}, and a DataLoader has its own; leave it out of the recipe")
-        return LoaderExamples(data, name, seed, steps, targets)
-    if steps is not None:
-        raise ValueError(f"steps_per_epoch is {steps}, and is for a DataLoader or a stream; got {type(data).__name__}")
-    if workers and isinstance(data, Dataset) and type(data) is not TensorDataset:
-        return WorkedExamples(data, seed, workers, name, targets)
-    if workers and name == "data":
-        raise ValueError(f"num_workers is {workers}, and is for a Dataset; got {type(data).__name__}")
-    return as_examples(data, name, seed, targets)
+    if isinstance(make_model, Heads):
+        check_heads(make_model, coupling, earlier, ranks.world)
+        return HeadedAlgorithm(**vars(algorithm))
+    if ranks.world > 1:
+        check_ranks(ranks, algorithm, _configuration(algorithm, validation))
+        return SharedAlgorithm(**vars(algorithm), ranks=ranks)
+    return algorithm
 
 
 def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> AbstractContextManager[RunFolder]:

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.engines.execution import Execution
+from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.forms import Form, form_of
 from greedy_ensembles.heads import Headed, Heads
-from greedy_ensembles.inputs import Inputs, as_stored, batches_of, dtype_of, each, logits_of, move, to_model
+from greedy_ensembles.inputs import Inputs, as_stored, batches_of, dtype_of, logits_of, move, to_model
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
-from greedy_ensembles.training.algorithm import Algorithm
+from greedy_ensembles.training.algorithm import Algorithm, Notify
 from greedy_ensembles.training.examples import ArrayExamples, Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Augmentation, takes_targets
 from greedy_ensembles.training.split import Data
@@ -45,10 +46,21 @@ def digest_of(heads: Heads) -> str:
     return hashlib.sha256(json.dumps(describe(heads.backbone.state_dict())).encode()).hexdigest()
 
 
-def on_features(algorithm: Algorithm, heads: Heads, folder: RunFolder | None) -> Algorithm:
-    """Return the algorithm with heads for models and features for inputs; members that it returns are whole."""
-    if folder is not None and folder.finished == algorithm.size:
-        return algorithm  # nothing is left to train
+class HeadedAlgorithm(Algorithm):
+    """Algorithm 2 for heads: members that it returns are whole."""
+
+    def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
+        """Train heads on features."""
+        if folder is not None and folder.finished == self.size:
+            return []
+        heads = _on_features(self, self.make_model)  # type: ignore[arg-type]
+        done = heads.train(folder, notify)
+        self.at_once = heads.at_once
+        return done
+
+
+def _on_features(algorithm: Algorithm, heads: Heads) -> Algorithm:
+    """Return the algorithm with heads for models and features for inputs."""
     execution, raw, weighting = algorithm.execution, algorithm.data, algorithm.method.weighting
     probe = heads().to(execution.device)
     features = _Features(probe, execution)
@@ -64,15 +76,15 @@ def on_features(algorithm: Algorithm, heads: Heads, folder: RunFolder | None) ->
     )  # fmt: skip
     if weighting is not None:
         weighting = _FeatureSamples(weighting, raw, features)
-    return replace(
-        algorithm,
-        make_model=heads.make_head,
-        data=data,
-        method=replace(algorithm.method, weighting=weighting),
-        recipe=algorithm.recipe if kept else replace(algorithm.recipe, augment=features.behind(augment)),
-        earlier=None if algorithm.earlier is None else Ensemble([one.head for one in algorithm.earlier]),  # type: ignore[misc]
-        whole=heads.join,
-    )
+    changed: dict[str, Any] = {
+        "make_model": heads.make_head,
+        "data": data,
+        "method": replace(algorithm.method, weighting=weighting),
+        "recipe": algorithm.recipe if kept else replace(algorithm.recipe, augment=features.behind(augment)),
+        "earlier": None if algorithm.earlier is None else Ensemble([one.head for one in algorithm.earlier]),  # type: ignore[misc]
+        "whole": heads.join,
+    }
+    return Algorithm(**{**vars(algorithm), **changed})
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ class _FeatureSamples:
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Return features of n samples."""
         drawn = self._weighting.sample(n, generator)
-        stored = each(lambda one, form: as_stored(one, form.dtype), drawn, self._form)
+        stored = as_stored(drawn, self._form)
         raw, dtype = self._raw, self._features.dtype
         batches = (to_model(move(one, raw.device), raw.normalize, dtype) for one in batches_of(stored, _ROWS))
         return torch.cat([self._features(batch) for batch in batches])

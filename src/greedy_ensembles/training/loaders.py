@@ -21,6 +21,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    TensorDataset,
     default_collate,
 )
 from torch.utils.data import get_worker_info as worker_info
@@ -36,7 +37,14 @@ from greedy_ensembles.engines.execution import (
 from greedy_ensembles.forms import Form, form_of, joined
 from greedy_ensembles.inputs import Inputs, as_entries, each, entries, length, split_labels, take
 from greedy_ensembles.storage import digest_of_tensor
-from greedy_ensembles.training.examples import DatasetExamples, Examples, as_labels, digest_of_inputs, stacked
+from greedy_ensembles.training.examples import (
+    DatasetExamples,
+    Examples,
+    as_labels,
+    digest_of_inputs,
+    stacked,
+)
+from greedy_ensembles.training.recipe import Recipe
 
 _SAMPLE, _BYTES = 4096, 1 << 26  # examples, and their size, that stand for data that is not read whole
 _CPU = torch.device("cpu")
@@ -294,3 +302,29 @@ def _seed_worker(_: int) -> None:
     worker = worker_info()
     assert worker is not None
     seed_own_generators(worker.dataset, worker.seed % 2**32)
+
+
+def being_read(data: Any, name: str, seed: int, recipe: Recipe, targets: str) -> Examples | None:
+    """Return what is read while it is trained on: streams, loaders, and Datasets that workers read; None of others.
+
+    Args:
+        data: as `ge.fit` takes it.
+        name: what messages call it; "data" is what is learnt from.
+        seed: for the generators that a Dataset has of its own.
+        recipe: how it is read.
+        targets: what inputs have, "classes" or "labels".
+    """
+    workers, steps = recipe.num_workers, recipe.steps_per_epoch if name == "data" else None
+    if isinstance(data, IterableDataset):
+        data, workers = DataLoader(data, batch_size=recipe.batch_size, num_workers=workers), 0
+    if isinstance(data, DataLoader):
+        if workers and name == "data":
+            raise ValueError(f"num_workers is {workers}, and a DataLoader has its own; leave it out of the recipe")
+        return LoaderExamples(data, name, seed, steps, targets)
+    if steps is not None:
+        raise ValueError(f"steps_per_epoch is {steps}, and is for a DataLoader or a stream; got {type(data).__name__}")
+    if workers and isinstance(data, Dataset) and type(data) is not TensorDataset:
+        return WorkedExamples(data, seed, workers, name, targets)
+    if workers and name == "data":
+        raise ValueError(f"num_workers is {workers}, and is for a Dataset; got {type(data).__name__}")
+    return None

@@ -38,7 +38,7 @@ def check_ranks(ranks: Ranks, algorithm: Algorithm, configuration: dict[str, Any
             )
     coupling, left = algorithm.method.coupling, algorithm.size - len(algorithm.earlier or ())
     why = ""
-    if coupling.one_network or coupling.changes(algorithm.recipe, 1, algorithm.seed):
+    if coupling.one_network or coupling.recipe(algorithm.recipe, 1, algorithm.seed) != algorithm.recipe:
         why = "its members are not trained alike; start one process"
     elif coupling.sees != "none" and not algorithm.schedule.together:
         why = "each member waits for the one before it; use schedule='concurrent'"

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 
-from greedy_ensembles.checks import check_choice, check_count, check_factory
+from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag
 from greedy_ensembles.engines.execution import Execution, generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
@@ -27,7 +27,6 @@ from greedy_ensembles.inputs import (
     as_stored,
     device_of,
     dtype_of,
-    each,
     entries,
     length,
     logits_of,
@@ -43,16 +42,19 @@ from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimiz
 
 
 def check_arguments(
+    *,
     make_model: ModelFactory,
     size: int,
     method: str | Coupling,
     strength: float | None,
+    weighting: Any,
     distance: str,
     targets: str,
     recipe: Recipe | None,
     seed: int,
     earlier: Ensemble | None,
     schedule: str,
+    progress: bool,
     callbacks: Any,
 ) -> tuple[Coupling, Recipe, Schedule]:
     """Return the coupling, the recipe and the schedule, after all checks that need no data."""
@@ -66,11 +68,14 @@ def check_arguments(
     check_count("seed", seed, least=0)
     if seed + size > 2**32:
         raise ValueError(f"seed must be at most 2**32 - size, got {seed}")
+    check_flag("progress", progress)
     if callable(callbacks) or not isinstance(callbacks, Iterable):
         raise TypeError("callbacks must be a list of callables, not one of them")
     if not all(callable(callback) for callback in callbacks):
         raise TypeError("callbacks must be callables of an Epoch")
     coupling = as_coupling(method, size, strength)
+    if weighting is not None and as_coupling(method).sees == "none":
+        raise ValueError(f"weighting is where members meet, and those of {coupling.label!r} do not; leave it out")
     recipe = recipe if recipe is not None else Recipe()
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a ge.Recipe, got {type(recipe).__name__}")
@@ -109,11 +114,7 @@ def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe, targets: str) -
 
 
 def check_weighting(weighting: Any, examples: Examples) -> Weighting:
-    """Return p*: the default, the paper's where it is asked for, or one's own after drawing two samples."""
-    if isinstance(weighting, str) and weighting != "paper":
-        raise TypeError(f"weighting must have sample(n, generator), or be 'paper'; got {weighting!r}")
-    if weighting is None or isinstance(weighting, str):
-        return default_weighting(examples, paper=weighting is not None)
+    """Return a p* of one's own, after drawing two samples."""
     if isinstance(weighting, dict | tuple) and all(
         callable(getattr(one, "sample", None)) for _, one in entries(weighting)
     ):
@@ -141,11 +142,13 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
     return weighting  # type: ignore[no-any-return]
 
 
-def default_weighting(examples: Examples, paper: bool = False) -> Gaussian:
+def default_weighting(asked: Any, examples: Examples) -> Gaussian:
     """Return the p* that members meet on where none is asked for: a Gaussian, wrapped for images of any type.
 
-    The paper's wraps bytes alone.
+    "paper": that of the paper, which wraps bytes alone.
     """
+    if asked not in (None, "paper"):
+        raise TypeError(f"weighting must have sample(n, generator), or be 'paper'; got {asked!r}")
     form = examples.form
     if not isinstance(form, InputForm):
         raise ValueError(
@@ -157,7 +160,7 @@ def default_weighting(examples: Examples, paper: bool = False) -> Gaussian:
     low, high = form.range or (0.0, 0.0)
     if form.dtype == torch.uint8:
         low, high = 0.0, 255.0
-    elif paper or len(form.shape) != 3 or low == high:
+    elif asked or len(form.shape) != 3 or low == high:
         return Gaussian(mean, std)
     elif low >= 0 and high <= 1:
         low, high = 0.0, 1.0
@@ -227,9 +230,7 @@ def try_model(
         raise ValueError(f"labels of validation go up to {largest}, but the model has {classes} classes")
     samples = None
     if weighting is not None:
-        drawn = weighting.sample(2, generator(0))
-        stored = each(lambda one, form: as_stored(one, form.dtype), drawn, examples.form)
-        samples = move(stored, execution.device)
+        samples = move(as_stored(weighting.sample(2, generator(0)), form), execution.device)
         _run(model, samples, "samples of weighting", recipe)
     if recipe.augment is not None:
         _check_augment(x, labels, model, recipe)
