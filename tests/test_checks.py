@@ -4,9 +4,7 @@ from greedy_ensembles.checks import check_choice, check_count, check_limit, limi
 
 
 def test_a_near_miss_gets_a_suggestion_and_a_far_one_the_list():
-    with pytest.raises(
-        ValueError, match=r"method must be one of 'deep', 'greedy'; got 'gredy'; did you mean 'greedy'\?"
-    ):
+    with pytest.raises(ValueError, match=r"method .*'deep', 'greedy'; got 'gredy'.* mean 'greedy'"):
         check_choice("method", "gredy", ["deep", "greedy"])
     with pytest.raises(ValueError, match=r"got 'xyz'$"):
         check_choice("method", "xyz", ["deep", "greedy"])

@@ -93,7 +93,7 @@ def test_a_second_time_nothing_is_computed(evaluate):
     again = evaluate("long", "--score", "max_probability")
     assert again.exit_code == 0
     assert len(tiny_model.calls) == before
-    assert "used predictions kept in long/predictions; evaluate --fresh makes them anew" in again.output
+    assert re.search(r"used .*long/predictions;.* --fresh", again.output)
     fresh = evaluate("long", "--score", "max_probability", "--fresh")
     assert fresh.exit_code == 0
     assert len(tiny_model.calls) > before
@@ -182,7 +182,7 @@ def test_packed_predictions_on_other_images_are_refused(evaluate, home, tmp_path
     np.save(home / "photos" / "a.npy", np.ones((30, 28, 28), np.uint8))
     done = evaluate("greedy-0", tmp_path / "x.npz", ood="photos/a.npy")
     assert done.exit_code == 1
-    assert "those of photos/a.npy differ between Deep Ensembles and greedy, lambda_M = 1" in done.output
+    assert re.search(r"photos/a\.npy differ .*Deep Ensembles .*greedy, lambda_M = 1", done.output)
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
@@ -209,7 +209,7 @@ def test_an_interruption_says_what_is_kept(evaluate, monkeypatch, tmp_path):
     done = evaluate("deep-0", ood=tmp_path / "new.npy")
     assert done.exit_code == 130
     *_, last = done.output.splitlines()  # after lines of progress
-    assert last == "Interrupted. What was predicted is kept: the same command goes on from there."
+    assert re.match(r"Interrupted\. .*predicted is kept: the same command", last)
 
 
 def test_an_unfinished_run_is_refused(evaluate, home, tmp_path):

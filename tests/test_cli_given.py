@@ -162,7 +162,7 @@ def test_slips_of_the_hand_are_refused_before_anything_is_read(pictures, tmp_pat
         read_inputs([tmp_path / "empty"], GREY)
     with pytest.raises(ValueError, match=r"nothing to predict: .*broken\.jpg"):
         read_inputs([pictures / "broken.jpg"], GREY)
-    with pytest.raises(ValueError, match="neither a folder nor a picture nor a readable zip or tar"):
+    with pytest.raises(ValueError, match=r"notes\.txt .*neither .*folder .*picture .*zip or tar"):
         read_inputs([pictures / "notes.txt"], GREY)
     for side in (4, 5):
         np.save(tmp_path / f"{side}.npy", np.zeros((1, side)))

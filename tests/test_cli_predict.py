@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import shutil
 import tarfile
 import zipfile
@@ -78,7 +79,7 @@ def test_calibrate_and_then_predict(invoke, home):
 def test_without_a_calibration_there_are_no_flags_and_a_line_says_how_to_get_them(invoke, home):
     done = invoke("predict", "own", "pictures/one.png", "--model", "predicted_model:make_mine", "--root", "data")
     assert done.exit_code == 0, done.output
-    assert "no flags: it is not calibrated; `greedy-ensembles calibrate own`" in done.stderr
+    assert re.search(r"no flags: .*not calibrated; `greedy-ensembles calibrate own`", done.stderr)
     (row,) = rows(done.stdout)
     assert "flagged" not in row
     assert float(row["total"]) == pytest.approx(float(row["aleatoric"]) + float(row["mutual_information"]), abs=1e-4)
@@ -99,7 +100,7 @@ def test_a_broken_picture_is_named_and_the_others_are_predicted(invoke, home):
     (home / "pictures" / "broken.png").write_bytes(b"")
     done = invoke("predict", "known", "pictures", "--out", "scores.csv", "--root", "data")
     assert done.exit_code == 1
-    assert "broken.png is not a readable picture: it is of no format that is known here" in done.stderr
+    assert re.search(r"broken\.png .*readable picture: .*no format", done.stderr)
     assert "error: 1 of 3 could not be read" in done.stderr
     assert len(rows((home / "scores.csv").read_text())) == 2
     done = invoke("calibrate", "known", "--on", "pictures", "--fpr", 0.5, "--root", "data")
@@ -142,7 +143,7 @@ def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(in
     assert "does not name its model" in invoke("predict", "saved", "pictures").output
     done = invoke("predict", "saved", "pictures", *own)
     assert done.exit_code == 1
-    assert "it does not say what it was trained on. Name the shape of images, as in --shape 3x32x32" in done.output
+    assert re.search(r"does not say .*trained on\. .*--shape 3x32x32", done.output)
     done = invoke("calibrate", "saved", "--on", "digits.npy", "--fpr", 0.2, *own)
     assert done.exit_code == 0, done.output
     done = invoke("predict", "saved", "pictures", *own)  # the calibration says what images are like

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -148,7 +149,7 @@ def test_sets_that_are_not_there_are_told_before_training(reproduce, tmp_path, w
     assert lines[0].endswith("so no run on mnist is judged on: dtd, fashion_mnist, omniglot")
     assert lines[1].endswith("judged otherwise; tables with both leave out fashion_mnist")
     page = (tmp_path / "out" / "mnist" / "mnist.md").read_text()
-    assert "missing: fashion_mnist (not all runs here were judged on the same images" in page
+    assert re.search(r"missing: fashion_mnist \(.*same images", page)
     assert "mean of 3 of 6 sets" in page
 
 
@@ -204,7 +205,7 @@ def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):
     done = reproduce(*options)
     assert done.exit_code == 0, done.output
     text = (tmp_path / "out" / "quick" / "capacity" / "capacity.md").read_text()
-    assert "concurrent schedule, bf16, p* batches of 8, normalised by running statistics" in text
+    assert re.search(r"concurrent schedule, bf16, .*batches of 8, .*running statistics", text)
     assert "as in the paper" not in text
 
 

@@ -72,7 +72,7 @@ def test_every_kind_of_input_gives_the_same(ensemble, x):
     plain = DataLoader(x, batch_size=8)  # batches that are tensors, not tuples
     torch.testing.assert_close(ensemble.predict_proba(plain), expected)
     assert ensemble.predict_proba(x[:0]).shape == (3, 0, 4)
-    with pytest.raises(TypeError, match=r"x must be a tensor, an array, a list of rows, .* got int"):
+    with pytest.raises(TypeError, match=r"x must be a tensor, an array, .* DataLoader, got int"):
         ensemble.predict_proba(3)
 
 
@@ -107,7 +107,7 @@ def test_an_input_that_is_not_finite_or_too_large_is_named(ensemble, x, kind):
             ensemble.uncertainty(kind(bad))
     bad = x.double()
     bad[18, 1] = -1e300
-    with pytest.raises(ValueError, match=r"beyond the range of float32, .* first in input 18, which reaches 1e\+300"):
+    with pytest.raises(ValueError, match=r"x .*range of float32, .* input 18, .*1e\+300; scale"):
         ensemble.predict_proba(kind(bad))
     scaled = ge.Ensemble(ensemble, normalize=(0.0, 1e300))
     assert scaled.predict_proba(kind(bad)).isfinite().all()
@@ -127,7 +127,7 @@ def test_what_cannot_be_logits_has_no_uncertainty(x, last):
 
 def test_a_member_that_ends_in_a_softmax_is_noticed(x):
     ensemble = ge.Ensemble.from_members([nn.Sequential(nn.Linear(3, 4), nn.Softmax(dim=1))])
-    with pytest.warns(UserWarning, match="a member returns probabilities .* leave out the softmax"):
+    with pytest.warns(UserWarning, match="member returns probabilities .*leave out the softmax"):
         ensemble.predict_proba(x)
 
 
@@ -249,7 +249,7 @@ def test_tied_parameters_stay_tied(x, tmp_path):
 def test_saving_never_overwrites(ensemble, tmp_path):
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "notes.txt").write_text("mine")
-    with pytest.raises(FolderError, match="saved exists and is not an empty folder; nothing was written"):
+    with pytest.raises(FolderError, match=r"saved .*not an empty folder.* Name another"):
         ensemble.save(tmp_path / "saved")
     assert [p.name for p in (tmp_path / "saved").iterdir()] == ["notes.txt"]
     (tmp_path / "empty").mkdir()
@@ -310,9 +310,7 @@ def test_what_is_no_list_of_models_or_no_batch_is_refused(ensemble):
 
 def test_what_cannot_be_loaded_says_why(ensemble, tmp_path):
     ensemble.save(tmp_path / "saved")
-    with pytest.raises(
-        ValueError, match=r"make_model does not fit .*: '0.weight' has shape \(7, 3\) in the model and \(6, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"make_model .*: '0\.weight' .*\(7, 3\) in the model .*\(6, 3\) in the file"):
         ge.Ensemble.load(tmp_path / "saved", lambda: nn.Sequential(nn.Linear(3, 7)))
     with pytest.raises(FolderError, match="holds no saved ensemble"):
         ge.Ensemble.load(tmp_path, network)

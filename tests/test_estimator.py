@@ -190,7 +190,7 @@ def test_strength_moves_members_apart_far_from_the_data():
 def test_where_no_stratified_split_is_possible_it_trains_without_and_says_so():
     few = np.r_[X[:20], X[:1]]
     labels = np.r_[np.arange(20) % 2, 2]  # one example of class 2
-    with pytest.warns(UserWarning, match="no validation split, so each member's last epoch is kept: class 2 has one"):
+    with pytest.warns(UserWarning, match="no validation split, .*last epoch .*: class 2 has one"):
         fitted = classifier(validation=0.2).fit(few, labels)
     assert np.array_equal(fitted.predict_proba(few), classifier(validation=0).fit(few, labels).predict_proba(few))
     with pytest.raises(ValueError, match="validation must be a share of the data"):
@@ -306,11 +306,11 @@ def test_bad_arguments_are_refused_by_fit_not_by_init(options, error, message):
 
 
 def test_bad_tables_are_refused():
-    with pytest.raises(ValueError, match="y holds one class, cat; a classifier needs at least two"):
+    with pytest.raises(ValueError, match=r"y holds one class, cat; .*at least two"):
         classifier().fit(X, np.full(120, "cat"))
     with pytest.raises(NotFittedError):
         classifier().predict(X)
-    with pytest.raises(ValueError, match="X has 5 features, but GreedyEnsembleClassifier is expecting 6"):
+    with pytest.raises(ValueError, match=r"X has 5 features, .* expecting 6"):
         classifier().fit(X, Y).uncertainty(X[:, :5])
 
 

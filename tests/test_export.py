@@ -222,7 +222,7 @@ def test_inputs_that_cannot_be_named_are_not_known(tmp_path):
 
 
 def test_members_from_elsewhere_need_an_example(tmp_path):
-    with pytest.raises(ValueError, match="example must be a batch of inputs: what this ensemble was trained on is not"):
+    with pytest.raises(ValueError, match=r"example must be a batch of inputs: .*trained on .*not known"):
         ge.Ensemble.from_members([table()]).export_torch(tmp_path / "e.pt2")
 
 
@@ -238,8 +238,8 @@ class Branching(nn.Module):
 def test_what_cannot_be_exported_is_refused_and_leaves_no_file(tmp_path):
     example = torch.zeros(1, 4)
     ensemble = ge.Ensemble.from_members(members(table, example))
-    for bad in (torch.zeros(4), torch.zeros(0, 4)):
-        with pytest.raises(ValueError, match=r"example must be a batch \(n, ...\) of at least one input, got shape"):
+    for bad, shape in ((torch.zeros(4), r"\(4,\)"), (torch.zeros(0, 4), r"\(0, 4\)")):
+        with pytest.raises(ValueError, match=rf"example must be a batch .*at least one .*got shape {shape}"):
             ensemble.export_torch(tmp_path / "e.pt2", bad)
     with pytest.raises(TypeError, match="must hold numbers"):
         ensemble.export_torch(tmp_path / "e.pt2", "x")
@@ -248,7 +248,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_no_file(tmp_path):
     message = r"the members cannot take float32 of shape \(5,\): mat1 and mat2"
     with pytest.raises(ValueError, match=message):
         ensemble.export_torch(tmp_path / "e.pt2", torch.zeros(1, 5))
-    with pytest.raises(ValueError, match=r"torch\.export cannot make a graph of the members: Could not guard on data"):
+    with pytest.raises(ValueError, match=r"torch\.export .*graph of the members: .*guard"):
         ge.Ensemble.from_members([Branching()]).export_torch(tmp_path / "e.pt2", example)
     assert list(tmp_path.iterdir()) == []
 
@@ -276,5 +276,5 @@ def test_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path, name):
 def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     ensemble = ge.Ensemble.from_members([table()])
-    with pytest.raises(ImportError, match=r"needs onnx and onnxscript: .* pip install 'greedy-ensembles\[onnx\]'"):
+    with pytest.raises(ImportError, match=r"needs onnx and onnxscript: .*pip install 'greedy-ensembles\[onnx\]'"):
         ensemble.export_onnx(tmp_path / "e.onnx", torch.zeros(1, 4))

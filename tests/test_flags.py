@@ -141,7 +141,7 @@ def test_a_spreadsheet_runs_nothing_out_of_the_names_of_files_and_classes():
 
 def test_inputs_of_another_shape_are_refused_in_one_line():
     ensemble = ge.Ensemble.from_members([nn.Linear(2, 3)])
-    with pytest.raises(ValueError, match=r"cannot take inputs of shape \(4,\) and type float32") as caught:
+    with pytest.raises(ValueError, match=r"the ensemble cannot take .*\(4,\) .*float32: .+") as caught:
         judge_inputs(ensemble, np.zeros((1, 4), np.float32))
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
@@ -262,7 +262,7 @@ def test_temperatures_without_a_best_one():
 
 def test_what_cannot_be_calibrated_or_used_is_refused():
     one, ensemble, x = linear_members(1), linear_members(), torch.zeros(50, 4)
-    with pytest.raises(ValueError, match="one member, whose mutual information is 0 on every input"):
+    with pytest.raises(ValueError, match=r"one member, .*mutual information is 0 .*score='total'"):
         one.calibrate(x)
     assert one.calibrate(x, score="total").score == "total"
     with pytest.raises(ValueError, match="not calibrated: call calibrate"):
@@ -271,8 +271,12 @@ def test_what_cannot_be_calibrated_or_used_is_refused():
         ensemble.calibrate(x, fpr=0.01)
     with pytest.raises(ValueError, match="did you mean 'epistemic'"):
         ensemble.calibrate(x, score="epistemc")
-    for y in (torch.zeros(49, dtype=torch.long), torch.zeros(50), torch.zeros(50, 3, dtype=torch.long)):
-        with pytest.raises(ValueError, match="y must hold a class index for each of the 50 inputs of x"):
+    for y, got in (
+        (torch.zeros(49, dtype=torch.long), r"int64 of shape \(49,\)"),
+        (torch.zeros(50), r"float32 of shape \(50,\)"),
+        (torch.zeros(50, 3, dtype=torch.long), r"int64 of shape \(50, 3\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"y must hold a class index .*50 inputs .*got {got}"):
             ensemble.calibrate(x, y)
     with pytest.raises(ValueError, match="y must be from 0 to 2, got some from 0 to 3"):
         ensemble.calibrate(x, torch.arange(50) % 4)

@@ -167,7 +167,7 @@ def test_another_intact_file_in_its_place_is_noticed(tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FolderError, match=r"nowhere is damaged \(it is missing\)\. Do this; nothing was changed"):
+    with pytest.raises(FolderError, match=r"nowhere is damaged .*missing.* Do this; nothing was changed"):
         storage.read_tensors(tmp_path / "nowhere", remedy="Do this")
     with pytest.raises(FolderError, match=r"nowhere\.json is damaged \(it is missing\)"):
         storage.read_json(tmp_path / "nowhere.json")
@@ -179,7 +179,7 @@ def test_json_comes_back_and_edits_are_noticed(tmp_path):
     storage.write_json(path, content)
     assert storage.read_json(path) == content
     path.write_text(path.read_text().replace('"size": 5', '"size": 6'))
-    with pytest.raises(FolderError, match=r"run\.json is damaged \(its content does not match its checksum\)"):
+    with pytest.raises(FolderError, match=r"run\.json is damaged .*content .*checksum"):
         storage.read_json(path)
 
 

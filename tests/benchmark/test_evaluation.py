@@ -106,7 +106,7 @@ def test_a_preset_by_name(counting, image_set, tmp_path):
 def test_one_member_has_no_mutual_information(random_predictions):
     alone = random_predictions(members=1, labelled=True)
     outside = random_predictions("dtd", members=1, seed=1)
-    with pytest.warns(UserWarning, match=r"mutual information of one member is 0 .* take another score"):
+    with pytest.warns(UserWarning, match=r"mutual information .*one member is 0 .*another score, or more"):
         found = judge(alone, [outside])
     assert found.ood[0].auc == 0.5
     judge(alone, [outside], score="predictive_entropy")  # which it has
@@ -129,7 +129,7 @@ def test_bad_input(counting, image_set, random_predictions):
     with pytest.raises(ValueError, match=r"did you mean 'mnist'"):
         evaluate(ensemble, image_set(), "mnst")
     colour = image_set("photos").with_channels(3)
-    with pytest.raises(ValueError, match=r"inputs of photos are \(3, 4, 4\) and those of inside are \(1, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"photos .*\(3, 4, 4\) .*inside .*\(1, 4, 4\).*with_channels"):
         evaluate(ensemble, image_set(labelled=True), {"photos": colour})
     with pytest.raises(ValueError, match="score must be one of"):
         judge(random_predictions(labelled=True), [], score="entropy")

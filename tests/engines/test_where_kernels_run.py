@@ -28,7 +28,7 @@ def test_on_a_gpu_and_not_inside_what_stands_for_other_tensors(on_a_gpu):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, for which Triton works")
 def test_a_compiler_that_does_not_work_is_none():
     pytest.importorskip("triton", reason="Triton is not installed")
-    with pytest.warns(UserWarning, match="Triton does not work here .*; PyTorch's own kernels are slower"):
+    with pytest.warns(UserWarning, match=r"Triton .*not work .*\(.+\).* PyTorch's .*slower"):
         assert not kernels.has_kernels.__wrapped__()
 
 

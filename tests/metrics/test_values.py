@@ -35,7 +35,7 @@ def test_neither_tensor_nor_array(values):
 
 @pytest.mark.parametrize("values", [np.array(["a"]), np.array([None]), np.ones(2, dtype=np.longdouble)])
 def test_numbers_that_torch_does_not_have(values):
-    with pytest.raises(TypeError, match="x must hold numbers that torch has a type for, got"):
+    with pytest.raises(TypeError, match=rf"x must hold numbers .*torch.* got {values.dtype}$"):
         to_tensor("x", values)
 
 

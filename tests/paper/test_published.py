@@ -140,8 +140,9 @@ def test_the_papers_own_training_has_none(told):
 
 
 def test_fields_of_the_recipe_are_named_with_both_values(told):
-    expected = "trained otherwise than in the paper: epochs 2 instead of 20, lr 0.05 instead of 0.1"
-    assert told(recipe={"epochs": 2, "lr": 0.05}) == expected
+    kind, fields = told(recipe={"epochs": 2, "lr": 0.05}).split(": ")
+    assert "otherwise than in the paper" in kind
+    assert fields == "epochs 2 instead of 20, lr 0.05 instead of 0.1"
     assert "normalize None instead of [[0.1307], [0.3081]]" in told(recipe={"normalize": None})
 
 
@@ -170,12 +171,14 @@ def test_mnist_has_three_channels_in_the_paper(information):
 
 
 def test_a_grown_ensemble(told):
-    assert told(extended=[3]) == "trained otherwise than in the paper: grown from fewer members"
+    assert told(extended=[3]).endswith(": grown from fewer members")
 
 
 def test_a_network_that_the_paper_has_otherwise(told):
     deep = {"dataset": "cifar10", "model": "PreResNet164", "depth": 164, "size": 11}
-    assert told(**deep) == "the paper's PreResNet164 has blocks_per_stage=27, so its figures are not beside these"
+    (note,) = told(**deep).split("; ")
+    assert "the paper's PreResNet164 has blocks_per_stage=27" in note
+    assert "figures are not beside" in note
 
 
 def test_the_textbooks_wide_resnet_is_not_the_papers(information):

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 
 import pytest
 
@@ -89,12 +90,12 @@ def test_runs_that_were_judged_on_other_sets_are_compared_on_those_of_all(tiny, 
     assert [row.figures["auc"].ours.mean for row in rows] == pytest.approx([0.65, 0.65])
     assert [(row.set, row.kind) for row in gathered.comparison.ood_rows][-1] == ("dtd", "missing")
     (told,) = [note for note in notes(gathered.comparison) if note.startswith("missing")]
-    assert told == "missing: dtd (not all runs here were judged on the same images; means are without them)"
+    assert re.match(r"missing: dtd \(.*same images; means are without", told)
 
 
 def test_runs_without_a_set_in_common_are_refused_with_the_way_out(tiny, records_with):
     records = records_with(tiny, figures=lambda job: {"areas": {"lsun": 0.5}} if job.seed else {})
-    with pytest.raises(ValueError, match=r"M = 2: methods must be evaluated on the same images.*Delete the records"):
+    with pytest.raises(ValueError, match=r"M = 2: .*same images.* lsun \(.*Delete the records of"):
         gather(tiny, Protocol(quick=True), records)
 
 
@@ -185,8 +186,9 @@ def test_members_that_are_worse_than_others_are_noted(tiny, records_with):
         inside = {**record.evaluation["in_domain"], "member_accuracies": alone}
         records.write(dataclasses.replace(record, evaluation={**record.evaluation, "in_domain": inside}))
     (gathered,) = gather(tiny, Protocol(quick=True), records)
-    assert "greedy, lambda_M = 1: members alone are right on 20.00% to 90.00%" in gathered.comparison.notes
-    assert "Deep Ensembles: members alone are right on 80.00% to 90.00%" in gathered.comparison.notes
+    alone = dict(note.split(": ") for note in gathered.comparison.notes if "members alone" in note)
+    assert alone["greedy, lambda_M = 1"].endswith(" 20.00% to 90.00%")
+    assert alone["Deep Ensembles"].endswith(" 80.00% to 90.00%")
 
 
 def test_stand_ins_have_no_place_in_the_paper(records_with, tiny):

@@ -148,7 +148,7 @@ def test_without_deep_ensembles(tmp_path):
 
 def test_what_is_no_trial():
     good = Estimate(0.5, None, 1)
-    with pytest.raises(ValueError, match=r"accuracy must be a share from 0 to 1, not per cent; got 95\.4"):
+    with pytest.raises(ValueError, match=r"accuracy .*from 0 to 1, not per cent.*got 95\.4"):
         Trial(1.0, Estimate(95.4, None, 1), good, good)
     with pytest.raises(ValueError, match="strength must be finite and at least 0, got nan"):
         Trial(float("nan"), good, good, good)

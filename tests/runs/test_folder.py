@@ -78,7 +78,7 @@ def test_an_interrupted_extension_goes_on(fit):
     fit(size=2)
     with pytest.raises(Stop):
         fit(size=4, callbacks=[stop_at(3, 2)])
-    with pytest.raises(FolderError, match="a run of size 4 with 2 members done; finish it first with size=4"):
+    with pytest.raises(FolderError, match=r"size 4 .*2 members .*finish .*size=4"):
         fit(size=2)
     resumed = fit(size=4)
     expected = fit(size=4, run_dir=None, earlier=fit(size=2, run_dir=None))
@@ -102,11 +102,11 @@ def test_a_smaller_size_and_an_unfinished_run_are_refused(fit, tmp_path):
     with pytest.raises(Stop):
         fit(callbacks=[stop_at(2, 1)])
     for size in (2, 5):
-        with pytest.raises(FolderError, match=r"a run of size 3 with 1 members done; finish it first with size=3"):
+        with pytest.raises(FolderError, match=rf"size 3 .*1 members .*finish .*size=3, .*size={size}"):
             fit(size=size)
     fit()
     before = contents(tmp_path / "run")
-    with pytest.raises(FolderError, match=r"finished run of size 3; it cannot become one of size 2.*ensemble\[:2\]"):
+    with pytest.raises(FolderError, match=r"finished run of size 3.* size 2.*ensemble\[:2\]"):
         fit(size=2)
     assert contents(tmp_path / "run") == before
 
@@ -179,7 +179,7 @@ def test_a_damaged_checkpoint_says_how_to_do_without(fit, tmp_path, harm):
     content = bytearray(checkpoint.read_bytes())
     content[-1] ^= 1
     checkpoint.write_bytes(content if harm == "alter" else content[:-100])
-    with pytest.raises(FolderError, match=r"checkpoint\.safetensors is damaged .* Delete it to train member 2 again"):
+    with pytest.raises(FolderError, match=r"checkpoint\.safetensors is damaged .* Delete .*member 2"):
         fit()
     checkpoint.unlink()
     assert all(same(a, b) for a, b in zip(fit(), fit(run_dir=None), strict=True))
@@ -217,7 +217,7 @@ def test_a_home_folder_is_found(fit, tmp_path, monkeypatch):
 def test_a_folder_of_other_things_is_refused(fit, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("mine")
-    with pytest.raises(FolderError, match=r"run holds 'thesis.tex' and no run.json; name a new or an empty folder"):
+    with pytest.raises(FolderError, match=r"run_dir .*run .*'thesis\.tex' .*no run\.json.* empty folder"):
         fit()
     assert [f.name for f in (tmp_path / "run").iterdir()] == ["thesis.tex"]
 
@@ -295,7 +295,7 @@ def test_a_model_of_ones_own_must_be_passed_to_load_run(fit, tmp_path):
     fit()
     run = ge.load_run(tmp_path / "run")
     assert len(run.histories) == 3
-    with pytest.raises(ValueError, match=r"a model of your own .*small_mlp.* pass its factory"):
+    with pytest.raises(ValueError, match=r"model of your own .*small_mlp.* ge\.load_run\(folder, make_model\)"):
         _ = run.ensemble
     with pytest.raises(FolderError, match="holds no run"):
         ge.load_run(tmp_path)

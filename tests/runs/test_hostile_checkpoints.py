@@ -176,7 +176,7 @@ def test_the_checkpoint_of_another_run_is_refused(run, tmp_path):
     forge(tmp_path / "other" / "run.json", id="another")
     for member in (tmp_path / "other" / "members").glob("*/member.json"):
         forge(member, run="another")
-    with pytest.raises(FolderError, match=r"checkpoint\.safetensors is damaged \(it is of another run\)"):
+    with pytest.raises(FolderError, match=r"checkpoint\.safetensors is damaged .*another run"):
         train(tmp_path / "other", size=3)
     assert len(train(run, size=3)) == 3
 

@@ -186,9 +186,7 @@ def test_a_bank_of_other_outputs_is_refused(run, outputs):
     checksum = storage.write_tensors(run / "bank" / "01.safetensors", outputs)
     member = run / "members" / "01" / "member.json"
     forge(member, files={**storage.read_json(member)["files"], "bank": checksum})
-    with pytest.raises(
-        FolderError, match=r"bank/01\.safetensors is damaged \(it does not hold outputs of shape \(18, 2"
-    ):
+    with pytest.raises(FolderError, match=r"bank/01\.safetensors is damaged .*outputs of shape \(18, 2"):
         train(run, size=3)
 
 

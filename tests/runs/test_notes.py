@@ -125,10 +125,10 @@ def test_training_tells_of_them(quick):
         made.append(Deaf if len(made) == 2 else torch.nn.Linear)
         return made[-1](2, 2)
 
-    with pytest.warns(UserWarning, match=r"member \d is right on .* What may help: a smaller strength"):
+    with pytest.warns(UserWarning, match=r"member \d .*% of the 200 .*help: a smaller strength"):
         ge.fit(make_model, data, size=3, strength=1.0, **{**quick, "validation": 0.2})
     made.clear()
-    with pytest.warns(UserWarning, match=r"is right on .*%\. What may help: a smaller lr, or warmup_epochs$"):
+    with pytest.warns(UserWarning, match=r"member \d .*%\..*help: a smaller lr, or warmup_epochs$"):
         ge.fit(make_model, data, size=3, method="deep", **{**quick, "validation": 0.2})
 
 

@@ -43,9 +43,7 @@ def test_jobs_run_in_processes_of_their_own_and_tell_of_their_epochs(tmp_path):
 
 
 def test_a_process_that_is_killed_ends_the_study():
-    with pytest.raises(
-        ChildProcessError, match="ended by signal 9, perhaps for want of memory; the same command goes on"
-    ):
+    with pytest.raises(ChildProcessError, match=r"by signal 9, .*memory; the same command goes on"):
         Processes().run({"bad": be_killed}, print)
 
 

@@ -63,7 +63,7 @@ def test_exhaustive_by_hand(make_objective, name: str) -> None:
 
 
 def test_exhaustive_refuses_what_would_not_end(make_objective) -> None:
-    with pytest.raises(ValueError, match="size 20 of a ground set of 60 makes 4191844505805495 sets"):
+    with pytest.raises(ValueError, match=r"size 20 .* 60 .*4191844505805495 sets.* use greedy"):
         theory.exhaustive(make_objective(count=60, size=20))
 
 

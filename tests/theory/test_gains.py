@@ -107,7 +107,7 @@ def test_the_point_estimate_where_densities_vanish() -> None:
 
 
 def test_the_point_estimate_is_for_reverse_kl(make_objective) -> None:
-    with pytest.raises(ValueError, match="objective must use reverse_kl to have a point estimate, got kl"):
+    with pytest.raises(ValueError, match=r"objective must use reverse_kl .*got kl$"):
         point_gains(make_objective(generator="kl"), [])
 
 

@@ -44,7 +44,7 @@ def test_a_full_set_has_a_divergence_and_a_smaller_one_has_none(make_objective, 
     )
     assert F.mixture([1, 2, 3]) @ F.weights == pytest.approx(1)
     assert F.mixture([1, 2]) @ F.weights == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="indices must be 3 elements to have a divergence, got 2"):
+    with pytest.raises(ValueError, match=r"indices must be 3 .*got 2: .*F\(indices\)"):
         F.divergence([1, 2])
 
 

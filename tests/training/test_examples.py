@@ -121,7 +121,7 @@ def test_the_first_example_that_is_not_finite_is_named(bad, kind):
 def test_the_first_example_beyond_single_precision_is_named(kind):
     x, y = torch.zeros(2000, 2, dtype=torch.float64), torch.zeros(2000, dtype=torch.long)
     x[1500, 1] = -1e300
-    with pytest.raises(ValueError, match=r"beyond the range of float32.*first in example 1500, which reaches 1e\+300"):
+    with pytest.raises(ValueError, match=r"x .*range of float32.* example 1500, .*1e\+300; scale"):
         as_examples((x, y) if kind == "pair" else Items(list(zip(x, y.tolist(), strict=True))))
 
 

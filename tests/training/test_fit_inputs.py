@@ -87,7 +87,7 @@ def test_tokens_reach_the_model_as_they_are(quick):
 
     weighting = ge.weighting.FromData(torch.randint(0, 9, (100, 5)))
     assert len(ge.fit(model, (tokens, y), size=2, strength=1.0, weighting=weighting, **quick)) == 2
-    with pytest.raises(ValueError, match=r"x holds torch\.int64, for which there is no default p\*; pass weighting"):
+    with pytest.raises(ValueError, match=r"x holds torch\.int64, .*default p\*; .*ge\.weighting"):
         ge.fit(model, (tokens, y), size=2, strength=1.0, **quick)
 
 
@@ -139,7 +139,7 @@ class Transferred(nn.Module):
 @pytest.mark.parametrize("schedule", ["sequential", "concurrent"])
 def test_statistics_of_a_frozen_backbone_are_said_to_move_unless_it_stays_in_eval_mode(blobs, quick, schedule):
     options = {"size": 2, "strength": 1.0, "schedule": schedule, **quick}
-    with pytest.warns(UserWarning, match=r"1 BatchNorm layers are frozen .*'backbone\.1'.*override train"):
+    with pytest.warns(UserWarning, match=r"1 BatchNorm .*frozen .*'backbone\.1'.*train\(mode\).*momentum=0"):
         moved = ge.fit(lambda: Transferred(keep=False), blobs, **options)
     assert moved[0].backbone[1].running_mean.any()
     kept = ge.fit(lambda: Transferred(keep=True), blobs, **options)  # and no warning
@@ -156,13 +156,11 @@ def test_a_training_that_failed_is_told_and_a_raw_table_is_to_be_standardised(qu
     def make_model():
         return ge.models.MLP(2, hidden=(8,))
 
-    with pytest.warns(UserWarning, match="members 1, 2 learnt next to nothing: .*What may help: .*lr"):
+    with pytest.warns(UserWarning, match="members 1, 2 learnt .*nothing: .*help: a smaller lr"):
         ge.fit(make_model, (x, y), **options)
     raw = x * torch.tensor([0.01, 4000.0])
     recipe = ge.Recipe(epochs=30, batch_size=16, lr=1e-3, momentum=0.0)
-    with pytest.warns(
-        UserWarning, match=r"of members? .* exploded: .*What helps: to standardise .*normalize=.*Classifier"
-    ):
+    with pytest.warns(UserWarning, match=r"members? .* exploded: .*helps: .*standardise .*normalize=.*Classifier"):
         ge.fit(make_model, (raw, y), **{**options, "recipe": recipe})
     with pytest.raises(ge.NonFiniteLossError, match=r"Try to standardise the columns of x, .*normalize="):
         ge.fit(make_model, (raw * 1e15, y), **options | {"recipe": ge.Recipe(epochs=6)})

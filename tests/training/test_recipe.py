@@ -105,7 +105,7 @@ def test_the_papers_rows():
         ge.Recipe.paper("cifar-10", "VGG16BN")
     with pytest.raises(ValueError, match=r"model must be one of .* did you mean 'VGG16BN'"):
         ge.Recipe.paper("cifar10", "VGG16")
-    with pytest.raises(ValueError, match=r"a field of Recipe must be one of .* did you mean 'epochs'"):
+    with pytest.raises(ValueError, match=r"field of Recipe .*got 'epoch'; .*mean 'epochs'"):
         ge.Recipe.paper("cifar10", "VGG16BN", epoch=3)
 
 

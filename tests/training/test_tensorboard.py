@@ -56,5 +56,5 @@ def test_a_run_that_goes_on_goes_on_in_the_charts(blobs, make_model, quick, tmp_
 
 def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"ge\.TensorBoard needs tensorboard: .*'greedy-ensembles\[tensorboard\]'"):
+    with pytest.raises(ImportError, match=r"ge\.TensorBoard needs .*pip install 'greedy-ensembles\[tensorboard\]'"):
         ge.TensorBoard(tmp_path)
