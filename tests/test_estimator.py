@@ -203,7 +203,7 @@ def test_a_validation_split_is_used_where_asked_for():
 
 
 def test_scores_of_samples_are_higher_where_it_is_normal_also_in_a_pipeline():
-    pipeline = make_pipeline(PCA(4), classifier(strength=30.0, size=4)).fit(X, Y)
+    pipeline = make_pipeline(PCA(4), classifier(strength=3.0, size=4)).fit(X, Y)
     far = X + 10 * X.std(axis=0) * np.random.default_rng(0).choice([-1, 1], X.shape)
     assert pipeline.score_samples(X).mean() > pipeline.score_samples(far).mean() + 0.1
     inside = pipeline[-1].uncertainty(pipeline[:-1].transform(far)).epistemic

@@ -123,7 +123,8 @@ ROWS = torch.tensor([[3, 200]])
         (FLOATS, IMAGES.byte(), IMAGES / 255),
         (FLOATS, IMAGES / 255, IMAGES / 255),
         (FLOATS, IMAGES - 300.0, IMAGES - 300.0),  # far from the data, and no pixels of 0 to 255
-        (FLOATS, IMAGES + 0.5, IMAGES + 0.5),
+        (FLOATS, IMAGES / 8 + 0.5, IMAGES / 8 + 0.5),
+        (FLOATS._replace(range=(0.0, 255.0)), (IMAGES > 60).float(), (IMAGES > 60).float()),  # nearly black
         (FLOATS, (IMAGES > 60).float(), (IMAGES > 60).float()),
         (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.float(), IMAGES.float()),
         (FLOATS._replace(range=None), IMAGES.byte(), IMAGES / 255),  # as in folders of version 0.1
@@ -154,7 +155,9 @@ def test_models_see_other_types_as_they_would_see_their_own(form, given, seen):
         (PIXELS, IMAGES / 255 - 0.5, r"as uint8, or floats in \[0, 1\]"),
         (PIXELS, IMAGES > 60, "bool"),
         (PIXELS, IMAGES.byte()[..., :1], r"shape \(1, 2, 1\), .* trained on uint8 of shape \(1, 2, 2\)"),
-        (FLOATS, IMAGES.float(), r"whole numbers from 0 to 255, .* in \[0, 1\]: divide them by 255"),
+        (FLOATS, IMAGES.float(), r"from 0 to 255, .* in \[0, 1\]: divide them by 255"),
+        (FLOATS, IMAGES + 0.5, r"from 0.5 to 255.5, .* in \[0, 1\]: divide them by 255"),
+        (FLOATS._replace(range=(0.0, 255.0)), IMAGES / 255, r"from 0 to 1, .* in \[0, 255\]: multiply them by 255"),
         (FLOATS, IMAGES, "divide them by 255"),
         (FLOATS, IMAGES.to(torch.uint16), "divide them by 255"),
         (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.byte(), r"give x\.float\(\)"),

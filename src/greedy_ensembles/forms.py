@@ -21,6 +21,7 @@ _TYPES = {
 }
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 _CHUNK = 1024
+_BRIGHT = 100.0  # the largest value of images from which on they cannot be meant as [0, 1]
 _LARGEST = torch.finfo(torch.float32).max
 _MOST = 1 << 28  # values of one input that a file may name: far more than any has, far less than memory
 
@@ -74,17 +75,32 @@ class InputForm(NamedTuple):
             pixels = len(self.shape) == 3 and (self.range is None or (self.range[0] >= 0 and self.range[1] <= 1))
             if batch.dtype == torch.uint8 and not pixels:
                 raise self._refusal(name, given, "bytes stand for [0, 1] and would be divided by 255; give x.float()")
-            if pixels and self.range is not None and batch.dtype != torch.uint8 and _are_bytes(batch):
+            if self.range is not None and batch.dtype != torch.uint8 and number:
                 low, high = _extremes(batch)
-                held, trained = (
-                    f", whole numbers from {low:g} to {high:g}",
-                    f" in [{self.range[0]:g}, {self.range[1]:g}]",
-                )
-                raise self._refusal(name, given, "divide them by 255, or give them as uint8", held, trained)
+                remedy = self.other_scale(low, high)
+                if not remedy and pixels and _are_bytes(batch):
+                    remedy = "divide them by 255, or give them as uint8"
+                if remedy and (
+                    high > 1 or bool((batch != batch.round()).any())
+                ):  # 0 and 1 may be dark, or black and white
+                    trained = f" in [{self.range[0]:g}, {self.range[1]:g}]"
+                    raise self._refusal(name, given, remedy, f", from {low:g} to {high:g}", trained)
             return batch if batch.is_floating_point() or batch.dtype == torch.uint8 else batch.double()
         if batch.is_floating_point() or number == (self.dtype == torch.bool):
             raise self._refusal(name, given, "give inputs of that type")
         return batch.to(self.dtype) if batch.dtype == torch.uint8 else batch
+
+    def other_scale(self, low: float, high: float) -> str:
+        """Return what to do about images whose floating-point values are on another scale than these; or "".
+
+        >>> InputForm((1, 8, 8), torch.float32, (0.0, 1.0)).other_scale(0.0, 254.5)
+        'divide them by 255'
+        """
+        if len(self.shape) != 3 or self.range is None or min(low, self.range[0]) < 0:
+            return ""
+        if self.range[1] <= 1 and high >= _BRIGHT:
+            return "divide them by 255"
+        return "multiply them by 255" if self.range[1] >= _BRIGHT and 0 < high <= 1 else ""
 
     def _refusal(self, name: str, given: "InputForm", remedy: str, held: str = "", trained: str = "") -> ValueError:
         return ValueError(

@@ -180,7 +180,8 @@ def as_normalize(value: Any) -> Normalize | None:
     if len(mean) != len(std):
         raise ValueError(f"normalize has {len(mean)} means and {len(std)} standard deviations")
     if not all(math.isfinite(v) for v in mean + std) or not all(s > 0 for s in std):
-        raise ValueError(f"normalize must be finite, its standard deviations positive; got {mean} and {std}")
+        odd = next(v for v in std + mean if not math.isfinite(v) or (v in std and v <= 0))
+        raise ValueError(f"normalize must be finite, its standard deviations positive; got {odd:g} among them")
     return mean, std
 
 

@@ -31,7 +31,8 @@ def data():
 
 
 def fit(make_model=mlp, size=3, **options):
-    recipe = ge.Recipe(**{"epochs": 4, **SMALL, **options.pop("recipe", {})})
+    own = {"schedule": "anneal"} if options.get("method") == "snapshot" else {}  # which has a schedule of its own
+    recipe = ge.Recipe(**{"epochs": 4, **SMALL, **own, **options.pop("recipe", {})})
     return ge.fit(make_model, data(), size=size, recipe=recipe, seed=SEED, validation=0, progress=False, **options)
 
 
@@ -221,7 +222,7 @@ class TwoInputs(nn.Module):
 @pytest.mark.parametrize("method", ["batch", "snapshot"])
 def test_models_may_take_named_inputs_and_return_an_object(method):
     x, y = data()
-    recipe = ge.Recipe(epochs=3, **SMALL)
+    recipe = ge.Recipe(epochs=3, **SMALL | {"schedule": "anneal"})
     named = {"left": x, "right": x.flip(0)}
     ensemble = ge.fit(TwoInputs, (named, y), size=3, method=method, recipe=recipe, validation=0, progress=False)
     assert ensemble.predict_proba(named).shape == (3, EXAMPLES, CLASSES)

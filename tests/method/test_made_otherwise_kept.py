@@ -75,7 +75,7 @@ def test_one_network_has_no_others_to_train_with_or_after(method, tmp_path):
     with pytest.raises(ValueError, match="earlier"):
         fit(method=method, earlier=ge.Ensemble.from_members([mlp()]))
     fit(method=method, run_dir=tmp_path)
-    with pytest.raises(ge.FolderError, match="size"):
+    with pytest.raises(ge.FolderError, match=r"3 members .*one training; none .*size=4"):
         fit(method=method, size=4, run_dir=tmp_path)
 
 
@@ -96,6 +96,7 @@ def test_hyper_members_train_one_after_another_and_can_be_added(tmp_path):
         ("dropout", lambda: mlp(0.0), {}, "nn.Dropout"),
         ("snapshot", mlp, {"epochs": 2}, "epochs"),
         ("snapshot", mlp, {"patience": 2}, "patience"),
+        ("snapshot", mlp, {"schedule": "constant"}, "schedule"),
         ("hyper", mlp, {"optimizer": torch.optim.SGD}, "optimizer"),
         ("hyper", mlp, {"loss": cross_entropy}, "label_smoothing"),
     ],

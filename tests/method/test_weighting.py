@@ -214,6 +214,7 @@ def test_run_json_tells_mixtures_apart_and_equal_ones_not():
     assert json.loads(described())["parts"][0]["high"] == 255
 
 
+@pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")  # pixels of 0 to 255, as floats
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_networks_train_with_scrambled_images_and_mixtures(dtype):
     images = random_images((40, 1, 7, 8), dtype=dtype)

@@ -5,7 +5,13 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.runs.notes import failed_members, training_notes, weak_members
+from greedy_ensembles.runs.notes import (
+    exploded_members,
+    guessing,
+    idle_members,
+    training_notes,
+    weak_members,
+)
 
 HOW = ("greedy, lambda_M = 3", "concurrent", 7, 0.1)
 
@@ -128,7 +134,7 @@ def test_training_tells_of_them(quick):
     with pytest.warns(UserWarning, match=r"member \d .*% of the 200 .*help: a smaller strength"):
         ge.fit(make_model, data, size=3, strength=1.0, **{**quick, "validation": 0.2})
     made.clear()
-    with pytest.warns(UserWarning, match=r"member \d .*%\..*help: a smaller lr, or warmup_epochs$"):
+    with pytest.warns(UserWarning, match=r"member 2 learnt .*member 2 is right .*help: another lr.*more epochs"):
         ge.fit(make_model, data, size=3, method="deep", **{**quick, "validation": 0.2})
 
 
@@ -137,24 +143,38 @@ def ended_with(*losses, accuracy=None):
 
 
 def test_losses_that_exploded_are_told_of():
-    told = failed_members(ended_with(0.3, 13797.0, 2.2, accuracy=0.9), [40, 40, 20], 100, steps=100)
+    told = exploded_members(ended_with(0.3, 13797.0, 2.2, accuracy=0.9), [40, 40, 20])
     assert told.startswith("the loss of member 2 exploded: at the end its mean is 13797,")
-    assert "members 1, 2" in failed_members(ended_with(5.0, 6.0, 3.4), [50, 50], 0, steps=100)
-    assert failed_members(ended_with(5.0, 6.0, 3.4), [50, 50], 0, steps=99) == ""  # too short to judge
-    assert failed_members(ended_with(3.4, 0.0, accuracy=0.9), [50, 50], 100, steps=100) == ""
+    assert "members 1, 2" in exploded_members(ended_with(5.0, 6.0, 3.4), [50, 50])
+    assert exploded_members(ended_with(3.4, 0.0, accuracy=0.9), [50, 50]) == ""
+    assert "member 1" in exploded_members(ended_with(0.5, 0.3), [50, 50], [5.0, 5.0])  # where an example weighs .1
 
 
 @pytest.mark.parametrize("accuracy", [None, 0.52])
 def test_losses_of_guessing_are_told_of_once_there_was_time_to_learn(accuracy):
     at_chance = ended_with(0.6931, 0.2, 0.69, accuracy=accuracy)
-    assert failed_members(at_chance, [50, 50], 100, steps=2000).startswith("members 1, 3 learnt next to nothing")
-    assert failed_members(at_chance, [50, 50], 100, steps=99) == ""
+    told = idle_members(at_chance, [50, 50], 100, steps=2000)
+    assert told.startswith("members 1, 3 learnt next to nothing")
+    assert idle_members(at_chance, [50, 50], 100, steps=99, epochs=19) == ""
+    assert idle_members(at_chance, [50, 50], 100, steps=20, epochs=20) == told
+
+
+def test_a_guess_that_looks_at_no_input_is_the_share_of_each_class():
+    """The least mean of w_i times the cross-entropy, over all guesses on a fine grid."""
+    counts, weights = [30, 50, 20], [60.0, 10.0, 20.0]
+    grid = torch.linspace(0.01, 0.98, 98)
+    guesses = torch.cartesian_prod(grid, grid)
+    guesses = torch.cat([guesses, 1 - guesses.sum(dim=1, keepdim=True)], dim=1)
+    logs = guesses[guesses[:, 2] > 0.005].log()
+    for masses, found in ((counts, guessing(counts)), (weights, guessing(counts, weights))):
+        least = -(logs * torch.tensor(masses)).sum(dim=1).max() / sum(counts)
+        assert found == pytest.approx(float(least), rel=1e-3)
 
 
 def test_a_member_that_is_right_or_has_no_loss_to_judge_by_has_not_failed():
-    assert failed_members(ended_with(0.8, accuracy=0.9), [50, 50], 100, steps=2000) == ""  # as with much dropout
-    assert failed_members(ended_with(0.5, accuracy=0.8), [80, 20], 100, steps=2000) != ""  # the share of a class
-    assert failed_members(ended_with(0.45, accuracy=0.8), [80, 20], 100, steps=2000) == ""
-    earlier = [{"number": 1, "origin": "earlier"}]
-    assert failed_members(earlier, [50, 50], 100, steps=2000) == ""  # so are folders of version 0.1
-    assert failed_members(ended_with(0.0), [50, 0], 0, steps=2000) == ""
+    assert idle_members(ended_with(0.8, accuracy=0.9), [50, 50], 100, steps=2000) == ""  # as with much dropout
+    assert idle_members(ended_with(0.5, accuracy=0.8), [80, 20], 100, steps=2000) != ""  # the share of a class
+    assert idle_members(ended_with(0.45, accuracy=0.8), [80, 20], 100, steps=2000) == ""
+    earlier = [{"number": 1, "origin": "earlier"}]  # so are folders of version 0.1
+    assert idle_members(earlier, [50, 50], 100, steps=2000) == exploded_members(earlier, [50, 50]) == ""
+    assert idle_members(ended_with(0.0), [50, 0], 0, steps=2000) == ""

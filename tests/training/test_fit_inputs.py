@@ -1,5 +1,8 @@
 """What `ge.fit` takes: inputs of any shape and type, Datasets, and models of every kind."""
 
+import copy
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.execution import generator
-from greedy_ensembles.training.examples import as_examples
+from greedy_ensembles.training.examples import advice_on_scale, as_examples
 from greedy_ensembles.training.validate import default_weighting
 
 
@@ -142,6 +145,10 @@ def test_statistics_of_a_frozen_backbone_are_said_to_move_unless_it_stays_in_eva
     with pytest.warns(UserWarning, match=r"1 BatchNorm .*frozen .*'backbone\.1'.*train\(mode\).*momentum=0"):
         moved = ge.fit(lambda: Transferred(keep=False), blobs, **options)
     assert moved[0].backbone[1].running_mean.any()
+    bare = Transferred(keep=False)
+    bare.backbone[1] = nn.BatchNorm1d(8, affine=False)  # which has no parameters that would be frozen
+    with pytest.warns(UserWarning, match=r"1 BatchNorm .*frozen .*'backbone\.1'"):
+        ge.fit(lambda: copy.deepcopy(bare), blobs, **options)
     kept = ge.fit(lambda: Transferred(keep=True), blobs, **options)  # and no warning
     assert not kept[0].backbone[1].running_mean.any()
 
@@ -156,8 +163,10 @@ def test_a_training_that_failed_is_told_and_a_raw_table_is_to_be_standardised(qu
     def make_model():
         return ge.models.MLP(2, hidden=(8,))
 
-    with pytest.warns(UserWarning, match="members 1, 2 learnt .*nothing: .*help: a smaller lr"):
+    with pytest.warns(UserWarning, match="members 1, 2 learnt .*nothing: .*help: another lr.* more epochs$"):
         ge.fit(make_model, (x, y), **options)
+    with pytest.warns(UserWarning, match="members 1, 2 learnt .*nothing"):  # weights do not hide it
+        ge.fit(make_model, (x, y, torch.linspace(0.5, 2.0, 60)), **options)
     raw = x * torch.tensor([0.01, 4000.0])
     recipe = ge.Recipe(epochs=30, batch_size=16, lr=1e-3, momentum=0.0)
     with pytest.warns(UserWarning, match=r"members? .* exploded: .*helps: .*standardise .*normalize=.*Classifier"):
@@ -210,3 +219,31 @@ def test_an_image_set_is_data_like_its_arrays(tmp_path):
     assert ge.load_run(tmp_path / "run").information["data"]["name"] == "tiny"
     with pytest.raises(ValueError, match="tiny has no labels"):
         ge.fit(make_model, images.replace(labels=None), **options)
+
+
+def test_advice_to_standardise_is_for_tables_that_need_it_and_can_be_followed():
+    draw = torch.Generator().manual_seed(0)
+    near, constant = torch.rand(50, 2, generator=draw), torch.ones(50, 1)
+    assert advice_on_scale(as_examples((near * torch.tensor([0.001, 0.8]), torch.arange(50) % 2)), None) == ""
+    x = torch.cat([near * torch.tensor([0.01, 500.0]), constant], dim=1)
+    advice = advice_on_scale(as_examples((x, torch.arange(50) % 2)), None)
+    assert "standardise the columns of x" in advice
+    (recipe,) = re.findall(r"Recipe\(.*\)\)", advice)
+    eval(f"ge.{recipe}", {"ge": ge, "x": x})
+    eval(f"ge.{recipe}", {"ge": ge, "x": x.numpy()})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda x, y: (x.index_fill(0, torch.tensor([7]), torch.nan), y), "validation: x holds NaN .*example 7"),
+        (lambda x, y: (x, y[:9]), "validation: x and y .*20 examples, y has 9"),
+        (lambda x, y: (x[:0], y[:0]), "validation: .*empty"),
+        (lambda x, y: (255 * x, y), "x of validation .*: divide them by 255"),
+    ],
+)
+def test_what_is_wrong_with_validation_is_said_of_it(change, told, quick):
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.rand(20, 1, 3, 3, generator=draw), torch.arange(20) % 2
+    with pytest.raises(ValueError, match=told):
+        ge.fit(lambda: nn.Sequential(nn.Flatten(), nn.Linear(9, 2)), (x, y), size=2, validation=change(x, y), **quick)

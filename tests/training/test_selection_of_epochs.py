@@ -220,3 +220,33 @@ def test_a_method_may_change_them_for_a_member():
     assert [event.epoch for event in told if event.member == 2] == [1, 2, 3]
     with pytest.raises(ValueError, match="schedule"):
         ge.fit(network, noisy(60, 0), schedule="concurrent", **options)
+
+
+@pytest.mark.parametrize(
+    ("score", "told"),
+    [
+        (lambda probs, labels: float("nan"), "NaN"),
+        (lambda probs, labels: "best", "no number: ValueError: .*'best'"),
+        (lambda probs, labels: probs, "no number: "),
+        (lambda probs: 0.0, "2 were given"),
+        (lambda probs, labels: probs[:, 5].sum(), r"probabilities \(12, 2\) and labels \(12,\)"),
+    ],
+)
+def test_a_score_that_is_none_is_refused_before_training(score, told, never_made):
+    recipe = ge.Recipe(select_by=score)
+    with pytest.raises(ValueError, match=f"select_by .*{told}"):
+        ge.fit(never_made, noisy(60, 0), size=2, recipe=recipe, validation=0.2, progress=False)
+
+
+@pytest.mark.parametrize("fields", [{"patience": 3}, {"select_by": "nll"}, {"patience": 3, "select_by": "nll"}])
+def test_what_selects_epochs_needs_held_out_examples(fields, never_made):
+    with pytest.raises(ValueError, match=f"{next(iter(fields))} needs held-out examples, and validation is 0"):
+        ge.fit(never_made, noisy(60, 0), size=2, recipe=ge.Recipe(**fields), validation=0, progress=False)
+
+
+@pytest.fixture
+def never_made():
+    def make_model():
+        raise AssertionError("a model was made")
+
+    return make_model

@@ -51,10 +51,10 @@ class Snapshot(Deep):
             raise ValueError(
                 f"{self.label} needs an epoch a member: size is {self.size}, and the recipe has epochs={recipe.epochs}"
             )
-        if recipe.patience is not None or recipe.warmup_epochs:
+        if recipe.patience is not None or recipe.warmup_epochs or recipe.schedule != "anneal":
             raise ValueError(
                 f"{self.label} has a learning rate of its own and trains all {recipe.epochs} epochs; leave out "
-                "patience and warmup_epochs"
+                "patience, warmup_epochs and the recipe's schedule"
             )
 
     def recipe(self, recipe: Any, number: int, seed: int) -> Any:

@@ -199,6 +199,7 @@ def open_run_folder(
     make_model: ModelFactory,
     device: torch.device,
     earlier: Iterable[nn.Module] = (),
+    one_network: bool = False,
 ) -> Iterator[RunFolder]:
     """Begin, resume or extend a run in a folder, which is locked meanwhile, or refuse it and change nothing."""
     if path.exists() and not path.is_dir():
@@ -220,7 +221,7 @@ def open_run_folder(
     try:
         for place in (path, path / "bank", *path.glob("members/*")):
             storage.clear_leftovers(place)
-        _begin_or_go_on(path, configuration, information, size)
+        _begin_or_go_on(path, configuration, information, size, one_network)
         folder = RunFolder(path, make_model, device, earlier)
         verify_members(path)
         folder.checkpoint()  # refuses a damaged one now rather than later, and removes one that outlived its member
@@ -233,7 +234,9 @@ def open_run_folder(
         lock.release()
 
 
-def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict[str, Any], size: int) -> None:
+def _begin_or_go_on(
+    path: Path, configuration: dict[str, Any], information: dict[str, Any], size: int, one_network: bool
+) -> None:
     """Write run.json for a new run or a larger size, after holding the request against what is there."""
     file = path / "run.json"
     if not file.exists():
@@ -242,6 +245,11 @@ def _begin_or_go_on(path: Path, configuration: dict[str, Any], information: dict
         storage.write_json(file, content)
         return
     run = read_run(path)
+    if one_network and size != run["size"]:
+        raise FolderError(
+            f"{file} is of {run['size']} members that come out of one training; none can be added or left out. Train "
+            f"size={size} in another run_dir"
+        )
     differ = differences(run["configuration"], configuration)
     if differ:
         listed = "; ".join(

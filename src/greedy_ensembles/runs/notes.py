@@ -9,7 +9,8 @@ from greedy_ensembles.method import Coupling
 
 #: A member is weak where it is this much below another, and chance alone would show such a gap in one of 300 ensembles.
 GAP, CHANCE = 0.02, 1 / 300
-_STEPS = 100  # from which on a member should have learnt something
+_RIGHT = 0.1  # of the loss of guessing among equal classes: below that, a guess is nearly right
+_STEPS, _EPOCHS = 100, 20  # from either of which on a member should have learnt something
 
 
 class WeakMemberWarning(UserWarning):
@@ -92,40 +93,87 @@ def weak_members(members: Sequence[Mapping[str, Any]], held_out: int) -> str:
     return f"{who} right on {each} of the {held_out:,} held-out examples, and the best member on {best:.2%}"
 
 
-def failed_members(members: Sequence[Mapping[str, Any]], counts: Sequence[int], held_out: int, steps: int) -> str:
-    """Return whose training failed: the loss exploded, or is that of guessing at the end; or "".
+def guessing(counts: Sequence[int], weights: Sequence[float] | None = None) -> float:
+    """Return the mean cross-entropy of the best guess that looks at no input.
 
-    Exploded: the mean loss of the last epoch is more than five times log(classes). Guessing: it is not below the
-    entropy of the labels by 1 %, and accuracy, where it is known, is not above the share of the most frequent class by
-    two standard errors. Less than a hundred steps may be too few to learn anything, and are not judged.
+    Args:
+        counts: how many examples each class has.
+        weights: the sum of their weights; None: they weigh 1 each.
+
+    >>> round(guessing([50, 50]), 3), round(guessing([50, 50], [100.0, 0.0]), 3)
+    (0.693, 0.0)
+    """
+    masses = [float(mass) for mass in (counts if weights is None else weights)]
+    return sum(mass * math.log(sum(masses) / mass) for mass in masses if mass) / sum(counts)
+
+
+def exploded_members(
+    members: Sequence[Mapping[str, Any]], counts: Sequence[int], weights: Sequence[float] | None = None
+) -> str:
+    """Return whose mean loss of the last epoch is more than five times that of guessing among equal classes; or "".
 
     Args:
         members: their facts.
-        counts: how many examples each class has; the loss is cross-entropy.
-        held_out: how many examples accuracies are of.
-        steps: how long they were trained.
+        counts: as `guessing` takes them.
+        weights: likewise.
 
-    >>> failed_members([{"number": 1, "last_loss": 13797.0}, {"number": 2, "last_loss": 0.2}], [50, 50], 0, 900)
+    >>> exploded_members([{"number": 1, "last_loss": 13797.0}, {"number": 2, "last_loss": 0.2}], [50, 50])
     'the loss of member 1 exploded: at the end its mean is 13797, and that of guessing 0.693'
     """
-    if steps < _STEPS:
+    weight = 1.0 if weights is None else sum(weights) / sum(counts)
+    losses = _last_losses(members)
+    exploded = [number for number, loss in losses.items() if loss > 5 * math.log(len(counts)) * weight]
+    if not exploded:
         return ""
-    shares = [count / sum(counts) for count in counts if count]
-    guessing, most = -sum(share * math.log(share) for share in shares), max(shares)
-    losses = {member["number"]: member["last_loss"] for member in members if member.get("last_loss") is not None}
-    exploded = [number for number, loss in losses.items() if loss > 5 * math.log(len(counts))]
-    if exploded:
-        who = ("members " if len(exploded) > 1 else "member ") + ", ".join(map(str, exploded))
-        worst = max(losses[number] for number in exploded)
-        return f"the loss of {who} exploded: at the end its mean is {worst:.5g}, and that of guessing {guessing:.3g}"
+    worst, guessed = max(losses[number] for number in exploded), guessing(counts, weights)
+    at_the_end = f"at the end its mean is {worst:.5g}, and that of guessing {guessed:.3g}"
+    return f"the loss of {_told(exploded)} exploded: {at_the_end}"
+
+
+def idle_members(
+    members: Sequence[Mapping[str, Any]],
+    counts: Sequence[int],
+    held_out: int,
+    *,
+    steps: int,
+    epochs: int = 1,
+    weights: Sequence[float] | None = None,
+) -> str:
+    """Return who has learnt next to nothing; or "".
+
+    The loss is not below that of guessing by 1 %, and accuracy, where it is known, is not above the share of the most
+    frequent class by two standard errors. Less than a hundred steps in less than twenty epochs may be too few to learn
+    anything, and are not judged, nor is training where weights make a guess nearly right.
+
+    Args:
+        members: their facts.
+        counts: as `guessing` takes them.
+        held_out: how many examples accuracies are of.
+        steps: how long they were trained.
+        epochs: likewise.
+        weights: as `guessing` takes them.
+    """
+    if steps < _STEPS and epochs < _EPOCHS:
+        return ""
+    losses, guessed, most = _last_losses(members), guessing(counts, weights), max(counts) / sum(counts)
+    if weights is not None and guessed < _RIGHT * math.log(len(counts)) * sum(weights) / sum(counts):
+        return ""
     bound = most + 2 * math.sqrt(most * (1 - most) / held_out) if held_out else 1.0
     accuracies = {member["number"]: member.get("validation_accuracy") or 0.0 for member in members}
-    idle = [n for n, loss in losses.items() if loss >= 0.99 * guessing > 0 and accuracies[n] <= bound]
+    idle = [n for n, loss in losses.items() if loss >= 0.99 * guessed > 0 and accuracies[n] <= bound]
     if not idle:
         return ""
-    who = ("members " if len(idle) > 1 else "member ") + ", ".join(map(str, idle))
     best = min(losses[number] for number in idle)
-    return f"{who} learnt next to nothing: at the end the mean loss is {best:.3g}, and that of guessing {guessing:.3g}"
+    at_the_end = f"at the end the mean loss is {best:.3g}, and that of guessing {guessed:.3g}"
+    return f"{_told(idle)} learnt next to nothing: {at_the_end}"
+
+
+def _last_losses(members: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    return {member["number"]: member["last_loss"] for member in members if member.get("last_loss") is not None}
+
+
+def _told(numbers: Sequence[int]) -> str:
+    return ("members " if len(numbers) > 1 else "member ") + ", ".join(map(str, numbers))
 
 
 def _data(data: Mapping[str, Any] | None) -> str:

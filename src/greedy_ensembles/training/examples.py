@@ -34,7 +34,8 @@ from greedy_ensembles.inputs import (
 from greedy_ensembles.method.weighting import moments
 from greedy_ensembles.storage import digest_of_tensor
 
-_SPREAD = 100.0  # between columns of a table from which on networks do not learn well from them as they are
+#: A column's size, and how many times another's it is, from which on networks do not learn well from a table.
+_LARGE, _SPREAD = 10.0, 100.0
 _CHUNK, _VALUES = 1024, 1 << 23  # inputs, and numbers in them, that are looked at together
 _SAMPLES = 1 << 26  # numbers in a p* set of data that memory does not hold, unless it is told
 
@@ -230,7 +231,12 @@ def as_examples(data: Any, name: str = "data", seed: int = 0, targets: str = "cl
     if type(data) is TensorDataset and len(data.tensors) == 2:  # a subclass may transform its items
         data = data.tensors
     if isinstance(data, list | tuple) and len(data) in (2, 3):
-        examples: Examples = _from_arrays(*data, name=name, targets=targets)
+        try:
+            examples: Examples = _from_arrays(*data, name=name, targets=targets)
+        except ValueError as error:
+            if name == "data" or name in str(error):
+                raise
+            raise ValueError(f"{name}: {error}") from None
     elif isinstance(data, Dataset) and hasattr(data, "__len__"):
         if len(data) == 0:
             raise ValueError(f"{name} is an empty Dataset; training needs examples")
@@ -249,14 +255,14 @@ def _from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", tar
     labels = as_labels(y, name, targets)
     if not entries(x):
         raise ValueError("x is a dict without inputs; give at least one entry")
-    for name, one in entries(x):
+    for place, one in entries(x):
         if one.ndim < (2 if one is x else 1):
             raise ValueError(
-                f"{name} must have shape (n, ...) with at least one input dimension, got shape {tuple(one.shape)}"
+                f"{place} must have shape (n, ...) with at least one input dimension, got shape {tuple(one.shape)}"
             )
         if len(one) != len(labels):
             raise ValueError(
-                f"{name} and y must have the same length; {name} has {len(one)} examples, y has {len(labels)} labels"
+                f"{place} and y must have the same length; {place} has {len(one)} examples, y has {len(labels)} labels"
             )
     if length(x) == 0:
         raise ValueError("x and y are empty; training needs examples")
@@ -330,9 +336,10 @@ def advice_on_scale(examples: Examples, normalize: object) -> str:
     mean, std = moments(examples.chunks())  # type: ignore[arg-type]
     sizes = torch.maximum(mean.abs(), std)
     sizes = sizes[sizes > 0]
-    if not len(sizes) or (sizes.max() < _SPREAD and sizes.max() < _SPREAD * sizes.min()):
+    if not len(sizes) or sizes.max() < _LARGE or sizes.max() < _SPREAD * min(1.0, float(sizes.min())):
         return ""
+    scale = "x.std(0)" if bool((std > 0).all()) else "x.std(0) + (x.std(0) == 0)"
     return (
         f"to standardise the columns of x, which are of the size of {sizes.min():.2g} to {sizes.max():.2g}: "
-        "Recipe(normalize=(x.mean(0), x.std(0))), or ge.GreedyEnsembleClassifier, which does it"
+        f"Recipe(normalize=(x.mean(0), {scale})), or ge.GreedyEnsembleClassifier, which does it"
     )

@@ -36,7 +36,13 @@ from greedy_ensembles.runs.configuration import (
     provenance,
 )
 from greedy_ensembles.runs.folder import RunFolder, open_run_folder
-from greedy_ensembles.runs.notes import WeakMemberWarning, failed_members, training_notes, weak_members
+from greedy_ensembles.runs.notes import (
+    WeakMemberWarning,
+    exploded_members,
+    idle_members,
+    training_notes,
+    weak_members,
+)
 from greedy_ensembles.training.algorithm import Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import advice_on_scale, as_examples
@@ -45,7 +51,8 @@ from greedy_ensembles.training.loaders import LoaderExamples
 from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.shared import SharedAlgorithm, check_ranks
 from greedy_ensembles.training.split import Data, split_off
-from greedy_ensembles.training.validate import check_arguments, check_weighting, default_weighting, try_model
+from greedy_ensembles.training.trial import try_model
+from greedy_ensembles.training.validate import check_arguments, check_selection, check_weighting, default_weighting
 
 
 def fit(
@@ -184,6 +191,7 @@ def _build(
     if not isinstance(validation, Real | str | None.__class__):
         apart = as_examples(validation, "validation", seed, targets, recipe)
     train, held_out, chosen = split_off(examples, apart, seed)
+    check_selection(recipe, held_out.labels[chosen] if held_out.indexed else held_out.labels, len(chosen))
     take = default_weighting if weighting is None or isinstance(weighting, str) else check_weighting
     p_star = None if coupling.sees == "none" else take(weighting, examples)
     first = coupling.recipe(recipe, 1, seed)
@@ -244,7 +252,8 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Abs
         **provenance(algorithm.execution.device, algorithm.execution.threads),
     }
     asked = (_configuration(algorithm, validation), information, algorithm.size)
-    return open_run_folder(path, *asked, algorithm.make_model, algorithm.execution.device, algorithm.earlier or ())
+    members = (algorithm.make_model, algorithm.execution.device, algorithm.earlier or ())
+    return open_run_folder(path, *asked, *members, algorithm.method.coupling.one_network)
 
 
 def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
@@ -297,13 +306,17 @@ def _collect(
     facts = [member.facts for member in done] if folder is None else folder.facts()
     members = [member.model for member in done] if folder is None else folder.members()
     at_once = algorithm.at_once if folder is None else folder.members_at_once
-    held_out, failed = len(algorithm.data.validation), ""
-    if algorithm.recipe.loss is None and examples.weights is None:  # which that of labels is not
-        counts = torch.bincount(examples.labels, minlength=algorithm.data.classes).tolist()
-        steps = algorithm.recipe.epochs * math.ceil(len(algorithm.data.train) / algorithm.recipe.batch_size)
-        failed = failed_members(facts, counts, held_out, steps)
-    if told := "; ".join(filter(None, (failed, weak_members(facts, held_out)))):
-        warnings.warn(f"{told}. {_remedy(algorithm)}", WeakMemberWarning, stacklevel=3)
+    held_out, exploded, idle = len(algorithm.data.validation), "", ""
+    if algorithm.recipe.loss is None:  # which that of labels is not
+        labels, of_each, classes = examples.labels, examples.weights, algorithm.data.classes
+        counts = torch.bincount(labels, minlength=classes).tolist()
+        sums = None if of_each is None else torch.bincount(labels, of_each, minlength=classes).tolist()
+        epochs = algorithm.recipe.epochs
+        steps = epochs * math.ceil(len(algorithm.data.train) / algorithm.recipe.batch_size)
+        exploded = exploded_members(facts, counts, sums)
+        idle = "" if exploded else idle_members(facts, counts, held_out, steps=steps, epochs=epochs, weights=sums)
+    if told := "; ".join(filter(None, (exploded, idle, weak_members(facts, held_out)))):
+        warnings.warn(f"{told}. {_remedy(algorithm, bool(idle))}", WeakMemberWarning, stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"
     share = float(validation) if isinstance(validation, Real) else None
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
@@ -316,13 +329,16 @@ def _collect(
     return ensemble
 
 
-def _remedy(algorithm: Algorithm) -> str:
-    """Return what may help a weak member, or one that failed."""
+def _remedy(algorithm: Algorithm, idle: bool) -> str:
+    """Return what may help weak members, and those that failed."""
     if scale := advice_on_scale(algorithm.data.examples, algorithm.recipe.normalize):
         return f"What helps: {scale}"
-    coupled = algorithm.method.coupling.sees != "none"
-    remedies = ["a smaller strength (lambda_M)"] if coupled else []
-    remedies += ["a smaller lr", "warmup_epochs"]
-    if coupled and algorithm.recipe.weighting_statistics == "running":
+    coupling = algorithm.method.coupling
+    remedies = ["a smaller strength (lambda_M)"] if coupling.sees != "none" else []
+    if idle:
+        remedies += ["another lr, larger or smaller", "more epochs"]
+    else:
+        remedies += ["a smaller lr", *(["more epochs"] if coupling.one_network else ["warmup_epochs"])]
+    if coupling.sees != "none" and algorithm.recipe.weighting_statistics == "running":
         remedies.append("weighting_statistics='batch'")
     return f"What may help: {', or '.join(remedies)}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.forms import are_alike, describe_inputs
-from greedy_ensembles.inputs import Inputs, Normalize, move, to_model
+from greedy_ensembles.inputs import Inputs, Normalize, entries, move, to_model
 from greedy_ensembles.training.examples import Examples
 
 
@@ -38,6 +38,12 @@ def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, E
         raise ValueError(
             f"validation holds {describe_inputs(validation.form)}, and data {describe_inputs(examples.form)}"
         )
+    for name, own in entries(examples.form):
+        one = dict(entries(validation.form))[name]
+        if one.range is not None and (remedy := own.other_scale(*one.range)):
+            raise ValueError(
+                f"{name} of validation is within {one.range}, and that of data within {own.range}: {remedy}"
+            )
     if validation.labels.shape[1:] != examples.labels.shape[1:]:
         widths = validation.labels.shape[1], examples.labels.shape[1]
         raise ValueError(f"validation has {widths[0]} labels an example, and data {widths[1]}; give it the same ones")
