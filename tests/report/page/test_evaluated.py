@@ -88,12 +88,6 @@ def test_curves_of_every_method_with_their_areas_in_words(comparison):
     assert 'data-series="greedy, lambda_M = 0.1"' not in histograms[0].svg
 
 
-def test_a_radar_needs_three_sets(comparison):
-    assert "uniform" in evaluated(comparison, {}).radar.alt
-    few = Comparison((Method("deep", (evaluation(0.1, 0, ("uniform", "dtd")),)),))
-    assert evaluated(few, {}).radar is None
-
-
 def test_images_are_shown_where_they_are_known(comparison):
     images = {"mnist": np.zeros((80, 1, 4, 4), np.uint8), "dtd": np.zeros((40, 1, 4, 4), np.uint8)}
     shown = evaluated(comparison, images)
@@ -105,7 +99,7 @@ def test_images_are_shown_where_they_are_known(comparison):
 def test_an_evaluation_without_ood_sets_has_tables_alone():
     inside = Comparison((Method("deep", (evaluation(0.1, 0, ()),)),))
     shown = evaluated(inside, {"mnist": np.zeros((80, 1, 4, 4), np.uint8)})
-    assert (shown.sets, shown.radar, shown.in_domain) == ([], None, [])
+    assert (shown.sets, shown.in_domain) == ([], [])
 
 
 def decoded(address):

@@ -1,4 +1,4 @@
-"""An evaluation on the page: tables that can be sorted, curves and histograms of every OOD set, a radar, examples."""
+"""An evaluation on the page: tables that can be sorted, curves and histograms of every OOD set, examples."""
 
 import base64
 import io
@@ -12,7 +12,6 @@ from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.evaluation import Estimate, OutOfDistribution, estimate
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.metrics import auroc, average_precision
-from greedy_ensembles.report.comparison_pictures import areas, draw_polygons
 from greedy_ensembles.report.detection import (
     Averages,
     average_scores,
@@ -43,7 +42,7 @@ def evaluated(comparison: Comparison, images: Mapping[str, Bytes]) -> Evaluated:
         scores = {method: pair[0] for method, pair in averages[0].items()}
         known = galleries(images[inside.name], inside.name, scores, label)
     methods = [method.label for method in comparison.methods]
-    return Evaluated(finding(comparison), found, below(comparison), methods, _radar(comparison), views, known)
+    return Evaluated(finding(comparison), found, below(comparison), methods, views, known)
 
 
 def finding(comparison: Comparison) -> str:
@@ -118,24 +117,6 @@ def _histogram(method: str, scores: Averages, label: str) -> Chart:
         x_label=f"{label}; grey: in-domain",
         y_label="examples (%)",
     )
-
-
-def _radar(comparison: Comparison) -> Chart | None:
-    """Return areas under ROC curves over the OOD sets, if these are three or more."""
-    sets = comparison.first.ood
-    if len(sets) < 3:
-        return None
-    found = areas(comparison)
-    spoken = "; ".join(
-        f"{method}: " + ", ".join(f"{name} {area.mean:.3f}" for name, area in row.items())
-        for method, row in found.items()
-    )
-    draw = partial(draw_polygons, areas=found, sets=sets, size=11)
-    title = "Area under the ROC curve, on each OOD set"
-    if any(each.kind == "synthetic" for each in sets):
-        title += " (shaded: synthetic ones)"
-    alt = f"Radar of areas under ROC curves. {spoken}."
-    return draw_chart(title, alt, draw, inches=(6.4, 4.8), polar=True)
 
 
 def galleries(

@@ -63,13 +63,12 @@ class OodView:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation: what was found in a sentence, tables, notes, a radar, and a view of each OOD set."""
+    """An evaluation: what was found in a sentence, tables, notes, and a view of each OOD set."""
 
     finding: str
     tables: Sequence[Table]
     notes: Sequence[str]
     methods: Sequence[str]
-    radar: Chart | None
     sets: Sequence[OodView]
     in_domain: Sequence[Gallery] = ()
 
