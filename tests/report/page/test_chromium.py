@@ -78,10 +78,10 @@ def page(tmp_path_factory):
     picture = Picture(f"data:image/png;base64,{BLACK}", "A black square.", ["0.10", "0.20"])
     gallery = Gallery("Most certain", [picture] * 12)
     views = [OodView(name, "Noise.", [rates, rates], [gallery]) for name in ("uniform", "gaussian")]
-    evaluated = Evaluated("a finding", [table, table], ["(a) a note"], ["a", "b"], views, [gallery, gallery])
+    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], views, [gallery, gallery])
     loss = curves("Loss", members, 0.5)
     run = TrainedRun("greedy, seed 0 (runs/greedy)", "Selected epochs: 1.", [loss], members, '{"seed": 0}')
-    part = Part("mnist", "part-1", table, [run], ["Not finished."], evaluated, maps)
+    part = Part("mnist", "part-1", "a finding", table, [run], ["Not finished."], evaluated, maps)
     file = tmp_path_factory.mktemp("page") / "page.html"
     write_page(Page("mnist", [part]), file)
     return file

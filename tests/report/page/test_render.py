@@ -51,8 +51,8 @@ def hostile_page():
     gallery = Gallery(HOSTILE, [Picture("data:image/png;base64,", HOSTILE, [HOSTILE])])
     run = TrainedRun(HOSTILE, HOSTILE, [chart], [HOSTILE], HOSTILE)
     view = OodView(HOSTILE, HOSTILE, [chart], [gallery])
-    evaluated = Evaluated(HOSTILE, [table], [HOSTILE], [HOSTILE], [view], [gallery])
-    return Page(HOSTILE, [Part(HOSTILE, "part-1", table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])])
+    evaluated = Evaluated([table], [HOSTILE], [HOSTILE], [view], [gallery])
+    return Page(HOSTILE, [Part(HOSTILE, "part-1", HOSTILE, table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])])
 
 
 @pytest.fixture(scope="module")

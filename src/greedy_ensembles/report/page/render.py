@@ -63,9 +63,8 @@ class OodView:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation: what was found in a sentence, tables, notes, and a view of each OOD set."""
+    """An evaluation: tables, notes, and a view of each OOD set."""
 
-    finding: str
     tables: Sequence[Table]
     notes: Sequence[str]
     methods: Sequence[str]
@@ -79,6 +78,7 @@ class Part:
 
     name: str
     anchor: str
+    finding: str  #: a few sentences
     trained: Table
     runs: Sequence[TrainedRun]
     notes: Sequence[str] = ()
