@@ -72,7 +72,8 @@ def page(content: dict[str, Any], reading: str = "") -> str:
     """Return the table as Markdown, with what someone has to say of it first."""
     rows = [[way, f"{row['Deep Ensembles']:.3f}", f"{row['greedy']:.3f}"] for way, row in content["auc"].items()]
     made = (
-        f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}. MNIST "
+        f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}, commit "
+        f"{content['commit'][:12]}. MNIST "
         f"({content['examples']:,} training images), {MODEL}, M = {SIZE}, {content['epochs']} epochs, seed 0; greedy "
         f"with lambda_M = {STRENGTH}. AUC of mutual information, {COUNT:,} images of noise against {content['test']:,} "
         "test images. Numbers are on the scale from black, 0, to white, 1, unless they say otherwise."

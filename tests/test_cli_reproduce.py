@@ -52,7 +52,7 @@ def test_every_kind_of_study_runs_quickly_from_training_to_page(reproduce, tmp_p
     text = (tmp_path / "out" / "quick" / study / f"{study}.md").read_text()
     assert "mean nothing" in text
     assert "(stand-in)" in text
-    assert "Still missing" not in text
+    assert "Missing with these settings" not in text
     if study == "mnist":
         again = reproduce(*options)
         assert "s of training," not in again.output  # nothing is trained twice
@@ -70,7 +70,7 @@ def test_a_study_can_be_done_part_by_part(reproduce, tmp_path):
     first = reproduce(*options, "--only", "1/4")
     assert first.exit_code == 0, first.output
     assert "still missing: 3 runs" in first.output
-    assert "Still missing" in (tmp_path / "out/quick/overhead/overhead.md").read_text()
+    assert "Missing with these settings" in (tmp_path / "out/quick/overhead/overhead.md").read_text()
     rest = reproduce(*options)
     assert "(1 of 3)" in rest.output
     assert "missing" not in rest.output.splitlines()[-1]

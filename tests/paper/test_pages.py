@@ -52,7 +52,7 @@ def test_a_page_has_figures_beside_the_papers_and_how_they_were_made(page):
 def test_what_is_missing_is_priced_on_the_device_of_the_runs_that_there_are(page):
     text = page(mnist(0, 1), but=[2, 3, 6, 7]).read_text()
     assert "## M = 5" not in text  # none of its runs is done
-    missing = text.partition("## Still missing")[2]
+    missing = text.partition("## Missing with these settings")[2]
     assert "M = 5" in missing
     assert "one core of here" not in missing
 
@@ -61,7 +61,7 @@ def test_what_diverged_is_told(page):
     diverged = lambda job: {"message": "it left"} if job.case.strength else {}  # noqa: E731
     text = page(mnist(1), figures=diverged).read_text()
     assert "| mnist-PreResNet8-M5-greedy-0.1-seed100 | it left |" in text.partition("## Diverged")[2]
-    assert "Still missing" not in text
+    assert "Missing with these settings" not in text
 
 
 def test_your_own_reading_stands_first_and_is_kept(page, tmp_path):

@@ -127,7 +127,7 @@ def write_page(
             parts.append(f"## {gathered.section.title}")
             parts += _section(study, gathered, folder, images or {})
     parts += _headed("Diverged", markdown_table(["run", "why"], diverged.items()) if diverged else "")
-    parts += _headed("Still missing", missing_table(sections, records, (devices or [device])[-1]))
+    parts += _headed("Missing with these settings", missing_table(sections, records, (devices or [device])[-1]))
     kept = f"Every run, and figures unrounded, as CSV, JSON and LaTeX: [{KEPT}]({KEPT})."
     parts += _headed("How it was made", _facts(study, protocol, command), kept, runs_table(records))
     page = folder / f"{study.name}.md"
