@@ -14,6 +14,7 @@ import large_data
 import numpy as np
 import p_star
 import pytest
+import repeats
 import scale
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ from greedy_ensembles import models
 from greedy_ensembles.engines import captured
 from greedy_ensembles.engines.accelerate import BatchNormReLU
 from greedy_ensembles.engines.plain import PlainEngine
-from greedy_ensembles.paper.studies.of_images import CHOOSING
+from greedy_ensembles.paper.studies.of_images import CHOOSING, NOISE
 from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.validate import default_weighting
 
@@ -260,11 +261,10 @@ def test_the_page_of_scale_has_the_steps_of_the_page_of_speed():
     assert json.loads((RESULTS / "scale/records/scale.json").read_text())["speed"] == scale.speed_of_members()
 
 
-@pytest.mark.parametrize("setting", forest.SETTINGS)
+@pytest.mark.parametrize("setting", forest.SETTINGS, ids=lambda setting: f"{setting.records}, {setting.strength}")
 @pytest.mark.parametrize("metric", forest.METRICS)
 def test_the_forest_plot_shows_the_means_of_the_pages(setting, metric):
-    name, strength, dataset = forest.SETTINGS[setting]
-    content = json.loads((forest.RESULTS / f"{name}.json").read_text())
+    content, strength, dataset = setting.content, setting.strength, setting.dataset
     rows = {row["method"]: row["figures"][metric] for row in content["means"] if row["set"].endswith(" natural")}
     deep, greedy = rows["Deep Ensembles"], rows[f"greedy, lambda_M = {strength}"]
     natural = {row["set"] for row in content["ood"] if row["kind"] == "natural"}
@@ -285,7 +285,9 @@ def test_the_forest_plot_shows_the_means_of_the_pages(setting, metric):
 def test_the_band_of_the_forest_plot_is_what_a_run_differs_from_itself():
     found = forest.chance("auc")
     page = (RESULTS / "repeats/repeats.md").read_text()
+    tries = repeats.tries(RESULTS)
     for name in forest.REPEATED:
+        assert repeats.shared(tries[name]).keys() == {*NOISE, "blobs", "dtd", "tiny_imagenet"}
         row = next(line for line in page.splitlines() if line.startswith(f"| {name} "))
         assert float(row.split("|")[5]) <= found["blobs"] + 5e-4
     assert found["noise"] < 1e-3

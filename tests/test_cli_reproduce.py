@@ -180,9 +180,7 @@ def test_two_moons_needs_no_images(reproduce, tmp_path, monkeypatch):
     monkeypatch.setattr(two_moons, "RECIPE", dataclasses.replace(two_moons.RECIPE, epochs=1))
     done = reproduce("two-moons")
     assert done.exit_code == 0, done.output
-    assert {"two-moons.md", "two-moons.json", "two-moons.png"} < {
-        path.name for path in (tmp_path / "out/two-moons").iterdir()
-    }
+    assert {"two-moons.md", "records", "two-moons.png"} < {path.name for path in (tmp_path / "out/two-moons").iterdir()}
 
 
 def test_a_file_is_no_folder(reproduce, tmp_path):

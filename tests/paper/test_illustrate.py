@@ -27,7 +27,7 @@ def test_the_picture_is_a_wide_one(out: Path) -> None:
 
 
 def test_the_figures_are_over_twenty_seeds(out: Path) -> None:
-    figures = json.loads((out / "illustrate.json").read_text())
+    figures = json.loads((out / "records/illustrate.json").read_text())
     assert len(figures["seeds"]) == 20
     assert [row["approach"] for row in figures["approaches"]] == ["random modes", "naive diversity", "greedy"]
     for row in figures["approaches"]:
@@ -40,7 +40,7 @@ def test_the_figures_are_over_twenty_seeds(out: Path) -> None:
 
 
 def test_greedy_is_better_than_either_on_every_seed_under_every_divergence(out: Path) -> None:
-    figures = json.loads((out / "illustrate.json").read_text())
+    figures = json.loads((out / "records/illustrate.json").read_text())
     random, naive, greedy = (row["divergence"] for row in figures["approaches"])
     for name in illustrate.GENERATORS:
         assert max(greedy[name]["values"]) < min(random[name]["values"])
@@ -48,7 +48,7 @@ def test_greedy_is_better_than_either_on_every_seed_under_every_divergence(out: 
 
 
 def test_greedy_is_better_than_naive_diversity_of_any_strength(out: Path) -> None:
-    figures = json.loads((out / "illustrate.json").read_text())
+    figures = json.loads((out / "records/illustrate.json").read_text())
     sweep, naive, greedy = (
         figures["naive_reverse_kl_by_strength"],
         *(row["divergence"]["reverse_kl"]["mean"] for row in figures["approaches"][1:]),
@@ -69,10 +69,10 @@ def test_naive_diversity_is_greedy_on_pairs() -> None:
 
 def test_the_seed_decides(out: Path, tmp_path: Path) -> None:
     illustrate.run(tmp_path / "same")
-    assert (tmp_path / "same" / "illustrate.json").read_text() == (out / "illustrate.json").read_text()
+    assert (tmp_path / "same" / "records/illustrate.json").read_text() == (out / "records/illustrate.json").read_text()
     illustrate.run(tmp_path / "other", seed=5)
     same, other = (
-        json.loads((folder / "illustrate.json").read_text())["approaches"][2]["divergence"]["kl"]["values"]
+        json.loads((folder / "records/illustrate.json").read_text())["approaches"][2]["divergence"]["kl"]["values"]
         for folder in (tmp_path / "same", tmp_path / "other")
     )
     assert same[5:] == other[:15]  # seeds 5..19 are in both

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import shutil
 import warnings
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,17 +54,37 @@ def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
     assert page.index("The answer.") < page.index("| method |")
     assert "No data" in page
     made = json.loads((out / "records" / "methods.json").read_text())["made"]["digits"]
-    assert made.keys() == {"examples", "seeds", "machine", "started", "commit", "versions"}
+    assert made.keys() == {"sets", "examples", "seeds", "machine", "started", "commit", "versions"}
     assert all(f"- {name}: {value}" in page for name, value in made.items())
     assert "test 451, uniform 400" in made["examples"]
     assert (out / "methods.png").stat().st_size > 10_000
 
 
 def test_a_method_that_refuses_a_setting_has_a_row_and_its_reason(out, rows):
+    reason = rows["snapshot"].pop("refused")
     assert rows["snapshot"] == {"method": "snapshot"}
     page = (out / "methods.md").read_text()
-    assert "snapshot refuses this setting: Snapshot Ensembles needs" in page
-    assert "dropout has a layer of its own" in page
+    assert f"Snapshot Ensembles refuses this setting: {reason}" in page
+    assert "MC dropout: a layer of its own" in page
+
+
+def test_the_committed_page_is_made_of_its_records(tmp_path):
+    committed = Path(__file__).parents[2] / "results" / "methods"
+    shutil.copy(committed / "reading.md", tmp_path)
+    methods_page.write(tmp_path, json.loads((committed / "records/methods.json").read_text()), methods.SETTINGS)
+    assert (tmp_path / "methods.md").read_text() == (committed / "methods.md").read_text()
+
+
+def test_the_picture_calls_methods_as_tables_do_the_best_first():
+    areas = {"deep": 0.7, "random forest": 0.9, "batch": 0.8}
+    rows = [
+        {"method": name, "other_score_auc": {"mean": area, "standard_error": 0.1, "seeds": 3}}
+        for name, area in areas.items()
+    ]
+    (axis,) = methods_page.draw({methods.SETTINGS[0]: [*rows, {"method": "snapshot", "refused": "no"}]}).axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["random forest", "BatchEnsemble", "Deep Ensembles"]
+    assert axis.containers[1][0].get_xdata().tolist() == [0.9, 0.8, 0.7]
+    assert axis.get_xlabel() == "AUC, unseen digits 7 to 9"
 
 
 @pytest.mark.parametrize("setting", methods.SETTINGS, ids=lambda setting: setting.name)

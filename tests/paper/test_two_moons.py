@@ -28,14 +28,14 @@ def out(tmp_path_factory, invoke):
 
 
 def test_the_method_is_uncertain_far_away_and_certain_at_the_data(out):
-    deep, greedy = json.loads((out / "two-moons.json").read_text())
+    deep, greedy = json.loads((out / "records/two-moons.json").read_text())
     assert (deep["method"], greedy["method"], greedy["strength"]) == ("deep", "greedy", 10.0)
     assert greedy["mi_far"] > deep["mi_far"] + 0.2
     assert max(deep["mi_data"], greedy["mi_data"]) < 0.15
 
 
 def test_the_committed_figures_say_what_the_caption_claims():
-    results = json.loads((COMMITTED / "two-moons.json").read_text())
+    results = json.loads((COMMITTED / "records/two-moons.json").read_text())
     assert [result["strength"] for result in results] == [None, 0.1, 1.0, 10.0]
     far = [result["mi_far"] for result in results]
     assert far[0] < 0.1  # Deep Ensembles stay certain
@@ -58,7 +58,7 @@ def test_the_page_shows_the_figures_of_the_json_below_what_a_person_wrote(out, c
     folder = COMMITTED if committed else out
     page = (folder / "two-moons.md").read_text()
     assert page.startswith(f"# Two moons\n\n{(folder / 'reading.md').read_text()}")
-    for result in json.loads((folder / "two-moons.json").read_text()):
+    for result in json.loads((folder / "records/two-moons.json").read_text()):
         assert f"| {result['mi_data']:.4f} | {result['mi_far']:.4f} |" in page
 
 

@@ -60,15 +60,19 @@ class RunFacts:
         return self.configuration["method"].get("strength")  # type: ignore[no-any-return]
 
     @property
+    def label(self) -> str:
+        """What tables call the method, without its strength."""
+        return str(self.configuration["method"]["label"])
+
+    @property
     def is_baseline(self) -> bool:
         """Whether it is what others are compared with."""
-        return bool(self.configuration["method"]["label"] == BASELINE)
+        return self.label == BASELINE
 
     @property
     def method(self) -> str:
         """What tables call the method, its strength included."""
-        label = str(self.configuration["method"]["label"])
-        return label if self.strength is None else f"{label}, lambda_M = {self.strength:g}"
+        return self.label if self.strength is None else f"{self.label}, lambda_M = {self.strength:g}"
 
     @property
     def dataset(self) -> str:

@@ -28,7 +28,7 @@ def two_moons(
         values = (f"{result.accuracy:.1%}", f"{result.mi_data:.3f}", f"{result.mi_far:.3f}")
         table.add_row(result.method, strength, *values)
     Console(markup=False).print(table)
-    print(f"Wrote {out / 'two-moons.png'} and {out / 'two-moons.json'}")
+    print(f"Wrote {out / 'two-moons.md'}, two-moons.png and records/two-moons.json")
 
 
 @app.command("illustrate")
@@ -47,7 +47,7 @@ def illustrate(
         spreads = [spreads[name] for spreads in results.values()]
         table.add_row(name, *(f"{spread.mean:.3f} ± {spread.standard_deviation:.3f}" for spread in spreads))
     Console(markup=False).print(table)
-    print(f"Wrote {out / 'illustrate.png'} and {out / 'illustrate.json'}")
+    print(f"Wrote {out / 'illustrate.md'}, illustrate.png and records/illustrate.json")
 
 
 @app.command("guarantee-study")

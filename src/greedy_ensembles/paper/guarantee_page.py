@@ -32,16 +32,31 @@ _COLUMNS = {
 }
 _EXACT = 1e-9  # a divergence this close to the least one is it, but for rounding
 _SURROGATES = {"expected": "expectation", "power": "expectation, f as a power", "point": "point estimate"}
-_SERIES = {
-    "greedy": ("greedy", "#1f5fbf"),
-    "random_greedy": ("random greedy (mean of draws)", "#e08214"),
-    "surrogate_greedy": ("by Proposition 1's expectation", "#7b3294"),
-    "random_selection": ("random selection (mean of all sets)", "#7f7f7f"),
+#: What the page and its picture call generators and algorithms, where their names are not words.
+_NAMES = {
+    "kl": "KL",
+    "reverse_kl": "reverse KL",
+    "jensen_shannon": "Jensen-Shannon",
+    "squared_hellinger": "squared Hellinger",
+    "pearson_chi2": "Pearson chi2",
+    "neyman_chi2": "Neyman chi2",
+    "surrogate_greedy": "greedy by the expectation",
+}
+_COLOURS = {
+    "greedy": "#1f5fbf",
+    "random_greedy": "#e08214",
+    "surrogate_greedy": "#7b3294",
+    "random_selection": "#7f7f7f",
 }
 _RANKINGS = {
-    "expected_rank_correlation": ("by Proposition 1's expectation", "#7b3294"),
-    "point_rank_correlation": ("by Algorithm 2's point estimate", "#1b7837"),
+    "expected_rank_correlation": ("expectation", _COLOURS["surrogate_greedy"]),
+    "point_rank_correlation": ("point estimate", "#1b7837"),
 }
+_CAPTION = (
+    "Dot: median; thick: 5 % to 95 % of the instances; thin: all of them. Random greedy: the mean of its draws; random "
+    "selection: the mean of all sets. Dashed: 1/e, the guarantee of Random Greedy; 0.491, no efficient algorithm can "
+    "guarantee more; on the lower left the paper's bound on D."
+)
 
 Data = dict[str, np.ndarray]  # by measurement, one number an instance
 
@@ -65,7 +80,7 @@ def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], o
     pools = {f: _pooled([cell for cell in cells if cell.generator == f]) for f in generators}
     draw_guarantee({f: _figures(data) for f, data in pools.items()}, out / "guarantee.png")
     rows = [
-        [f, algorithm.replace("_", " "), *_row(summarise(data, algorithm))]
+        [_name(f), _name(algorithm), *_row(summarise(data, algorithm))]
         for f, data in {"all": _pooled(cells), **pools}.items()
         for algorithm in ALGORITHMS
     ]
@@ -73,7 +88,7 @@ def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], o
     parts = [
         "## By generator",
         "![Ratios, bounds and rank correlations by generator](guarantee.png)",
-        "*Dot: median; thick: 5 % to 95 % of the instances; thin: all of them.*",
+        f"*{_CAPTION}*",
         f"All ground sets and sizes together; [{TABLE}]({TABLE}) has every cell by itself.",
         markdown_table(heading, rows[every:]),
         "## The constant, and Random Greedy with dummies",
@@ -83,6 +98,10 @@ def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], o
     ]
     parts += ["## How it was made", "\n".join(f"- {name}: {value}" for name, value in provenance.items())]
     write_markdown(out / "guarantee.md", "How good is greedy?", parts, markdown_table(heading, rows[:every]))
+
+
+def _name(raw: str) -> str:
+    return _NAMES.get(raw, raw.replace("_", " "))
 
 
 def _row(figures: Mapping[str, float]) -> list[str]:
@@ -150,7 +169,7 @@ def _dummies_table(pools: Mapping[str, Data]) -> str:
         ratio = data["dummies_value"][~negative] / best[~negative]
         shown = [f"{ratio.mean():.3f}", f"{ratio.min():.3f}"] if ratio.size else ["", ""]
         share = float((data["dummies_size"] / data["size"]).mean())
-        rows.append([f, f"{constant:.3g}", f"{negative.mean():.0%}", f"{ratio.size}", *shown, f"{share:.2f}"])
+        rows.append([_name(f), f"{constant:.3g}", f"{negative.mean():.0%}", f"{ratio.size}", *shown, f"{share:.2f}"])
     heading = ["f", "C / min D, median", "F < 0 on a smaller set", "instances without", "F ratio there", "least"]
     return markdown_table([*heading, "mean size / M"], rows)
 
@@ -162,11 +181,11 @@ def _rankings_table(pools: Mapping[str, Data]) -> str:
         for key, name in _SURROGATES.items():
             if f"{key}_agreement" not in data:
                 continue
-            rows.append([f, name, *_ranking(data, key, np.full(len(data["width"]), True))])
+            rows.append([_name(f), name, *_ranking(data, key, np.full(len(data["width"]), True))])
             if key == "point":
                 wide = data["width"] > np.median(data["width"])
-                rows.append([f, f"{name}, narrower half of the kernels", *_ranking(data, key, ~wide)])
-                rows.append([f, f"{name}, wider half", *_ranking(data, key, wide)])
+                rows.append([_name(f), f"{name}, narrower half of the kernels", *_ranking(data, key, ~wide)])
+                rows.append([_name(f), f"{name}, wider half", *_ranking(data, key, wide)])
     return markdown_table(["f", "surrogate", "rank correlation", "arg max agrees", "share of the best gain"], rows)
 
 
@@ -191,7 +210,7 @@ def draw_guarantee(data: Mapping[str, Data], path: Path) -> None:
     figure = new_figure(9.5, 13)
     axes = figure.subplots(2, 2, sharey=True)
     for axis, prefix in ((axes[0, 0], "value"), (axes[0, 1], "divergence"), (axes[1, 0], "used")):
-        _spread(axis, data, {f"{prefix} {name}": style for name, style in _SERIES.items()})
+        _spread(axis, data, {f"{prefix} {own}": (_name(own), colour) for own, colour in _COLOURS.items()})
     for value, label in ((RANDOM_GREEDY_FACTOR, "1/e"), (INAPPROXIMABILITY, f"{INAPPROXIMABILITY:g}")):
         axes[0, 0].axvline(value, color="black", linewidth=0.9, linestyle="--")
         axes[0, 0].annotate(label, (value, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom")
@@ -203,10 +222,10 @@ def draw_guarantee(data: Mapping[str, Data], path: Path) -> None:
     _spread(axes[1, 1], data, _RANKINGS)
     axes[1, 1].axvline(0, color="black", linewidth=0.9)
     axes[1, 1].set_title("rank correlation of surrogate and exact gain, steps 2 to M")
-    axes[0, 0].set_yticks(range(len(data)), [name.replace("_", " ") for name in data])
+    axes[0, 0].set_yticks(range(len(data)), list(map(_name, data)))
     axes[0, 0].invert_yaxis()
     (handles, labels), (more, names) = (axis.get_legend_handles_labels() for axis in (axes[0, 0], axes[1, 1]))
-    shown = handles + more[1:], labels + names[1:]
+    shown = handles + more[1:], labels + names[1:]  # the first has the colour of the algorithm that takes it
     figure.legend(*shown, loc="outside upper center", ncols=5, frameon=False)
     figure.savefig(path, dpi=110)
 

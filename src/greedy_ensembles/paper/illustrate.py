@@ -22,6 +22,7 @@ from scipy.stats import gamma, norm
 
 from greedy_ensembles import machine, theory
 from greedy_ensembles.paper.pages import write_markdown
+from greedy_ensembles.paper.records import KEPT
 from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
@@ -35,6 +36,7 @@ WIDTH = 0.7
 STRENGTH = 0.02  # of the naive diversity in the picture
 STRENGTHS = (0.0, 0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.2)
 _GRID = np.linspace(-7.0, 16.0, 1151)
+_SHOWN = np.linspace(-9.0, 19.0, 1401)  # kernels at the ends of the grid are seen whole
 _TRUE, _APPROXIMATION = "#1f5fbf", "#d62728"  # colours
 
 Array = np.ndarray
@@ -57,7 +59,7 @@ def density_at(z: Array) -> Array:
 
 
 def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
-    """Write ``illustrate.png``, drawn for the first seed, ``.json``, over seeds seed..seed + 19, and the page ``.md``.
+    """Write ``illustrate.png``, of the first seed, the page ``.md``, and ``records``, over seeds seed..seed + 19.
 
     Returns divergences by approach and generator.
     """
@@ -67,8 +69,8 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
     sets = [_ground_set(s) for s in range(seed, seed + SEEDS)]
     drawn = [_choose_all(centres, density, weights, rng) for centres, rng in sets]
     results = {name: _measure([choice[name] for choice in drawn], density, weights) for name in drawn[0]}
-    out.mkdir(parents=True, exist_ok=True)
-    _draw(results, drawn[0], density, out / "illustrate.png")
+    (out / KEPT).mkdir(parents=True, exist_ok=True)
+    _draw(results, drawn[0], out / "illustrate.png")
     content = {
         "size": SIZE,
         "candidates": CANDIDATES,
@@ -85,7 +87,7 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
             for strength in STRENGTHS
         },
     }
-    (out / "illustrate.json").write_text(json.dumps(content, indent=2) + "\n")
+    (out / KEPT / "illustrate.json").write_text(json.dumps(content, indent=2) + "\n")
     write_markdown(out / "illustrate.md", "Figure 1: a density on the line", _page(results, seed))
     return results
 
@@ -99,9 +101,10 @@ def _page(results: dict[str, dict[str, Spread]], seed: int) -> list[str]:
     made = f"greedy-ensembles {__version__}, {machine.processor()}, commit {(git_commit() or 'unknown')[:12]}"
     return [
         "![A density on the line and three approximations of it](illustrate.png)",
+        "*Triangles: the kernels chosen; those in one place are stacked.*",
         markdown_table(["divergence", *results], rows),
         f"Mean ± standard deviation over {SEEDS} ground sets of {CANDIDATES} candidates, of which {SIZE} are chosen. "
-        "[illustrate.json](illustrate.json) has every ground set, and naive diversity over a range of strengths.",
+        f"[{KEPT}]({KEPT}) has every ground set, and naive diversity over a range of strengths.",
         f"`greedy-ensembles illustrate --seed {seed}`, {made}.",
     ]
 
@@ -163,20 +166,22 @@ def _measure(choices: list[Array], density: Array, weights: Array) -> dict[str, 
     return spreads
 
 
-def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], density: Array, path: Path) -> None:
+def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], path: Path) -> None:
     """Draw the density in blue and one approximation a panel in red, on common axes.
 
-    Ticks below the curves are the kernels; those that coincide are stacked, so that they can be counted.
+    Triangles below the curves are the kernels; those that coincide are stacked, so that they can be counted.
     """
     figure = new_figure(3.7, 4.3 * len(results))
     axes = figure.subplots(1, len(results), sharex=True, sharey=True)
-    mixtures = {approach: _mixture(choices[approach]) for approach in results}
+    density = density_at(_SHOWN)
+    kernel = theory.gaussian(WIDTH)
+    mixtures = {name: theory.KernelMixture(choices[name], kernel).density(_SHOWN) for name in results}
     top = 1.08 * max(float(density.max()), *(float(np.quantile(values, 0.999)) for values in mixtures.values()))
     titles = ("(a) random mode picking", "(b) naive pairwise diversity", "(c) greedy, reverse KL")
     for axis, title, approach in zip(axes, titles, results, strict=True):
-        axis.fill_between(_GRID, density, color=_TRUE, alpha=0.18, linewidth=0)
-        axis.plot(_GRID, density, color=_TRUE, linewidth=1.8, label="true density")
-        axis.plot(_GRID, mixtures[approach], color=_APPROXIMATION, linewidth=1.8, label="approximation")
+        axis.fill_between(_SHOWN, density, color=_TRUE, alpha=0.18, linewidth=0)
+        axis.plot(_SHOWN, density, color=_TRUE, linewidth=1.8, label="true density")
+        axis.plot(_SHOWN, mixtures[approach], color=_APPROXIMATION, linewidth=1.8, label="approximation")
         heights = -0.035 * top * (1 + _ranks(choices[approach]))
         axis.scatter(choices[approach], heights, s=16, marker="^", color=_APPROXIMATION, linewidths=0, clip_on=False)
         axis.set_title(title, fontsize=13)
@@ -184,7 +189,7 @@ def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], dens
         axis.axhline(0, color="black", linewidth=0.6)
         axis.set_yticks([])
     lowest = max(int(_ranks(choices[approach]).max()) for approach in results)
-    axes[0].set(ylim=(-0.035 * top * (lowest + 2), top), xlim=(_GRID[0], _GRID[-1]), ylabel="density")
+    axes[0].set(ylim=(-0.035 * top * (lowest + 2), top), xlim=(_SHOWN[0], _SHOWN[-1]), ylabel="density")
     axes[-1].legend(frameon=False, fontsize=10, loc="upper right")
     figure.savefig(path, dpi=150)
 

@@ -24,13 +24,15 @@ from greedy_ensembles.method import METHODS, as_coupling
 from greedy_ensembles.paper.pages import provenance, write_markdown
 from greedy_ensembles.paper.records import KEPT
 from greedy_ensembles.paper.study import SPACING
-from greedy_ensembles.report.figure import SMALL, method_styles, new_figure, plain, write_figure
+from greedy_ensembles.report.figure import NORMAL, SMALL, method_styles, new_figure, plain, write_figure
 from greedy_ensembles.report.results import IN_DOMAIN, OOD
 from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.storage import FolderError, read_json
 
 GROUPS = ("noise", "choosing", "other")
 _MI = "mutual_information"
+#: Of the sets of a group, by mutual information and by the chosen score.
+_FIGURES = [(group, by, one) for group in GROUPS for by in ("MI", "score") for one in (OOD[0], OOD[2])]
 _CAPTION = "By mutual information, and by the score chosen on noise and choosing sets. Bars: one standard error."
 
 
@@ -64,6 +66,7 @@ class Setting:
     recipe: ge.Recipe
     size: int = 5
     seeds: int = 3
+    other: str = "other natural sets"  #: what the group of sets that may not choose is
     detectors: Callable[[Data, int], dict[str, Evaluation]] = lambda data, seed: {}
     own: Mapping[str, Own] = field(default_factory=dict)  #: by method
 
@@ -114,23 +117,29 @@ class Result(NamedTuple):
 
 def run(out: Path, progress: bool, settings: Sequence[Setting]) -> None:
     """Train what is missing in ``out/runs``, and write ``methods.md``, ``.png`` and ``records`` into ``out``."""
-    out.mkdir(parents=True, exist_ok=True)
-    read = {setting: data for setting in settings if (data := setting.read()) is not None}
-    found = {setting: (data, judged(setting, data, out / "runs", progress)) for setting, data in read.items()}
-    parts = []
     content: dict[str, Any] = {"made": {}}
-    for setting, (data, results) in found.items():
-        shown, facts = table(setting, data, results), made(setting, data, out / "runs")
-        notes = [*shown.notes, *(f"{name}: {value}" for name, value in facts.items())]
+    for setting in settings:
+        if (data := setting.read()) is not None:
+            results = judged(setting, data, out / "runs", progress)
+            content["made"][setting.name] = made(setting, data, out / "runs")
+            content[setting.name] = [row(data, result) for result in results]
+    (out / KEPT).mkdir(parents=True, exist_ok=True)
+    (out / KEPT / "methods.json").write_text(json.dumps(content, indent=1) + "\n")
+    write(out, content, settings)
+
+
+def write(out: Path, content: Mapping[str, Any], settings: Sequence[Setting]) -> None:
+    """Write the page and its picture from what is in ``records``."""
+    parts = []
+    found = {setting: content[setting.name] for setting in settings if setting.name in content}
+    for setting, rows in found.items():
+        shown, facts = table(setting, rows), content["made"][setting.name]
+        notes = [*(f"{name}: {value}" for name, value in facts.items()), *shown.notes]
         parts += [f"## {setting.title}", *_narrow(shown), "\n".join(f"- {note}" for note in notes)]
-        content["made"][setting.name] = facts
-        content[setting.name] = [_plain(row) for row in shown.rows]
     if left := ", ".join(setting.title for setting in settings if setting not in found):
         parts.append(f"Not run, for want of a GPU or of the data: {left}.")
     parts.append("`greedy-ensembles reproduce methods --page FOLDER` trains and judges all of it, in FOLDER/runs.")
     write_figure(draw(found), out / "methods.png")
-    (out / KEPT).mkdir(exist_ok=True)
-    (out / KEPT / "methods.json").write_text(json.dumps(content, indent=1) + "\n")
     write_markdown(out / "methods.md", "Every method", parts, f"![AUC by method](methods.png)\n\n*{_CAPTION}*")
 
 
@@ -141,6 +150,7 @@ def made(setting: Setting, data: Data, runs: Path) -> dict[str, str]:
     counts = {"training (a tenth of them held out)": _count(data.train), "test": _count(data.test)}
     counts |= {name: _count((None, inputs)) for name, inputs in data.ood.items()}
     return {
+        "sets": "; ".join(f"{', '.join(names)} ({group})" for group, names in data.groups.items()),
         "examples": ", ".join(f"{name} {count:,}" for name, count in counts.items()),
         "seeds": ", ".join(str(number * SPACING) for number in range(setting.seeds)),
         **provenance(told),
@@ -158,11 +168,6 @@ def _narrow(table: Table) -> list[str]:
         own = [c for c in table.columns if c.key == "method" or (mark in c.key if mark else c.key.count("_") < 2)]
         parts += [title, replace(table, columns=own).to_markdown()]
     return parts
-
-
-def _plain(row: Mapping[str, Entry]) -> dict[str, Any]:
-    values = ((key, entry.value) for key, entry in row.items())
-    return {key: asdict(value) if isinstance(value, Estimate) else value for key, value in values}
 
 
 def _folder(setting: Setting, method: str, number: int, runs: Path) -> Path:
@@ -227,66 +232,72 @@ def member_steps(setting: Setting, method: str, examples: int, ensemble: ge.Ense
     return networks * rows * recipe.epochs * steps
 
 
-def table(setting: Setting, data: Data, results: list[Result]) -> Table:
-    """Return a row for each method: figures in the domain, on each group by MI and by the chosen score, and costs."""
+def row(data: Data, result: Result) -> dict[str, Any]:
+    """Return what the records have of a method: figures in the domain, on each group by MI and by score, and costs."""
+    if result.refused:
+        return {"method": result.method, "refused": result.refused}
+    inside, score = [one.in_domain for one in result.evaluations], result.chosen(data)
+    found: dict[str, Any] = {"method": result.method, "seeds": len(inside), "score": score}
+    for key, values in (
+        ("accuracy", [each.accuracy for each in inside]),
+        ("nll", [each.nll for each in inside]),
+        ("lowest", [min(each.member_accuracies, default=math.nan) for each in inside]),
+    ):
+        found |= {} if any(map(math.isnan, values)) else {key: asdict(estimate(values))}
+    for group, by, one in _FIGURES:
+        figure = result.figure(data, group, _MI if by == "MI" else score, one.key)
+        found |= {} if figure is None else {f"{group}_{by}_{one.key}": asdict(figure)}
+    return found | {key: getattr(result, key) for key in ("steps", "passes", "parameters")}
+
+
+def table(setting: Setting, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a row for each method, from the records."""
     columns = [Column("method"), Column("seeds"), IN_DOMAIN[0], IN_DOMAIN[1]]
     columns += [Column("lowest", "lowest member (%)", 100, 2), Column("score")]
-    keys = [(group, by, one) for group in GROUPS for by in ("MI", "score") for one in (OOD[0], OOD[2])]
-    columns += [Column(f"{group}_{by}_{one.key}", f"{one.heading} {group}, {by}", 1, 3) for group, by, one in keys]
+    columns += [Column(f"{group}_{by}_{one.key}", f"{one.heading} {group}, {by}", 1, 3) for group, by, one in _FIGURES]
     columns += [Column("steps", "member-steps"), Column("passes", "passes a prediction"), Column("parameters")]
-    rows = []
-    for result in results:
-        if result.refused:
-            rows.append({"method": Entry(result.method)})
-            continue
-        inside, score = [one.in_domain for one in result.evaluations], result.chosen(data)
-        row = {"method": Entry(result.method), "seeds": Entry(len(inside)), "score": Entry(score)}
-        for key, values in (
-            ("accuracy", [each.accuracy for each in inside]),
-            ("nll", [each.nll for each in inside]),
-            ("lowest", [min(each.member_accuracies, default=math.nan) for each in inside]),
-        ):
-            row |= {} if any(map(math.isnan, values)) else {key: Entry(estimate(values))}
-        for group, by, one in keys:
-            figure = result.figure(data, group, _MI if by == "MI" else score, one.key)
-            row |= {} if figure is None else {f"{group}_{by}_{one.key}": Entry(figure)}
-        row |= {key: Entry(getattr(result, key)) for key in ("steps", "passes", "parameters")}
-        rows.append(row)
-    sets = "; ".join(f"{group}: {', '.join(names)}" for group, names in data.groups.items())
+    entries = [{key: _entry(key, value) for key, value in own.items() if key != "refused"} for own in rows]
     notes = [
-        sets,
         f"{setting.size} members of {setting.recipe.epochs} epochs for every method, each with its defaults; of "
         f"{setting.seeds} seeds: mean and standard error",
         "score: the one with the largest mean AUC on noise and choosing sets; the other sets had no say",
         "MI: by mutual information, which one model alone has not; standing beside it, by the score chosen",
         "member-steps: those of all networks, times how often each row passes; where members meet, p* passes as well",
-        *(f"{method} has {own.what}" for method, own in setting.own.items()),
-        *(f"{result.method} refuses this setting: {result.refused}" for result in results if result.refused),
+        *(f"{_label(method)}: {own.what}" for method, own in setting.own.items()),
+        *(f"{_label(own['method'])} refuses this setting: {own['refused']}" for own in rows if "refused" in own),
     ]
-    return Table(setting.title, columns, rows, notes)
+    return Table(setting.title, columns, entries, notes)
 
 
-def draw(found: Mapping[Setting, tuple[Data, list[Result]]]) -> Figure:
-    """Draw AUC on the other natural sets by both scores, a row for each method, the best first: a panel a setting."""
-    most = max(len(results) for _, results in found.values())
+def _entry(key: str, value: Any) -> Entry:
+    if key == "method":
+        return Entry(value, text=_label(value))
+    return Entry(Estimate(**value) if isinstance(value, dict) else value)
+
+
+def _label(method: str) -> str:
+    """Return what tables and pictures call a method; detectors are called as the setting calls them."""
+    return METHODS[method].label if method in METHODS else method
+
+
+def draw(found: Mapping[Setting, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Draw AUC on the other sets by both scores, a row for each method, the best first: a panel a setting."""
+    most = max(len(rows) for rows in found.values())
     figure = new_figure(height=1 + 0.22 * most)
     panels = figure.subplots(1, len(found), squeeze=False)[0]
-    for axis, (setting, (data, results)) in zip(panels, found.items(), strict=True):
-        judged = [result for result in results if not result.refused]
-        areas = {
-            result.method: [result.figure(data, "other", by, "auc") for by in (_MI, result.chosen(data))]
-            for result in judged
-        }
-        order = sorted(areas, key=lambda method: -max(area.mean for area in areas[method] if area))
+    for axis, (setting, rows) in zip(panels, found.items(), strict=True):
+        areas = {own["method"]: [own.get(f"other_{by}_auc") for by in ("MI", "score")] for own in rows}
+        known = {method: [area and Estimate(**area) for area in both] for method, both in areas.items() if any(both)}
+        order = sorted(known, key=lambda method: -max(area.mean for area in known[method] if area))
         for number, (label, style) in enumerate(zip(("MI", "chosen score"), method_styles(2), strict=True)):
-            rows = [(row, area) for row, method in enumerate(order) if (area := areas[method][number])]
-            places = {"x": [area.mean for _, area in rows], "y": [row for row, _ in rows]}
-            errors = [area.error for _, area in rows]
+            shown = [(place, area) for place, method in enumerate(order) if (area := known[method][number])]
+            places = {"x": [area.mean for _, area in shown], "y": [place for place, _ in shown]}
+            errors = [area.error for _, area in shown]
             axis.errorbar(**places, xerr=errors, color=style.colour, marker=style.marker, linestyle="", label=label)
-        axis.set(xlabel="AUC, other natural sets", yticks=range(len(order)))
-        axis.set_yticklabels(order)
+        axis.set(xlabel=f"AUC, {setting.other}", yticks=range(len(order)))
+        axis.set_yticklabels(map(_label, order))
         axis.invert_yaxis()
-        axis.set_title(setting.title, fontsize=SMALL)
+        axis.set_title(setting.title.partition(",")[0], fontsize=NORMAL)
         plain(axis)
     panels[0].legend(frameon=False, fontsize=SMALL)
     return figure

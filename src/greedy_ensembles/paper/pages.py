@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate
 from greedy_ensembles.benchmark.selection import CRITERIA, choose
 from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.method import Greedy
 from greedy_ensembles.paper import cost
 from greedy_ensembles.paper.page_tables import (
     corruption_table,
@@ -30,12 +31,14 @@ from greedy_ensembles.paper.page_tables import (
     summary_table,
     targets_table,
 )
+from greedy_ensembles.paper.radar import draw_areas
 from greedy_ensembles.paper.records import KEPT, Gathered, keep
 from greedy_ensembles.paper.study import Protocol, Section, Study
 from greedy_ensembles.report.ablation import draw_ablation
-from greedy_ensembles.report.comparison_pictures import draw_areas, draw_pictures
+from greedy_ensembles.report.comparison_pictures import draw_pictures
 from greedy_ensembles.report.figure import (
     NORMAL,
+    in_lines,
     method_styles,
     new_figure,
     plain,
@@ -169,35 +172,38 @@ def _section(
 ) -> Iterator[str]:
     """Yield the tables and pictures of a section, and write them into the folder."""
     section, comparison = gathered.section, gathered.comparison
-    figures: Iterable[tuple[str, Figure]] = ()
+    figures: Iterable[tuple[str, str, Figure]] = ()
     if comparison is not None:
         write_tables(comparison, folder / KEPT, section.stem)
         yield to_markdown(comparison).strip()
         figures = _pictures(study, section, comparison, images.get(section.cases[0].dataset, {}))
     elif study.corruptions:
         yield corruption_table(gathered)
-        figures = [(f"{section.stem}-severity", draw_severities(severities(gathered)))]
-    for name, figure in figures:
+        drawn = draw_severities(severities(gathered))
+        figures = [(f"{section.stem}-severity", "Figures against the severity of corruptions", drawn)]
+    for name, seen, figure in figures:
         write_figure(figure, folder / f"{name}.png")
-        yield f"![{name}]({name}.png)"
+        yield f"![{seen}]({name}.png)"
         yield "*Bars and bands: one standard error over seeds, where there are several.*"
 
 
 def _pictures(
     study: Study, section: Section, comparison: Comparison, images: Mapping[str, Bytes]
-) -> Iterator[tuple[str, Figure]]:
-    """Yield the pictures of a section by name: the curve over lambda_M, or a radar plot where the paper has one.
+) -> Iterator[tuple[str, str, Figure]]:
+    """Yield the pictures of a section, each with a name and what is to be seen.
+
+    That is the curve over lambda_M, or a radar plot where the paper has one.
 
     A study of pictures has all there are: curves and histograms of every set, and examples where images are given, in
     a folder of the section's own. They need the scores of single images.
     """
     if study.pictures:
         for name, figure in draw_pictures(comparison, images):
-            yield f"{section.stem}/{name}", figure
+            yield f"{section.stem}/{name}", name.replace("-", " of ", 1), figure
     elif section.curve:
-        yield f"{section.stem}-curve", _draw_curve(section, comparison)
+        yield f"{section.stem}-curve", "Accuracy, NLL, ACE and AUC against lambda_M", _draw_curve(section, comparison)
     elif study.radar and len(comparison.first.ood) >= _AXES:
-        yield f"{section.stem}-radar", draw_areas(comparison)
+        yield f"{section.stem}-radar", "AUC on every OOD set, by method", draw_areas(comparison)
 
 
 def _draw_curve(section: Section, comparison: Comparison) -> Figure:
@@ -209,10 +215,9 @@ def _draw_curve(section: Section, comparison: Comparison) -> Figure:
     ]
     tried = [trial.strength for trial in trials]
     several = None in tried and len(tried) > 2 and all(trial.accuracy.seeds > 1 for trial in trials)
-    inside = comparison.first.in_domain
-    name = f"{inside.name} [{inside.note}]" if inside.note else inside.name
     chosen = choose(trials).strength if several else None
-    return draw_ablation(trials, name, inside.images, chosen, mean_areas(comparison, strengths))
+    areas = mean_areas(comparison, strengths)
+    return draw_ablation(trials, comparison.first.in_domain.name, Greedy.label, chosen, areas)
 
 
 def mean_areas(
@@ -248,7 +253,7 @@ def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Fi
                 markersize=3.5,
                 linewidth=1,
                 dashes=style.dashes or (None, None),
-                label=method,
+                label=in_lines(method, 40),
             )
             axis.set_xticks(range(1, len(estimates) + 1))
         axis.set(xlabel="severity", ylabel=label)

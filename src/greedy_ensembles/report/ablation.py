@@ -23,6 +23,7 @@ from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.figure import (
     NORMAL,
     entitle,
+    in_lines,
     method_styles,
     new_figure,
     plain,
@@ -57,7 +58,7 @@ _OTHERS = _Scale(1.0, 0.02, 1.0)
 def draw_ablation(
     trials: Sequence[Trial],
     name: str,
-    images: int,
+    method: str,
     chosen: float | None = None,
     others: Mapping[str, ByStrength] | None = None,
 ) -> Figure:
@@ -68,7 +69,7 @@ def draw_ablation(
     Args:
         trials: in any order, each strength once, and the baseline at most once.
         name: of the in-domain set on which they were measured.
-        images: how many images it has.
+        method: what the legend calls the method that has the strengths.
         chosen: the strength that was selected, to be marked.
         others: more figures of all trials, by the label of their axis.
     """
@@ -84,7 +85,8 @@ def draw_ablation(
     for axis in axes[len(panels) :]:
         axis.remove()
     for axis, (label, scale, figures) in zip(axes, panels, strict=False):
-        _draw_panel(axis, strengths, [figures[trial.strength] for trial in tried], scale.factor, chosen)
+        estimates = [figures[trial.strength] for trial in tried]
+        _draw_panel(axis, strengths, estimates, scale.factor, chosen, in_lines(method, 30))
         if None in figures:
             _draw_level(axis, figures[None], scale.factor)
         _widen(axis, scale)
@@ -93,22 +95,22 @@ def draw_ablation(
         plain(axis)
     _scale(axes[0], strengths, chosen)
     handles, labels = axes[0].get_legend_handles_labels()  # error bars come last, whatever the order
-    place: dict[str, Any] = {"loc": "outside upper center", "ncols": 3}
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": 3}
     if len(panels) < len(axes):  # there is room for it
         place = {"loc": "center", "bbox_to_anchor": (5 / 6, 0.5 / rows)}
     figure.legend(handles[::-1], labels[::-1], frameon=False, fontsize=NORMAL, **place)
-    entitle(figure, f"{name}, {images:,} examples")
+    entitle(figure, name)
     return figure
 
 
 def _draw_panel(
-    axis: Axes, strengths: np.ndarray, estimates: Sequence[Estimate], factor: float, chosen: float | None
+    axis: Axes, strengths: np.ndarray, estimates: Sequence[Estimate], factor: float, chosen: float | None, label: str
 ) -> None:
     _, style = method_styles(2)  # the baseline has the first one
     means = factor * np.array([estimate.mean for estimate in estimates])
     errors = factor * np.array([estimate.error for estimate in estimates])
     bars = axis.errorbar(strengths, means, errors, color=style.colour, marker=style.marker, markersize=3.5, linewidth=1)
-    bars.set_label(r"with $\lambda_M$")
+    bars.set_label(label)
     if chosen is not None:
         place = int(np.flatnonzero(strengths == chosen)[0])
         axis.plot(
@@ -145,21 +147,23 @@ def _scale(axis: Axes, strengths: np.ndarray, chosen: float | None) -> None:
         axis.set_xscale("log")
     else:  # 0 has no place on a logarithmic axis: below the least strength above it, spaces are even
         axis.set_xscale("symlog", linthresh=strengths[strengths > 0].min(initial=strengths.max() or 1))
-    named = _with_room(axis.xaxis.get_transform().transform(strengths), np.flatnonzero(strengths == chosen))
-    axis.set_xticks(strengths[named], [f"{strength:g}" for strength in strengths[named]])
+    labels = [f"{strength:g}" for strength in strengths]
+    named = _with_room(axis.xaxis.get_transform().transform(strengths), labels, np.flatnonzero(strengths == chosen))
+    axis.set_xticks(strengths[named], [labels[tick] for tick in named])
     axis.set_xticks(np.delete(strengths, named), minor=True, labels=[])
 
 
-def _with_room(places: np.ndarray, first: np.ndarray) -> list[int]:
+def _with_room(places: np.ndarray, labels: Sequence[str], first: np.ndarray) -> list[int]:
     """Return which ticks can have a label that meets no other, those of `first` before all.
 
-    >>> _with_room(np.log([0.1, 0.8, 0.9, 1, 10]), first=np.array([3]))
+    >>> _with_room(np.log([0.1, 0.8, 0.9, 1, 10]), ["0.1", "0.8", "0.9", "1", "10"], first=np.array([3]))
     [0, 3, 4]
     """
-    room = 0.11 * (places.max() - places.min())
+    letter = 0.017 * (places.max() - places.min())  # half of one's width: labels are centred
     named: list[int] = []
     for tick in [*first, *range(len(places))]:
-        if tick not in named and all(abs(places[tick] - places[other]) >= room for other in named):
+        room = [letter * (1 + len(labels[tick]) + len(labels[other])) for other in named]
+        if tick not in named and all(abs(places[tick] - places[named]) >= room):
             named.append(int(tick))
     return sorted(named)
 
@@ -213,7 +217,7 @@ def write(selection: Selection, measured_on: InDomain, runs: Sequence[RunFacts],
         "runs": [{"source": run.source, "strength": run.strength, "seed": run.seed, "size": run.size} for run in runs],
     }
     write_bytes(paths[1], [to_json_text(content).encode()])
-    name = f"{measured_on.name} [{measured_on.note}]" if measured_on.note else measured_on.name
     trials = [selection.deep, *selection.trials]
-    write_figure(draw_ablation(trials, name, measured_on.images, selection.strength), paths[2])
+    methods = dict.fromkeys(run.label for run in runs if run.strength is not None)
+    write_figure(draw_ablation(trials, measured_on.name, ", ".join(methods), selection.strength), paths[2])
     return paths

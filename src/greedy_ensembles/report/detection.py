@@ -9,10 +9,8 @@ drawn by lot from a seed, never chosen.
 """
 
 from collections.abc import Mapping
-from textwrap import fill
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
@@ -21,13 +19,13 @@ from matplotlib.patches import Patch
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.metrics import auroc, average_precision, balanced_threshold, precision_recall_curve, roc_curve
 from greedy_ensembles.report.figure import (
-    AS_IT_IS,
     GREY,
     NORMAL,
     SMALL,
     WIDTH,
     Style,
     entitle,
+    in_lines,
     method_styles,
     new_figure,
     plain,
@@ -62,7 +60,6 @@ def average_scores(scores: Scores) -> Averages:
     }
 
 
-@rc_context(AS_IT_IS)
 def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)") -> Figure:
     """Draw ROC and precision-recall curves with their areas, chance dotted, and a histogram for each method.
 
@@ -96,7 +93,7 @@ def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual i
     stack[(len(stack) - 1) // 2].set_ylabel("examples (%)")
     stack[-1].set_xlabel(label)
     _histogram_legend(last, _styles(averages), [f"in-domain ({inside:,} images)", f"OOD ({outside:,} images)"])
-    entitle(figure, f"{in_domain} (in-domain, {inside:,} images) against {ood} (OOD, {outside:,} images)")
+    entitle(figure, f"{in_domain} (in-domain) against {ood} (OOD)")
     return figure
 
 
@@ -146,11 +143,11 @@ def _styles(averages: Averages) -> dict[str, Style]:
 
 
 def _label(text: str) -> str:
-    return fill(text, 30, subsequent_indent=" " * 4)
+    return in_lines(text, 30, indent=" " * 4)
 
 
 def _title(method: str) -> str:
-    return fill(method, 36)
+    return in_lines(method, 36)
 
 
 def _line(axis: Axes, x: np.ndarray, y: np.ndarray, averages: Averages, method: str, area: str) -> None:
@@ -183,7 +180,6 @@ def _histogram_legend(place: Axes, styles: dict[str, Style], labels: list[str]) 
     )
 
 
-@rc_context(AS_IT_IS)
 def draw_gallery(
     images: np.ndarray,
     scores: Scores,
@@ -192,7 +188,7 @@ def draw_gallery(
     examples: int = 16,
     seed: int = 0,
 ) -> Figure:
-    """Draw four groups of OOD images, by which of two methods tells them right.
+    """Draw OOD images in groups, by which of two methods tells them right; a group without images is left out.
 
     Args:
         images: (n, channels, height, width), uint8, grey or colour, in the order of their scores.
@@ -202,21 +198,26 @@ def draw_gallery(
         seed: of the lot that decides which.
     """
     averages = average_scores(scores)
-    groups = _groups(averages)
+    # A generator for each group: how large the others are makes no difference to what it shows.
+    groups = {
+        group: (members, np.random.default_rng([seed, place]).permutation(members)[:examples])
+        for place, (group, members) in enumerate(_groups(averages).items())
+        if len(members)
+    }
     rows = -(-examples // _COLUMNS)
-    titles = {group: _group_title(group, len(members), len(images)) for group, members in groups.items()}
+    titles = {group: _group_title(group, len(members), len(images)) for group, (members, _) in groups.items()}
     lines = 1 + max(title.count("\n") for title in titles.values())
     tile = 0.47 * WIDTH / _COLUMNS * images.shape[2] / images.shape[3]
-    figure = new_figure(height=2 * (rows * tile + 0.16 * lines + 0.1) + 0.85)
-    for place, (axis, (group, members)) in enumerate(zip(figure.subplots(2, 2).flat, groups.items(), strict=True)):
-        # A generator for each group: how large the others are makes no difference to what it shows.
-        lot = np.random.default_rng([seed, place])
-        shown = lot.permutation(members)[:examples]
+    above = -(-len(groups) // 2)
+    figure = new_figure(height=above * (rows * tile + 0.16 * lines + 0.35) + 0.35)
+    places = iter(figure.subplots(above, 2, squeeze=False).flat)
+    for group, (_, shown) in groups.items():
+        axis = next(places)
         axis.set_title(titles[group], fontsize=NORMAL)
         _draw_group(axis, _montage(images, shown, rows))
-        if not len(members):
-            axis.text(0.5, 0.5, "none", transform=axis.transAxes, ha="center", va="center", fontsize=NORMAL)
-    entitle(figure, f"{name}: {len(images):,} OOD images")
+    for axis in places:
+        axis.remove()
+    entitle(figure, name)
     return figure
 
 
@@ -233,7 +234,7 @@ def _groups(averages: Averages) -> dict[str, np.ndarray]:
 
 
 def _group_title(group: str, count: int, total: int) -> str:
-    return fill(f"{group}: {count:,} images ({count / total:.1%})", 52)
+    return in_lines(f"{group}: {count:,} images ({count / total:.1%})", 52)
 
 
 def _montage(images: np.ndarray, shown: np.ndarray, rows: int) -> np.ndarray:

@@ -2,20 +2,17 @@
 
 Figures are as wide as a page's text, with type of 7 to 9 points, so that they are printed as they are. Colours are
 those of Okabe and Ito, which are told apart with any colour vision; methods differ in dashes and markers as well, so
-that a copy in grey will do. What is to be said of a picture stands beside it, and is not drawn into it.
+that a copy in grey will do. What is to be said of a picture, notes on its sets included, stands beside it.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-#: For what draws names that are not ours: dollars in them are no mathematics.
-AS_IT_IS: dict[Any, Any] = {"text.parse_math": False}
 WIDTH = 7.0  #: inches
 SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  #: points
 DARK, GREY, RULE, PALE = "#404040", "#8c8c8c", "#cfcfcf", "#e6e6e6"  #: text, lines, grids, shades
@@ -56,12 +53,22 @@ def plain(axis: Axes) -> None:
     axis.yaxis.label.set_fontsize(NORMAL)
 
 
+def in_lines(text: str, width: int, indent: str = "") -> str:
+    """Return a name as a picture shows it, in lines of so many characters: lambda_M is typeset, dollars are dollars.
+
+    >>> in_lines("greedy, lambda_M = 1", 9)
+    'greedy,\\n$\\\\lambda_M$\\xa0=\\xa01'
+    """
+    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace("lambda_M", "\0\0")  # as wide as it
+    return fill(whole, width, subsequent_indent=indent).replace("$", r"\$").replace("\0\0", r"$\lambda_M$")
+
+
 def entitle(figure: Figure, title: str) -> None:
-    """Write a title above the panels, in lines that fit the figure."""
-    figure.suptitle(fill(title, int(14 * figure.get_figwidth())), fontsize=LARGE)
+    """Write a short title above the panels, in lines that fit the figure."""
+    figure.suptitle(in_lines(title, int(14 * figure.get_figwidth())), fontsize=LARGE)
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, with its caption as the file's description; folders on the way are made."""
+    """Write a figure as PNG; folders on the way are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=200, format="png", metadata={"Description": str(figure.get_label())})
+    figure.savefig(path, dpi=200, format="png")

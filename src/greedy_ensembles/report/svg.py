@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from greedy_ensembles.report.figure import AS_IT_IS, COLOURS, DARK, GREY, PALE, RULE, new_figure
+from greedy_ensembles.report.figure import COLOURS, DARK, GREY, PALE, RULE, new_figure
 
 INK = "#1c1e21"  #: stands for the page's colour of text
 _THEME = {
@@ -33,7 +33,7 @@ _THEME = {
 _STYLE: dict[Any, Any] = {
     "font.size": 11,
     "text.color": INK,
-    **AS_IT_IS,
+    "text.parse_math": False,  # dollars in names are no mathematics
     "axes.labelcolor": INK,
     "axes.edgecolor": RULE,
     "axes.axisbelow": True,
@@ -78,7 +78,6 @@ def draw_chart(
     x_label: str = "",
     y_label: str = "",
     inches: tuple[float, float] = (5.0, 3.5),
-    polar: bool = False,
 ) -> Chart:
     """Return a chart of one panel, which `draw` fills.
 
@@ -89,16 +88,14 @@ def draw_chart(
         x_label: below the panel.
         y_label: beside it.
         inches: width and height.
-        polar: whether the panel is round.
     """
     with rc_context(_STYLE):
         figure = new_figure(inches[1], inches[0])
-        axis = figure.add_subplot(projection="polar" if polar else None)
+        axis = figure.add_subplot()
         axis.set(xlabel=x_label, ylabel=y_label)
-        if not polar:
-            axis.tick_params(length=0, pad=5)
-            for each in (axis.xaxis, axis.yaxis):
-                each.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.tick_params(length=0, pad=5)
+        for each in (axis.xaxis, axis.yaxis):
+            each.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         draw(axis)
         return Chart(title, alt, _to_svg(figure, alt))
 

@@ -127,6 +127,8 @@ def test_the_table_has_what_was_asked_and_what_came_of_it(trained):
     cells = dict(zip((column.title for column in table.columns), shown, strict=True))
     mean = sum(member["validation_accuracy"] for member in trained.members) / 3
     held_out = trained.information["validation_examples"]
+    (part,) = build_page([trained]).parts
+    assert f"validation accuracy: greedy {100 * mean:.2f} % of {held_out} examples." in part.finding
     assert cells["validation accuracy"] == f"{mean:.2%} of {held_out}"
     assert (mean * 3 * held_out) == pytest.approx(round(mean * 3 * held_out), abs=1e-4)  # whole examples
     assert (cells["M"], cells["lambda_M"], cells["seed"], cells["epochs"]) == ("3", "1", "0", "3")

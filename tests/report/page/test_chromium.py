@@ -8,9 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.benchmark import Estimate, OutOfDistribution
 from greedy_ensembles.cli import application
-from greedy_ensembles.report.comparison_pictures import draw_polygons
 from greedy_ensembles.report.figure import method_styles
 from greedy_ensembles.report.page import Page, write_page
 from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Part, Picture, TrainedRun
@@ -63,13 +61,6 @@ def curves(title, names, height=0.0):
     return draw_chart(title, "Falling lines.", draw, x_label="epoch", y_label="loss")
 
 
-def wheel(axis):
-    names = ["uniform", "gaussian", "a rather long one"]
-    sets = [OutOfDistribution(name, "synthetic", 10, "", 0, 0, 0, np.zeros(0)) for name in names]
-    areas = {method: {name: Estimate(mean, 0.01, 2) for name in names} for method, mean in (("a", 0.9), ("b", 0.6))}
-    draw_polygons(axis, areas, sets, size=11)
-
-
 def plane(axis):
     image = axis.imshow(np.arange(16.0).reshape(4, 4), interpolation="none")
     axis.figure.colorbar(image, ax=axis, label="nats")
@@ -87,11 +78,10 @@ def page(tmp_path_factory):
     picture = Picture(f"data:image/png;base64,{BLACK}", "A black square.", ["0.10", "0.20"])
     gallery = Gallery("Most certain", [picture] * 12)
     views = [OodView(name, "Noise.", [rates, rates], [gallery]) for name in ("uniform", "gaussian")]
-    radar = draw_chart("Radar", "A triangle.", wheel, polar=True)
-    evaluated = Evaluated("a finding", [table, table], ["(a) a note"], ["a", "b"], radar, views, [gallery, gallery])
+    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], views, [gallery, gallery])
     loss = curves("Loss", members, 0.5)
     run = TrainedRun("greedy, seed 0 (runs/greedy)", "Selected epochs: 1.", [loss], members, '{"seed": 0}')
-    part = Part("mnist", "part-1", table, [run], ["Not finished."], evaluated, maps)
+    part = Part("mnist", "part-1", "a finding", table, [run], ["Not finished."], evaluated, maps)
     file = tmp_path_factory.mktemp("page") / "page.html"
     write_page(Page("mnist", [part]), file)
     return file

@@ -10,7 +10,8 @@ from greedy_ensembles import metrics
 from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
 from greedy_ensembles.benchmark.reference import Setting
 from greedy_ensembles.paper import published
-from greedy_ensembles.report.page.evaluated import evaluated, finding, galleries
+from greedy_ensembles.report.page.evaluated import evaluated, galleries
+from greedy_ensembles.report.page.finding import finding, unevaluated
 from greedy_ensembles.report.results import tables
 
 
@@ -51,10 +52,9 @@ def test_the_finding_names_the_best_detector_and_every_figure(comparison):
     )
     error = np.std(deep, ddof=1) / np.sqrt(2)
     assert finding(comparison) == (
-        "Best by AUC is greedy, lambda_M = 0.1 (in brackets: Deep Ensembles): mean AUC over 3 OOD sets by mutual "
-        f"information {greedy[0]:.3f} ({np.mean(deep):.3f}±{error:.3f}); FPR95 0.500 (0.500±0.000); "
-        "accuracy (%) 92.00 (90.50±0.00); "
-        "with one seed, a difference may be chance."
+        f"OOD inputs are detected best by greedy: mean AUC {greedy[0]:.3f} over 3 sets by mutual information, "
+        f"Deep Ensembles {np.mean(deep):.3f}±{error:.3f}. FPR95: 0.500 and 0.500±0.000. "
+        "Accuracy: 92.00 % and 90.50±0.00 %. One seed of greedy: the difference may be chance."
     )
     turned = Comparison(comparison.methods[::-1])
     assert finding(turned) == finding(comparison)
@@ -62,12 +62,26 @@ def test_the_finding_names_the_best_detector_and_every_figure(comparison):
 
 def test_a_finding_of_equals_and_of_one_method(comparison):
     again = Method("again", comparison.methods[1].evaluations)
-    assert finding(Comparison((comparison.methods[1], again))).startswith(
-        "greedy, lambda_M = 0.1 and again are level (in brackets: again): "
-    )
+    level = finding(Comparison((comparison.methods[1], again)))
+    assert level.startswith("greedy and again detect OOD inputs equally well: mean AUC ")
+    assert level.endswith(" One seed: the difference may be chance.")
     alone = finding(Comparison(comparison.methods[1:]))
-    assert alone.startswith("greedy, lambda_M = 0.1: mean AUC over 3 OOD sets")
+    assert alone.startswith("greedy: mean AUC ")
     assert "chance" not in alone
+
+
+def test_a_finding_without_ood_sets_is_of_accuracy():
+    methods = (Method(name, (evaluation(shift, 0, ()),)) for name, shift in (("a, lambda_M = 1", 0.1), ("a", 0.2)))
+    told = finding(Comparison(tuple(methods)))
+    assert told == "Accuracy: a 92.00 %, a (lambda_M = 1) 91.00 %. One seed: the difference may be chance."
+
+
+def test_validation_accuracies_where_nothing_was_evaluated():
+    found = {"Deep Ensembles": [0.9, 0.92], "greedy, lambda_M = 1": [0.95]}
+    told = "Nothing was evaluated on OOD data; validation accuracy: Deep Ensembles 91.00±1.00 %, greedy 95.00 %"
+    assert unevaluated(found, [30.0, 30.0, 30.0]) == f"{told} of 30 examples."
+    assert unevaluated(found, [30.0, None, 30.0]) == f"{told}."  # a run of an older version does not say
+    assert unevaluated({"Deep Ensembles": []}, [None]) == "Nothing was evaluated on OOD data."
 
 
 def test_curves_of_every_method_with_their_areas_in_words(comparison):
@@ -88,12 +102,6 @@ def test_curves_of_every_method_with_their_areas_in_words(comparison):
     assert 'data-series="greedy, lambda_M = 0.1"' not in histograms[0].svg
 
 
-def test_a_radar_needs_three_sets(comparison):
-    assert "uniform" in evaluated(comparison, {}).radar.alt
-    few = Comparison((Method("deep", (evaluation(0.1, 0, ("uniform", "dtd")),)),))
-    assert evaluated(few, {}).radar is None
-
-
 def test_images_are_shown_where_they_are_known(comparison):
     images = {"mnist": np.zeros((80, 1, 4, 4), np.uint8), "dtd": np.zeros((40, 1, 4, 4), np.uint8)}
     shown = evaluated(comparison, images)
@@ -105,7 +113,7 @@ def test_images_are_shown_where_they_are_known(comparison):
 def test_an_evaluation_without_ood_sets_has_tables_alone():
     inside = Comparison((Method("deep", (evaluation(0.1, 0, ()),)),))
     shown = evaluated(inside, {"mnist": np.zeros((80, 1, 4, 4), np.uint8)})
-    assert (shown.sets, shown.radar, shown.in_domain) == ([], None, [])
+    assert (shown.sets, shown.in_domain) == ([], [])
 
 
 def decoded(address):

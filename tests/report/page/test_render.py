@@ -51,8 +51,8 @@ def hostile_page():
     gallery = Gallery(HOSTILE, [Picture("data:image/png;base64,", HOSTILE, [HOSTILE])])
     run = TrainedRun(HOSTILE, HOSTILE, [chart], [HOSTILE], HOSTILE)
     view = OodView(HOSTILE, HOSTILE, [chart], [gallery])
-    evaluated = Evaluated(HOSTILE, [table], [HOSTILE], [HOSTILE], chart, [view], [gallery])
-    return Page(HOSTILE, [Part(HOSTILE, "part-1", table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])])
+    evaluated = Evaluated([table], [HOSTILE], [HOSTILE], [view], [gallery])
+    return Page(HOSTILE, [Part(HOSTILE, "part-1", HOSTILE, table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])])
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_every_picture_says_what_is_to_be_seen(hostile):
         if tag == "svg":
             assert attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
             found += 1
-    assert found > 8
+    assert found > 6
 
 
 def test_addresses_within_the_page_lead_somewhere(hostile):

@@ -111,6 +111,7 @@ SETTINGS = (
         network,
         "relu",
         ge.Recipe(epochs=30, batch_size=32),
+        other="unseen digits 7 to 9",
         detectors=detectors,
     ),
     Setting(

@@ -22,6 +22,7 @@ from torch import Tensor
 
 import greedy_ensembles as ge
 from greedy_ensembles.paper.pages import provenance, write_markdown
+from greedy_ensembles.paper.records import KEPT
 from greedy_ensembles.paper.study import Study
 from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.planes import KnownPoints, draw_plane, over_plane
@@ -50,7 +51,7 @@ class Result:
 
 
 def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
-    """Train the four ensembles in ``out/runs``, and write ``two-moons.png``, ``.json`` and ``.md`` into ``out``."""
+    """Train the four ensembles in ``out/runs``, and write ``two-moons.png``, ``.md`` and ``records`` into ``out``."""
     x, y = _moons(seed)
     folders = {strength: out / "runs" / _name(strength) for strength in STRENGTHS}
     jobs = {own.name: partial(_train, strength, x, y, own, seed, SIZE, RECIPE) for strength, own in folders.items()}
@@ -61,7 +62,8 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     with one_thread():
         results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(folders, ensembles, strict=True)]
         _draw(ensembles, results, x, y, out / "two-moons.png")
-    (out / "two-moons.json").write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+    (out / KEPT).mkdir(exist_ok=True)
+    (out / KEPT / "two-moons.json").write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
     write_markdown(out / "two-moons.md", "Two moons", _page(results, runs))
     return results
 

@@ -15,6 +15,7 @@ from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.report.figure import method_styles
 from greedy_ensembles.report.page.evaluated import evaluated
+from greedy_ensembles.report.page.finding import finding, unevaluated
 from greedy_ensembles.report.page.render import Page, Part, TrainedRun
 from greedy_ensembles.report.planes import KnownPoints, maps, takes_points
 from greedy_ensembles.report.results import spelled
@@ -80,15 +81,25 @@ def _part(
     labelled = _labelled(runs)
     flat, notes = _loadable([(label, run) for label, run, _ in labelled if takes_points(run)])
     known = points(flat[0][1]) if flat else None
+    compared = findings.comparison
     return Part(
         name if known is None else known.name,
         anchor,
+        _unevaluated(labelled) if compared is None else finding(compared),
         trained_table(labelled),
         [trained_run(label, run) for label, run, _ in labelled],
         [*findings.notes, *notes],
-        None if findings.comparison is None else evaluated(findings.comparison, findings.images or {}),
+        None if compared is None else evaluated(compared, findings.images or {}),
         maps([(_with_seed(label, run, flat), run) for label, run in flat], known) if flat else (),
     )
+
+
+def _unevaluated(labelled: Sequence[tuple[str, Run, RunFacts]]) -> str:
+    accuracies: dict[str, list[float]] = {}
+    for label, run, _ in labelled:
+        accuracy = _accuracy(run)
+        accuracies.setdefault(label, []).extend([] if accuracy is None else [accuracy])
+    return unevaluated(accuracies, [_examples(run) for _, run, _ in labelled])
 
 
 def _loadable(labelled: Sequence[tuple[str, Run]]) -> tuple[list[tuple[str, Run]], list[str]]:
@@ -127,10 +138,8 @@ def trained_table(labelled: Sequence[tuple[str, Run, RunFacts]]) -> Table:
 
 def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
     epochs = run.configuration["recipe"].get("epochs", "")
-    accuracies = [value for member in run.members if (value := _number(member.get("validation_accuracy"))) is not None]
     seconds = sum(_number(member.get("seconds")) or 0.0 for member in run.members)
-    accuracy = float(np.mean(accuracies)) if accuracies else None
-    examples = _number(run.information.get("validation_examples"))  # not in older folders
+    accuracy, examples = _accuracy(run), _examples(run)
     counted = "" if examples is None else f" of {examples:,.0f}"
     return {
         "run": Entry(str(run.folder)),
@@ -143,6 +152,17 @@ def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
         "validation accuracy": Entry(accuracy, text="" if accuracy is None else f"{accuracy:.2%}{counted}"),
         "training time": Entry(seconds, text=spelled(seconds)),
     }
+
+
+def _accuracy(run: Run) -> float | None:
+    """Return the mean validation accuracy of a run's members."""
+    found = [value for member in run.members if (value := _number(member.get("validation_accuracy"))) is not None]
+    return float(np.mean(found)) if found else None
+
+
+def _examples(run: Run) -> float | None:
+    """Return how many examples that is of; older folders do not say."""
+    return _number(run.information.get("validation_examples"))
 
 
 def trained_run(label: str, run: Run) -> TrainedRun:

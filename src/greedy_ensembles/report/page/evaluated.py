@@ -1,4 +1,4 @@
-"""An evaluation on the page: tables that can be sorted, curves and histograms of every OOD set, a radar, examples."""
+"""An evaluation on the page: tables that can be sorted, curves and histograms of every OOD set, examples."""
 
 import base64
 import io
@@ -9,10 +9,9 @@ import numpy as np
 from PIL import Image
 
 from greedy_ensembles.benchmark.comparison import Comparison
-from greedy_ensembles.benchmark.evaluation import Estimate, OutOfDistribution, estimate
+from greedy_ensembles.benchmark.evaluation import OutOfDistribution
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.metrics import auroc, average_precision
-from greedy_ensembles.report.comparison_pictures import areas, draw_polygons
 from greedy_ensembles.report.detection import (
     Averages,
     average_scores,
@@ -22,7 +21,7 @@ from greedy_ensembles.report.detection import (
     scores_of,
 )
 from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Picture
-from greedy_ensembles.report.results import IN_DOMAIN, OOD, below, plural, tables
+from greedy_ensembles.report.results import below, tables
 from greedy_ensembles.report.svg import Chart, draw_chart
 
 _EXAMPLES = 8  # images of each kind: a row on most screens
@@ -43,50 +42,7 @@ def evaluated(comparison: Comparison, images: Mapping[str, Bytes]) -> Evaluated:
         scores = {method: pair[0] for method, pair in averages[0].items()}
         known = galleries(images[inside.name], inside.name, scores, label)
     methods = [method.label for method in comparison.methods]
-    return Evaluated(finding(comparison), found, below(comparison), methods, _radar(comparison), views, known)
-
-
-def finding(comparison: Comparison) -> str:
-    """Return the answer in a sentence: who is best by AUC, and every method's AUC, FPR95 and accuracy."""
-    columns = {column.key: column for column in (*OOD, *IN_DOMAIN)}
-    figures = {columns[metric]: known for metric, known in _headlines(comparison).items() if known}
-    if not figures:
-        return ""
-    (column, known), methods = next(iter(figures.items())), comparison.methods
-    order = sorted(known, key=lambda label: -known[label].mean)
-    best = [
-        label
-        for label in order
-        if column.spelled(known[label].mean, None) == column.spelled(known[order[0]].mean, None)
-    ]
-    lead = order[0]
-    if len(methods) > 1:
-        lead = f"Best by {column.heading} is {lead}" if len(best) == 1 else f"{' and '.join(best)} are level"
-        lead += f" (in brackets: {'; '.join(order[1:])})"
-    by = "each one's score" if comparison.own_scores else comparison.first.score.replace("_", " ")
-    longer = {"auc": f"mean AUC over {plural(len(comparison.first.ood), 'OOD set')} by {by}"}
-    told = []
-    for column, known in figures.items():
-        texts = [column.spelled(known[label].mean, known[label].standard_error) for label in order]
-        others = f" ({'; '.join(texts[1:])})" if texts[1:] else ""
-        told.append(f"{longer.get(column.key, column.heading)} {texts[0]}{others}")
-    if len(methods) > 1 and any(len(method.evaluations) == 1 for method in methods):
-        told.append("with one seed, a difference may be chance")
-    return f"{lead}: {'; '.join(told)}."
-
-
-def _headlines(comparison: Comparison) -> dict[str, dict[str, Estimate]]:
-    """Return means over all OOD sets, and the accuracy, by method; what not all methods have is left out."""
-    found: dict[str, dict[str, Estimate]] = {"auc": {}, "fpr95": {}, "accuracy": {}}
-    if comparison.first.ood:
-        for metric in ("auc", "fpr95"):
-            for method in comparison.methods:
-                means = [float(np.mean([getattr(one, metric) for one in each.ood])) for each in method.evaluations]
-                found[metric][method.label] = estimate(means)
-    for row in comparison.in_domain_rows:
-        if "accuracy" in row.figures:
-            found["accuracy"][row.method] = row.figures["accuracy"].ours
-    return {metric: known if len(known) == len(comparison.methods) else {} for metric, known in found.items()}
+    return Evaluated(found, below(comparison), methods, views, known)
 
 
 def _view(result: OutOfDistribution, scores: Averages, label: str, images: Bytes | None) -> OodView:
@@ -118,24 +74,6 @@ def _histogram(method: str, scores: Averages, label: str) -> Chart:
         x_label=f"{label}; grey: in-domain",
         y_label="examples (%)",
     )
-
-
-def _radar(comparison: Comparison) -> Chart | None:
-    """Return areas under ROC curves over the OOD sets, if these are three or more."""
-    sets = comparison.first.ood
-    if len(sets) < 3:
-        return None
-    found = areas(comparison)
-    spoken = "; ".join(
-        f"{method}: " + ", ".join(f"{name} {area.mean:.3f}" for name, area in row.items())
-        for method, row in found.items()
-    )
-    draw = partial(draw_polygons, areas=found, sets=sets, size=11)
-    title = "Area under the ROC curve, on each OOD set"
-    if any(each.kind == "synthetic" for each in sets):
-        title += " (shaded: synthetic ones)"
-    alt = f"Radar of areas under ROC curves. {spoken}."
-    return draw_chart(title, alt, draw, inches=(6.4, 4.8), polar=True)
 
 
 def galleries(

@@ -63,13 +63,11 @@ class OodView:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation: what was found in a sentence, tables, notes, a radar, and a view of each OOD set."""
+    """An evaluation: tables, notes, and a view of each OOD set."""
 
-    finding: str
     tables: Sequence[Table]
     notes: Sequence[str]
     methods: Sequence[str]
-    radar: Chart | None
     sets: Sequence[OodView]
     in_domain: Sequence[Gallery] = ()
 
@@ -80,6 +78,7 @@ class Part:
 
     name: str
     anchor: str
+    finding: str  #: a few sentences
     trained: Table
     runs: Sequence[TrainedRun]
     notes: Sequence[str] = ()

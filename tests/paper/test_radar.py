@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from greedy_ensembles.benchmark import Estimate, OutOfDistribution
-from greedy_ensembles.report.comparison_pictures import draw_radar
+from greedy_ensembles.benchmark import Comparison, Estimate, Evaluation, InDomain, Method, OutOfDistribution
+from greedy_ensembles.paper.radar import draw_areas, draw_radar
 from greedy_ensembles.report.figure import write_figure
 
 
@@ -81,18 +81,28 @@ def test_the_centre(least, centre):
     assert len(circles) == (centre < 0.5)
 
 
-def test_ten_sets_and_four_methods_are_written(tmp_path):
-    sets = [ood(f"a set with a rather long name {i}", 1000, "synthetic" if i < 4 else "natural") for i in range(10)]
-    methods = {f"method {k}": {each.name: Estimate(0.6 + 0.09 * k, 0.01, 3) for each in sets} for k in range(4)}
-    figure = draw_radar(methods, sets, "CIFAR-10")
+@pytest.mark.parametrize("count", [3, 10])
+@pytest.mark.parametrize("name", ["method", "greedy, lambda_M = 0.1, p* = uniform, batch"])
+def test_texts_do_not_meet(count, name, tmp_path):
+    sets = [ood(f"a set with a rather long name {i}", 1000, "synthetic" if i < 4 else "natural") for i in range(count)]
+    methods = {f"{name} {k}": {each.name: Estimate(0.6 + 0.09 * k, 0.01, 3) for each in sets} for k in range(4)}
+    figure = draw_radar(methods, sets, "CIFAR-10: AUC by mutual information")
     write_figure(figure, tmp_path / "radar.png")
     assert (tmp_path / "radar.png").read_bytes().startswith(b"\x89PNG")
     figure.canvas.draw()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    texts = [*figure.axes[0].texts, figure.legends[0], figure._suptitle]
+    boxes = [text.get_window_extent() for text in texts]
     assert not any(one.overlaps(other) for k, one in enumerate(boxes) for other in boxes[:k])
-    legend = figure.legends[0].get_window_extent()
-    assert all(box.y0 >= 0 and box.y1 <= legend.y0 for box in boxes)
     assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(box.y0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes)
+
+
+def test_the_radar_of_a_comparison_has_its_areas():
+    inside = InDomain("mnist", 100, "", 0.9, 0.3, 0.2, 0.01, 0.02, np.zeros(100))
+    deep = Method("Deep Ensembles", (Evaluation("mutual_information", 5, inside, tuple(SETS)),))
+    (polygon,) = draw_areas(Comparison((deep,))).axes[0].lines
+    assert polygon.get_label() == "Deep Ensembles"
+    assert polygon.get_ydata() == pytest.approx([0.5] * 5)
 
 
 def test_what_is_no_radar():
