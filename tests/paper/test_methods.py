@@ -75,16 +75,22 @@ def test_the_committed_page_is_made_of_its_records(tmp_path):
     assert (tmp_path / "methods.md").read_text() == (committed / "methods.md").read_text()
 
 
-def test_the_picture_calls_methods_as_tables_do_the_best_first():
-    areas = {"deep": 0.7, "random forest": 0.9, "batch": 0.8}
+def test_the_picture_has_auc_against_cost_with_batches_of_p_star():
+    costs = {"deep": 100, "greedy": 100, "repulsive": 100, "batch": 100, "random forest": None}
     rows = [
-        {"method": name, "other_score_auc": {"mean": area, "standard_error": 0.1, "seeds": 3}}
-        for name, area in areas.items()
+        {"method": name, "steps": steps, "other_score_auc": {"mean": k / 10, "standard_error": 0.1, "seeds": 3}}
+        for k, (name, steps) in enumerate(costs.items(), start=1)
     ]
-    (axis,) = methods_page.draw({methods.SETTINGS[0]: [*rows, {"method": "snapshot", "refused": "no"}]}).axes
-    assert [text.get_text() for text in axis.get_yticklabels()] == ["random forest", "BatchEnsemble", "Deep Ensembles"]
-    assert axis.containers[1][0].get_xdata().tolist() == [0.9, 0.8, 0.7]
-    assert axis.get_xlabel() == "AUC, unseen digits 7 to 9"
+    setting = methods.SETTINGS[0]
+    assert [methods_page.batches(setting, own) for own in rows] == [100, pytest.approx(180), 200, 100, 0]  # M = 5
+    figure = methods_page.draw({setting: [*rows, {"method": "snapshot", "refused": "no"}]})
+    (axis,), (legend,) = figure.axes, figure.legends
+    names = ["Deep Ensembles", "greedy", "repulsive", "BatchEnsemble", "random forest"]
+    assert [text.get_text() for text in legend.get_texts()] == names
+    places = [float(bars[0].get_xdata()[0]) for bars in axis.containers]
+    assert places == pytest.approx([100 / 1.08**0.5, 180, 200, 100 * 1.08**0.5, 100 / 3])
+    assert [float(bars[0].get_ydata()[0]) for bars in axis.containers] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert axis.get_ylabel() == "AUC, unseen digits 7 to 9"
 
 
 @pytest.mark.parametrize("setting", methods.SETTINGS, ids=lambda setting: setting.name)

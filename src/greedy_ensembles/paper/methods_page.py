@@ -20,7 +20,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import Estimate, Evaluation, estimate
-from greedy_ensembles.method import METHODS, as_coupling
+from greedy_ensembles.method import METHODS, Deep, as_coupling
 from greedy_ensembles.paper.pages import provenance, write_markdown
 from greedy_ensembles.paper.records import KEPT
 from greedy_ensembles.paper.study import SPACING
@@ -33,7 +33,10 @@ GROUPS = ("noise", "choosing", "other")
 _MI = "mutual_information"
 #: Of the sets of a group, by mutual information and by the chosen score.
 _FIGURES = [(group, by, one) for group in GROUPS for by in ("MI", "score") for one in (OOD[0], OOD[2])]
-_CAPTION = "By mutual information, and by the score chosen on noise and choosing sets. Bars: one standard error."
+_CAPTION = (
+    "Filled: by the score chosen on noise and choosing sets; hollow: by mutual information. Batches of p\\* count too. "
+    "Points of one cost stand side by side. Bars: one standard error."
+)
 
 
 class Data(NamedTuple):
@@ -140,7 +143,9 @@ def write(out: Path, content: Mapping[str, Any], settings: Sequence[Setting]) ->
         parts.append(f"Not run, for want of a GPU or of the data: {left}.")
     parts.append("`greedy-ensembles reproduce methods --page FOLDER` trains and judges all of it, in FOLDER/runs.")
     write_figure(draw(found), out / "methods.png")
-    write_markdown(out / "methods.md", "Every method", parts, f"![AUC by method](methods.png)\n\n*{_CAPTION}*")
+    write_markdown(
+        out / "methods.md", "Every method", parts, f"![AUC against the cost of training](methods.png)\n\n*{_CAPTION}*"
+    )
 
 
 def made(setting: Setting, data: Data, runs: Path) -> dict[str, str]:
@@ -179,7 +184,7 @@ def judged(setting: Setting, data: Data, runs: Path, progress: bool) -> list[Res
     results = []
     for method in METHODS:
         try:
-            results.append(_judged(setting, method, data, runs, progress))
+            results += _judged(setting, method, data, runs, progress)
         except FolderError:
             raise
         except ValueError as error:  # the method says what it needs
@@ -188,7 +193,8 @@ def judged(setting: Setting, data: Data, runs: Path, progress: bool) -> list[Res
     return [*results, *(Result(name, [each[name] for each in beside]) for name in beside[0])]
 
 
-def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: bool) -> Result:
+def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: bool) -> list[Result]:
+    """Return a method's figures; behind those of Deep Ensembles, those of one network, by its outputs alone."""
     folders = [_folder(setting, method, number, runs) for number in range(setting.seeds)]
     ensembles = [
         ge.fit(
@@ -208,7 +214,12 @@ def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: boo
     evaluations = [ge.benchmark.evaluate(ensemble, data.test, data.ood, **known) for ensemble in ensembles]
     held = {p.data_ptr(): p.numel() for member in ensembles[0] for p in member.parameters()}
     steps = member_steps(setting, method, _count(data.train), ensembles[0])
-    return Result(method, evaluations, steps, len(ensembles[0]), sum(held.values()))
+    parameters = sum(held.values())
+    results = [Result(method, evaluations, steps, len(ensembles[0]), parameters)]
+    if METHODS[method] is Deep:
+        alone = [ge.benchmark.evaluate(ensemble[:1], data.test, data.ood) for ensemble in ensembles]
+        results.append(Result("one network", alone, steps // setting.size, 1, parameters // setting.size))
+    return results
 
 
 def schedule_of(method: str) -> str:
@@ -280,24 +291,41 @@ def _label(method: str) -> str:
     return METHODS[method].label if method in METHODS else method
 
 
+def batches(setting: Setting, own: Mapping[str, Any]) -> float:
+    """Return how many batches go through networks in training, those of p* included where members meet."""
+    method, recipe = own["method"], setting.recipe
+    sees = METHODS[method].sees if method in METHODS else "none"
+    meet = {"none": 0.0, "earlier": 1 - 1 / setting.size, "all": 1.0}[sees]
+    share = (recipe.weighting_batch_size or recipe.batch_size) / recipe.batch_size
+    return float((own.get("steps") or 0) * (1 + meet * share))
+
+
 def draw(found: Mapping[Setting, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Draw AUC on the other sets by both scores, a row for each method, the best first: a panel a setting."""
-    most = max(len(rows) for rows in found.values())
-    figure = new_figure(height=1 + 0.22 * most)
+    """Draw AUC on the other sets against the cost of training: a panel a setting, a colour and marker a method."""
+    figure = new_figure(height=3.6)
     panels = figure.subplots(1, len(found), squeeze=False)[0]
     for axis, (setting, rows) in zip(panels, found.items(), strict=True):
-        areas = {own["method"]: [own.get(f"other_{by}_auc") for by in ("MI", "score")] for own in rows}
-        known = {method: [area and Estimate(**area) for area in both] for method, both in areas.items() if any(both)}
-        order = sorted(known, key=lambda method: -max(area.mean for area in known[method] if area))
-        for number, (label, style) in enumerate(zip(("MI", "chosen score"), method_styles(2), strict=True)):
-            shown = [(place, area) for place, method in enumerate(order) if (area := known[method][number])]
-            places = {"x": [area.mean for _, area in shown], "y": [place for place, _ in shown]}
-            errors = [area.error for _, area in shown]
-            axis.errorbar(**places, xerr=errors, color=style.colour, marker=style.marker, linestyle="", label=label)
-        axis.set(xlabel=f"AUC, {setting.other}", yticks=range(len(order)))
-        axis.set_yticklabels(map(_label, order))
-        axis.invert_yaxis()
+        judged = [own for own in rows if "refused" not in own]
+        costs = [batches(setting, own) for own in judged]
+        least = min(cost for cost in costs if cost)
+        for own, cost, style in zip(judged, costs, method_styles(len(judged)), strict=True):
+            level = [other for other, its in zip(judged, costs, strict=True) if its == cost]
+            beside = 1.08 ** (level.index(own) - (len(level) - 1) / 2)  # so that none hides another
+            look = {"color": style.colour, "marker": style.marker, "linestyle": "", "markersize": 5}
+            for by, filled in (("score", True), ("MI", False)):
+                if area := own.get(f"other_{by}_auc"):
+                    label = _label(own["method"]) if filled else None
+                    paint = {} if filled else {"markerfacecolor": "none"}
+                    place = (cost or least / 3) * beside
+                    axis.errorbar(place, area["mean"], yerr=area["standard_error"], label=label, **look, **paint)
+        ticks: list[int] = []
+        for cost in sorted({round(cost) for cost in costs if cost}):
+            ticks += [cost] if not ticks or cost > 1.4 * ticks[-1] else []  # so that labels have room
+        axis.set(xscale="log", xlabel="batches through networks in training", ylabel=f"AUC, {setting.other}")
+        axis.set_xticks([least / 3, *ticks], ["none", *(f"{tick:,}" for tick in ticks)])
+        axis.minorticks_off()
         axis.set_title(setting.title.partition(",")[0], fontsize=NORMAL)
         plain(axis)
-    panels[0].legend(frameon=False, fontsize=SMALL)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right center", frameon=False, fontsize=SMALL)
     return figure
