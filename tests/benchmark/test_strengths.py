@@ -68,6 +68,14 @@ def test_a_strength_that_diverges_does_harm(easy, make_model, fast):
     assert found.harmless in [(), (1.0,)]
 
 
+class Alone(ge.Coupling):
+    label = "alone"
+    sees = "none"
+
+    def terms(self, live, bank):
+        raise AssertionError("members do not meet")
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -80,9 +88,17 @@ def test_a_strength_that_diverges_does_harm(easy, make_model, fast):
         ({"validation": 0}, ValueError, "holds out nothing"),
         ({"by": "brier"}, ValueError, "by must be one of"),
         ({"on": "processes"}, ValueError, "on='processes' needs run_dir"),
+        ({"size": 1}, ValueError, "size must be at least 2, got 1.* lambda_M"),
+        ({"size": 0}, ValueError, "size must be at least 1, got 0"),
+        ({"method": "deep"}, ValueError, "method='deep' has no lambda_M"),
+        ({"method": "snapshot"}, ValueError, "method='snapshot' has no lambda_M"),
+        ({"method": Alone()}, ValueError, "method=.*Alone.* has no lambda_M"),
+        ({"method": "gredy"}, ValueError, "did you mean 'greedy'"),
         ({"strength": 1.0}, TypeError, "select has no argument strength"),
     ],
 )
 def test_bad_arguments(easy, make_model, fast, changes, error, message):
+    epochs = []
     with pytest.raises(error, match=message):
-        ge.select(make_model, easy, **{**fast, **changes})
+        ge.select(make_model, easy, **{**fast, "callbacks": [epochs.append], **changes})
+    assert not epochs

@@ -16,6 +16,7 @@ from greedy_ensembles.benchmark.runs import BASELINE
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial, choose
 from greedy_ensembles.checks import as_path, check_choice, check_count, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.method import Coupling, as_coupling
 from greedy_ensembles.runs.notes import WeakMemberWarning
 from greedy_ensembles.sweeps.executor import open_executor
 from greedy_ensembles.sweeps.sweep import train_all
@@ -51,7 +52,7 @@ def select(
     Args:
         make_model: builds a new ``nn.Module`` at every call, as in `ge.fit`.
         data: as in `ge.fit`.
-        size: M, the number of members.
+        size: M, the number of members, two at least.
         strengths: the values of lambda_M to try.
         seeds: how many repetitions, or their seeds, which must be at least `size` apart.
         by: what must not be harmed: "accuracy", "nll" or "ace".
@@ -80,7 +81,7 @@ def select(
     (1.0, 2)
     """
     check_choice("by", by, CRITERIA)
-    check_count("size", size, least=1)
+    method = _checked_method(options.pop("method", "greedy"), size)
     tried, repeated = _checked_strengths(strengths), _checked_seeds(seeds, size)
     for name in ("seed", "strength", "earlier"):
         if name in options:
@@ -92,7 +93,7 @@ def select(
     if not all(len(indices) for _, indices in held_out.values()):
         raise ValueError(f"validation={validation!r} holds out nothing, and lambda_M is chosen on held-out examples")
     labels = [among.labels[indices].numpy() for among, indices in held_out.values()]
-    methods = {None: _DEEP} | dict.fromkeys(tried, options.pop("method", "greedy"))
+    methods = {None: _DEEP} | dict.fromkeys(tried, method)
     shared = {**options, "size": size, "validation": validation}
     runs = {
         _name(strength, seed): {**shared, "method": method, "strength": strength, "seed": seed}
@@ -115,6 +116,16 @@ def select(
         trials.append(Trial.of(strength, [_judge(own, *where) for own, where in judged], labels))
     found = choose(trials, by) if len(trials) > 1 else Selection(by, trials[0], (), {})
     return replace(found, harms={**found.harms, **harms}, ensembles=ensembles)
+
+
+def _checked_method(method: str | Coupling, size: int) -> str | Coupling:
+    """Return the method, or refuse one whose members meet no other: whatever lambda_M is, they are the same."""
+    if as_coupling(method).sees == "none":
+        raise ValueError(f"method={method!r} has no lambda_M to choose, since members do not meet; ge.fit trains it")
+    check_count("size", size, least=1)
+    if size == 1:
+        raise ValueError("size must be at least 2, got 1: one member meets no other, so there is no lambda_M to choose")
+    return method
 
 
 def _checked_strengths(strengths: Sequence[float]) -> list[float]:
