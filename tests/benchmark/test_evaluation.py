@@ -257,6 +257,38 @@ def test_arrays_tables_and_datasets_are_evaluated_as_image_sets_are():
     assert frame.ood == found.ood
 
 
+def test_labels_of_a_loader_stay_with_their_inputs_though_it_shuffles():
+    ensemble, (x, y) = ge.Ensemble([linear(seed=0), linear(seed=1)]), table()
+    pairs = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    loader = torch.utils.data.DataLoader(pairs, batch_size=7, shuffle=True)
+    found, expected = (
+        evaluate(ensemble, given, {"far": 9 * x}, features="head", reference=given) for given in (loader, (x, y))
+    )
+    for figure in ("images", "accuracy", "nll", "member_accuracies"):
+        assert getattr(found.in_domain, figure) == pytest.approx(getattr(expected.in_domain, figure), rel=1e-6)
+    for score, figures in expected.ood[0].by_score.items():
+        assert found.ood[0].by_score[score] == pytest.approx(figures, rel=1e-4), score
+
+
+def ragged(batch):
+    """Pad inputs to a length that differs from batch to batch."""
+    return torch.ones(len(batch), 1 + int(batch[0][1])), torch.tensor([label for _, label in batch])
+
+
+def test_a_loader_whose_batches_do_not_fit_together_is_refused():
+    x, y = table()
+    pairs = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    loader = torch.utils.data.DataLoader(pairs, batch_size=1, collate_fn=ragged)
+    with pytest.raises(ValueError, match=r"in_domain: .*several lengths.* pad"):
+        evaluate(ge.Ensemble([linear()]), loader, {})
+
+
+@pytest.mark.parametrize("given", [3, (np.ones((4, 2)), [0.5] * 4), (np.ones((4, 2)), [0, 1])])
+def test_a_refusal_names_in_domain_once(given):
+    with pytest.raises((TypeError, ValueError), match=r"^in_domain: (?!.*in_domain)"):
+        evaluate(ge.Ensemble([linear()]), given, {})
+
+
 def test_every_score_is_kept_and_another_can_be_chosen_without_a_second_pass(counting, image_set):
     members, inside = [counting(0), counting(1)], image_set(labelled=True)
     found = evaluate(ge.Ensemble(members), inside, {"x": image_set(seed=1)})

@@ -188,7 +188,7 @@ def evaluate(
 
     Args:
         ensemble: one that was trained on data of the same kind.
-        in_domain: test data with labels, an image set or what else `ge.fit` takes.
+        in_domain: test data with labels, an image set or what else `ge.fit` takes; a DataLoader is held in memory.
         ood: inputs by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
             folder `root`, those that are not there becoming `missing`; None: in-domain figures alone.
         score: the one that is chosen, a name of `SCORES`; all others that can be had are computed, too.

@@ -31,7 +31,7 @@ from greedy_ensembles.engines.prediction import FeatureFunction, LogitsWithFeatu
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.inputs import Normalize, as_inputs, as_tensor, device_of, entries
 from greedy_ensembles.storage import FolderError, digest_of_tensor
-from greedy_ensembles.training.examples import as_examples
+from greedy_ensembles.training.examples import ArrayExamples, as_examples
 
 #: What tables call in-domain data that have no name.
 IN_DOMAIN = "in-domain"
@@ -70,8 +70,9 @@ class InputSet:
         try:
             if not labelled:
                 return cls(name, as_inputs(data))
-            labels = as_examples(data, argument).labels.cpu().numpy()
-            return cls(name, as_inputs(data[0] if isinstance(data, list | tuple) else data), labels)
+            examples = as_examples(data)
+            x = examples.x if isinstance(examples, ArrayExamples) else as_inputs(data)
+            return cls(name, x, examples.labels.cpu().numpy())
         except (TypeError, ValueError) as error:
             raise type(error)(f"{argument}: {error}") from None
 

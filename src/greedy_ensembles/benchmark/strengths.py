@@ -14,7 +14,7 @@ from greedy_ensembles.benchmark.evaluation import InDomain, judge
 from greedy_ensembles.benchmark.predictions import Predictions
 from greedy_ensembles.benchmark.runs import BASELINE
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial, choose
-from greedy_ensembles.checks import as_path, check_choice, check_count, check_number
+from greedy_ensembles.checks import as_path, check_choice, check_count, check_kind, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.method import Coupling, as_coupling
 from greedy_ensembles.runs.notes import WeakMemberWarning
@@ -22,6 +22,7 @@ from greedy_ensembles.sweeps.executor import open_executor
 from greedy_ensembles.sweeps.sweep import train_all
 from greedy_ensembles.training.algorithm import NonFiniteLossError
 from greedy_ensembles.training.examples import Examples, as_examples
+from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.split import split_off
 
 _DEEP = "deep"
@@ -86,7 +87,9 @@ def select(
     for name in ("seed", "strength", "earlier"):
         if name in options:
             raise TypeError(f"select has no argument {name}; it gives ge.fit its own, or none")
-    examples = as_examples(data)
+    recipe = options.get("recipe") or Recipe()
+    check_kind("recipe", recipe, Recipe, "a ge.Recipe")
+    examples = as_examples(data, recipe=recipe)
     share = isinstance(validation, Real | str | None.__class__)
     apart = validation if share else as_examples(validation, "validation")
     held_out = {seed: split_off(examples, apart, seed)[1:] for seed in repeated}

@@ -59,7 +59,7 @@ def compare(
     Args:
         methods: by name an ensemble, what `ge.benchmark.judge_scores` or `judge_probabilities` returned for the same
             sets, or a list of either: repetitions, whose means and standard errors are shown.
-        in_domain: test data with labels, an image set or what else `ge.fit` takes.
+        in_domain: test data with labels, an image set or what else `ge.fit` takes; a DataLoader is held in memory.
         ood: inputs by name; or the name of a preset of image sets, read from the data folder `root`.
         score: by which OOD examples are told, for all that have it, or by method; None: mutual information for
             ensembles, its own for what was judged before.
