@@ -107,6 +107,34 @@ def test_images_tables_and_tokens():
     )
 
 
+def test_notes_on_sets_stand_below_the_tables_whichever_method_is_first():
+    pixels = RNG.integers(0, 256, (20, 1, 2, 2), np.uint8)
+    inside = ge.data.ImageSet(pixels, np.arange(20) % 3, "small", note="a part of it")
+    sets = {
+        "resized": ge.data.ImageSet(255 - pixels, None, "x", note="resized from 32"),
+        "plain": ge.data.ImageSet(pixels // 2, None, "y"),
+    }
+    flat = {name: given.images.reshape(20, -1) for name, given in sets.items()}
+    member = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    for methods in ({"n": norm(flat, pixels.reshape(20, -1))}, {}):
+        methods["deep"] = ge.Ensemble([member, member])
+        table = ge.compare(methods, inside, sets)
+        assert list(table.notes) == ["(a) a part of it", "(b) resized from 32"]
+        assert [row["set"].text for row in table.rows[:: len(methods)]][:3] == ["small (a)", "resized (b)", "plain"]
+        assert table.to_frame().set[0] == "small"
+        assert "<li>(b) resized from 32</li>" in table._repr_html_()
+        scores = table.scores("deep")
+        assert list(scores.notes) == list(table.notes)
+        assert scores.rows[0]["set"].text == "resized (b)"
+
+
+def test_a_note_says_that_one_member_has_no_mutual_information():
+    with pytest.warns(UserWarning, match="one member"):
+        table = ge.compare({"one": ensemble(members=1), "norm": norm()}, (X, Y), OOD)
+    (note,) = table.notes
+    assert note.startswith("one: mutual information of one member")
+
+
 def test_formats_for_people():
     table = ge.compare({"a|b": ensemble(), "<i>": norm()}, (X, Y), OOD)
     assert len(table.to_markdown().splitlines()) == 2 + len(table.rows)

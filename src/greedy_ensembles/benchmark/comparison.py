@@ -280,12 +280,18 @@ def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> 
         for label, facts in first.items()
     }
     predicted = {label: max(facts.prediction_note for facts in runs) for label, runs in groups.items()}  # of any run
-    alone = {
-        method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""
-        for method in comparison.methods
-    }
-    others = [note for texts in (trained, otherwise, predicted, alone) for note in _said_once(texts)]
-    return [*others, *members_alone(comparison.methods)]
+    others = [note for texts in (trained, otherwise, predicted) for note in _said_once(texts)]
+    return [*others, *without_information(comparison.methods), *members_alone(comparison.methods)]
+
+
+def without_information(methods: Sequence[Method]) -> list[str]:
+    """Return notes on mutual information of one member, which tells nothing apart."""
+    return _said_once(
+        {
+            method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""
+            for method in methods
+        }
+    )
 
 
 def members_alone(methods: Sequence[Method]) -> list[str]:
