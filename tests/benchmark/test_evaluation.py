@@ -289,6 +289,47 @@ def test_a_refusal_names_in_domain_once(given):
         evaluate(ge.Ensemble([linear()]), given, {})
 
 
+class Counted(torch.nn.Module):
+    """A member that knows how many inputs it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen = torch.nn.Linear(2, 3), 0
+
+    def forward(self, x):
+        self.seen += len(x)
+        return self.layer(x)
+
+
+def with_nan(count=30, place=21):
+    x = table(count)[0]
+    x[place] = np.nan
+    return x
+
+
+@pytest.mark.parametrize("kind", ["array", "tuple of them", "Dataset", "DataLoader"])
+def test_a_set_with_nan_is_named_and_arrays_before_anything_is_predicted(kind):
+    member, (x, y) = Counted(), table()
+    bad = torch.from_numpy(with_nan())
+    items = torch.utils.data.TensorDataset(bad)
+    made = {"array": bad.numpy(), "tuple of them": (bad,), "Dataset": items}
+    bad = made.get(kind, torch.utils.data.DataLoader(items, batch_size=7))
+    with pytest.raises(ValueError, match=r"ood\['bad'\]: .*NaN or infinity, first in input 21"):
+        evaluate(ge.Ensemble([member, member]), (x, y), {"good": 9 * x, "bad": bad})
+    assert bool(member.seen) == kind.startswith("Data")
+    with pytest.raises(ValueError, match=r"in_domain: x holds NaN .* 3;"):
+        evaluate(ge.Ensemble([member]), (with_nan(60, 3), y), {})
+    with pytest.raises(ValueError, match=r"reference: x holds NaN .* 3;"):
+        evaluate(ge.Ensemble([member]), (x, y), {}, features="layer", reference=(with_nan(60, 3), y))
+
+
+def test_no_ood_set_has_the_name_of_the_in_domain_data(counting, image_set):
+    with pytest.raises(ValueError, match=r"ood\['in-domain'\] has the name"):
+        evaluate(ge.Ensemble([linear()]), table(), {"in-domain": table()[0]})
+    with pytest.raises(ValueError, match=r"ood\['inside'\] has the name"):
+        evaluate(ge.Ensemble([counting(0)]), image_set(labelled=True), {"inside": image_set(seed=1)})
+
+
 def test_every_score_is_kept_and_another_can_be_chosen_without_a_second_pass(counting, image_set):
     members, inside = [counting(0), counting(1)], image_set(labelled=True)
     found = evaluate(ge.Ensemble(members), inside, {"x": image_set(seed=1)})

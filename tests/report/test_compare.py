@@ -186,6 +186,16 @@ def test_bad_input_is_refused_before_anything_is_predicted(methods, changes, err
         ge.compare(methods, (X, Y), OOD, **changes)
 
 
+def test_sets_that_will_not_do_are_named_before_anything_is_predicted():
+    bad = X.copy()
+    bad[25] = np.inf
+    models = {"a": SILENT, "b": SILENT}
+    with pytest.raises(ValueError, match=r"ood\['bad'\]: x holds NaN or infinity, first in input 25"):
+        ge.compare(models, (X, Y), {"good": X, "bad": bad})
+    with pytest.raises(ValueError, match=r"ood\['in-domain'\] has the name"):
+        ge.compare(models, (X, Y), {"in-domain": 9 * X})
+
+
 def test_repetitions_have_one_score():
     one = ge.benchmark.judge_probabilities(
         "p", np.full((60, 3), 1 / 3), Y, {name: np.full((len(x), 3), 1 / 3) for name, x in OOD.items()}

@@ -213,6 +213,8 @@ def evaluate(
     check_score(score, features=features is not None)
     inside, outside, missing = as_sets(in_domain, {} if ood is None else ood, root)
     known = as_reference(ensemble, features, reference)
+    for each in (inside, *outside):
+        each.check(ensemble)
     folder = None if cache is None else as_path("cache", cache)
 
     def predicted(given: InputSet) -> Predictions:
@@ -232,6 +234,7 @@ def as_reference(ensemble: Ensemble, features: str | FeatureFunction | None, ref
     known = InputSet.of("reference", reference, "reference", labelled=True)
     if known.count < NEIGHBOUR:
         raise ValueError(f"reference must hold at least {NEIGHBOUR} examples, got {known.count}")
+    known.check(ensemble)
     return known
 
 

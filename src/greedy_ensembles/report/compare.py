@@ -91,6 +91,8 @@ def compare(
     chosen = _chosen(given, score, features is not None)
     for ensemble in (one for own in given.values() for one in own if isinstance(one, Ensemble)):
         as_reference(ensemble, features, known)
+        for each in (inside, *outside):
+            each.check(ensemble)
     sets = {each.name: each for each in outside}
 
     def judged(name: str, one: Ensemble | Evaluation) -> Evaluation:
