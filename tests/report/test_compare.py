@@ -135,6 +135,17 @@ def test_a_note_says_that_one_member_has_no_mutual_information():
     assert note.startswith("one: mutual information of one member")
 
 
+def test_printed_it_is_readable():
+    table = ge.compare({"deep": [ensemble(0), ensemble(5)], "norm": norm()}, (X, Y), OOD)
+    for shown in (table, table.scores("deep")):
+        text = str(shown)
+        assert text == repr(shown)
+        assert shown.title in text.splitlines()[0]
+        assert "standard error" in text.splitlines()[-1]
+        assert len(text) < 5000
+        assert "Entry(" not in text
+
+
 def test_formats_for_people():
     table = ge.compare({"a|b": ensemble(), "<i>": norm()}, (X, Y), OOD)
     assert len(table.to_markdown().splitlines()) == 2 + len(table.rows)

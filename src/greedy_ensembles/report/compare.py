@@ -20,7 +20,7 @@ _LOWEST = Column("lowest_member", "lowest member (%)", 100, 2, "higher")
 _DEFAULT = "mutual_information"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MethodsTable(Table):
     """A row for each set and method, by the score chosen for the method; `scores` has all scores of one."""
 
@@ -69,8 +69,8 @@ def compare(
         root: the data folder.
 
     Returns:
-        The table: ``.to_markdown()``, ``.to_frame()`` (with pandas), and a notebook shows it. ``.scores(name)`` is a
-        second one, with all scores of a method.
+        The table, as it is printed and as a notebook shows it: ``.to_markdown()``, ``.to_frame()`` (with pandas).
+        ``.scores(name)`` is a second one, with all scores of a method.
 
     Raises:
         ValueError, TypeError: an argument will not do; nothing was predicted.

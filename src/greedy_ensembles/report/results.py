@@ -12,6 +12,7 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
+from greedy_ensembles.report import latex
 from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.table import EMPTY, PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
@@ -177,7 +178,7 @@ def below(comparison: Comparison) -> list[str]:
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
     noted = (dataclasses.replace(table, notes=below(comparison)) for table in tables(comparison))
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(formats.to_latex, noted))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(latex.to_latex, noted))
 
 
 def to_markdown(comparison: Comparison) -> str:
