@@ -168,6 +168,7 @@ SILENT = ge.Ensemble([nn.Sequential(Silent())])
     [
         ({}, {}, TypeError, "methods"),
         ({"a": nn.Linear(2, 2)}, {}, TypeError, r"methods\['a'\] must be an Ensemble"),
+        ({"a": ge.GreedyEnsembleClassifier()}, {}, TypeError, r"methods\['a'\] .*ensemble_.* got GreedyEnsembleClas"),
         ({"a": []}, {}, ValueError, r"methods\['a'\] is an empty list"),
         (
             {"a": SILENT, "b": norm({"far": OOD["far"]})},

@@ -123,8 +123,8 @@ def _checked(
                 _check_sets(name, one, inside, outside)
             elif not isinstance(one, Ensemble):
                 raise TypeError(
-                    f"methods[{name!r}] must be an Ensemble, or what ge.benchmark.judge_probabilities or judge_scores "
-                    f"returned; got {type(one).__name__}"
+                    f"methods[{name!r}] must be an Ensemble (of a classifier its ensemble_), or what "
+                    f"ge.benchmark.judge_probabilities or judge_scores returned; got {type(one).__name__}"
                 )
     return given
 
