@@ -160,6 +160,11 @@ def test_a_model_of_ours_need_not_be_named(train_run, evaluate, home):
         (["deep-0"], {"ood": " , "}, "--ood names no set"),
         (["deep-0", "--out", "noise.npy"], {}, "--out must be a folder, but noise.npy is a file"),
         (["deep-0", "--score", "entropy"], {}, "--score must be one of"),
+        (
+            ["deep-0", "--score", "knn"],
+            {},
+            "--score knn needs features, which Python alone takes: ge.benchmark.evaluate",
+        ),
         (["deep-0", "greedy-0", "--save-predictions", "x.npz"], {}, "one run at a time, got 2"),
         (["deep-0", "--save-predictions", "x.zip"], {}, ".npz files, got x.zip"),
         (["missing.npz"], {}, "missing.npz does not exist"),

@@ -69,6 +69,11 @@ def test_the_error_of_a_mean_over_sets_is_that_of_the_seeds_means(two_seeds):
     assert means["mean of 1 natural", "ours"] == close_to(0.7, 0.2)
 
 
+def test_sets_of_one_kind_have_one_mean(evaluation):
+    two = Comparison((Method("ours", (evaluation(areas={"far": 0.5, "near": 0.7}),)),))
+    assert figures(two.mean_rows, "auc") == {("mean of 2 sets", "ours"): (pytest.approx(0.6), None, 1)}
+
+
 def test_one_set_has_no_mean(evaluation):
     assert Comparison((Method("ours", (evaluation(areas={"dtd": 0.5}),)),)).mean_rows == []
 

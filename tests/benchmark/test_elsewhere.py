@@ -48,7 +48,16 @@ def test_scores_of_anything_have_figures_of_detection_alone():
         (lambda: judge_probabilities("m", 2 * INSIDE, LABELS, {}), ValueError, "m: probs must be probabilities"),
         (lambda: judge_probabilities("m", INSIDE, LABELS, {"far": INSIDE - 1}), ValueError, "probs of far must be"),
         (lambda: judge_probabilities("m", INSIDE[0, 0], LABELS, {}), ValueError, "members, n, classes"),
-        (lambda: judge_probabilities("m", INSIDE, LABELS[:9], {}), ValueError, "labels"),
+        (
+            lambda: judge_probabilities("m", INSIDE, LABELS[:9], {}),
+            ValueError,
+            r"labels .*\(50,\), one a row of probs; got .*\(9,\)",
+        ),
+        (
+            lambda: judge_probabilities("m", INSIDE, LABELS, {}, score="knn"),
+            ValueError,
+            "^score='knn' needs features, and m has probabilities alone",
+        ),
         (lambda: judge_probabilities("m", INSIDE, LABELS + 1, {}), ValueError, "labels must be from 0 to 2"),
         (
             lambda: judge_probabilities("m", INSIDE, LABELS, {"x": INSIDE[:2]}),

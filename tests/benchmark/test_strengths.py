@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import greedy_ensembles as ge
 from greedy_ensembles.training.split import split
@@ -62,10 +63,32 @@ def test_validation_may_be_data_of_its_own(easy, make_model, fast):
     assert found.deep.examples == 100
 
 
+def test_loaders_are_data_and_held_out_data(easy, make_model, fast):
+    pairs = TensorDataset(*easy)
+    learnt, apart = Subset(pairs, range(200)), Subset(pairs, range(200, 300))
+    found, expected = (
+        ge.select(make_model, DataLoader(learnt, batch_size=8, shuffle=True), **{**fast, "validation": held_out})
+        for held_out in (DataLoader(apart, batch_size=8, shuffle=True), apart)
+    )
+    for own, other in zip(found.trials, expected.trials, strict=True):
+        assert (own.strength, own.examples, own.members) == (other.strength, 100, other.members)
+        assert own.nll.mean == pytest.approx(other.nll.mean)  # of the same examples, in another order
+    with pytest.raises(ValueError, match="a DataLoader cannot be split; give validation"):
+        ge.select(make_model, DataLoader(learnt, batch_size=8), **fast)
+
+
 def test_a_strength_that_diverges_does_harm(easy, make_model, fast):
     found = ge.select(make_model, easy, **{**fast, "strengths": [1.0, 1e30]}, distance="logits")
     assert "range of numbers" in found.harms[1e30]
     assert found.harmless in [(), (1.0,)]
+
+
+class Alone(ge.Coupling):
+    label = "alone"
+    sees = "none"
+
+    def terms(self, live, bank):
+        raise AssertionError("members do not meet")
 
 
 @pytest.mark.parametrize(
@@ -78,11 +101,20 @@ def test_a_strength_that_diverges_does_harm(easy, make_model, fast):
         ({"strengths": 3.0}, TypeError, "strengths must be a list"),
         ({"strengths": [0.0]}, ValueError, "strengths must be .*above 0"),
         ({"validation": 0}, ValueError, "holds out nothing"),
+        ({"recipe": 3}, TypeError, "recipe must be a ge.Recipe"),
         ({"by": "brier"}, ValueError, "by must be one of"),
         ({"on": "processes"}, ValueError, "on='processes' needs run_dir"),
+        ({"size": 1}, ValueError, "size must be at least 2, got 1.* lambda_M"),
+        ({"size": 0}, ValueError, "size must be at least 1, got 0"),
+        ({"method": "deep"}, ValueError, "method='deep' has no lambda_M"),
+        ({"method": "snapshot"}, ValueError, "method='snapshot' has no lambda_M"),
+        ({"method": Alone()}, ValueError, "method=.*Alone.* has no lambda_M"),
+        ({"method": "gredy"}, ValueError, "did you mean 'greedy'"),
         ({"strength": 1.0}, TypeError, "select has no argument strength"),
     ],
 )
 def test_bad_arguments(easy, make_model, fast, changes, error, message):
+    epochs = []
     with pytest.raises(error, match=message):
-        ge.select(make_model, easy, **{**fast, **changes})
+        ge.select(make_model, easy, **{**fast, "callbacks": [epochs.append], **changes})
+    assert not epochs

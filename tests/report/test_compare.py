@@ -107,6 +107,45 @@ def test_images_tables_and_tokens():
     )
 
 
+def test_notes_on_sets_stand_below_the_tables_whichever_method_is_first():
+    pixels = RNG.integers(0, 256, (20, 1, 2, 2), np.uint8)
+    inside = ge.data.ImageSet(pixels, np.arange(20) % 3, "small", note="a part of it")
+    sets = {
+        "resized": ge.data.ImageSet(255 - pixels, None, "x", note="resized from 32"),
+        "plain": ge.data.ImageSet(pixels // 2, None, "y"),
+    }
+    flat = {name: given.images.reshape(20, -1) for name, given in sets.items()}
+    member = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    for methods in ({"n": norm(flat, pixels.reshape(20, -1))}, {}):
+        methods["deep"] = ge.Ensemble([member, member])
+        table = ge.compare(methods, inside, sets)
+        assert list(table.notes) == ["(a) a part of it", "(b) resized from 32"]
+        assert [row["set"].text for row in table.rows[:: len(methods)]][:3] == ["small (a)", "resized (b)", "plain"]
+        assert table.to_frame().set[0] == "small"
+        assert "<li>(b) resized from 32</li>" in table._repr_html_()
+        scores = table.scores("deep")
+        assert list(scores.notes) == list(table.notes)
+        assert scores.rows[0]["set"].text == "resized (b)"
+
+
+def test_a_note_says_that_one_member_has_no_mutual_information():
+    with pytest.warns(UserWarning, match="one member"):
+        table = ge.compare({"one": ensemble(members=1), "norm": norm()}, (X, Y), OOD)
+    (note,) = table.notes
+    assert note.startswith("one: mutual information of one member")
+
+
+def test_printed_it_is_readable():
+    table = ge.compare({"deep": [ensemble(0), ensemble(5)], "norm": norm()}, (X, Y), OOD)
+    for shown in (table, table.scores("deep")):
+        text = str(shown)
+        assert text == repr(shown)
+        assert shown.title in text.splitlines()[0]
+        assert "standard error" in text.splitlines()[-1]
+        assert len(text) < 5000
+        assert "Entry(" not in text
+
+
 def test_formats_for_people():
     table = ge.compare({"a|b": ensemble(), "<i>": norm()}, (X, Y), OOD)
     assert len(table.to_markdown().splitlines()) == 2 + len(table.rows)
@@ -129,6 +168,7 @@ SILENT = ge.Ensemble([nn.Sequential(Silent())])
     [
         ({}, {}, TypeError, "methods"),
         ({"a": nn.Linear(2, 2)}, {}, TypeError, r"methods\['a'\] must be an Ensemble"),
+        ({"a": ge.GreedyEnsembleClassifier()}, {}, TypeError, r"methods\['a'\] .*ensemble_.* got GreedyEnsembleClas"),
         ({"a": []}, {}, ValueError, r"methods\['a'\] is an empty list"),
         (
             {"a": SILENT, "b": norm({"far": OOD["far"]})},
@@ -156,6 +196,16 @@ SILENT = ge.Ensemble([nn.Sequential(Silent())])
 def test_bad_input_is_refused_before_anything_is_predicted(methods, changes, error, named):
     with pytest.raises(error, match=named):
         ge.compare(methods, (X, Y), OOD, **changes)
+
+
+def test_sets_that_will_not_do_are_named_before_anything_is_predicted():
+    bad = X.copy()
+    bad[25] = np.inf
+    models = {"a": SILENT, "b": SILENT}
+    with pytest.raises(ValueError, match=r"ood\['bad'\]: x holds NaN or infinity, first in input 25"):
+        ge.compare(models, (X, Y), {"good": X, "bad": bad})
+    with pytest.raises(ValueError, match=r"ood\['in-domain'\] has the name"):
+        ge.compare(models, (X, Y), {"in-domain": 9 * X})
 
 
 def test_repetitions_have_one_score():

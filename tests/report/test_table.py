@@ -13,16 +13,15 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.benchmark.reference import Cell
+from greedy_ensembles.report.latex import latex_text, to_latex
 from greedy_ensembles.report.results import pivot
 from greedy_ensembles.report.table import (
     Column,
     Entry,
     Table,
-    latex_text,
     show,
     to_csv,
     to_html,
-    to_latex,
     to_records,
 )
 
@@ -51,6 +50,18 @@ def table():
     second = row("a_set & more", Entry(25_000), "two | 2", Estimate(0.9, None, 1), Estimate(0.2, None, 1))
     third = row("gone", Entry(None, text="missing"), "", note="50 %")
     return Table("A title", COLUMNS, [first, second, third], ["a note"], "method")
+
+
+def test_printed_it_is_the_table_of_a_terminal(table, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert str(table) == repr(table)
+    lines = str(table).splitlines()
+    assert (lines[0], lines[-1]) == ("A title", "a note")
+    (shown,) = (line for line in lines if "two | 2" in line)
+    assert shown.split() == ["two", "|", "2", "0.900", "20.00"]
+    assert "\x1b" not in str(table)
+    assert "hush" not in str(table)
+    assert not any(line.endswith(" ") for line in lines)
 
 
 def test_rows_have_a_group_once_and_the_published_figures_in_brackets(table):

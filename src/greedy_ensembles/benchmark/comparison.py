@@ -176,10 +176,14 @@ class Comparison:
 
     @property
     def mean_rows(self) -> list[Row]:
-        """Means over synthetic, over natural and over all sets, a row for each kind and method, if sets are several."""
+        """Means over synthetic, natural and all sets, a row for each kind that is not all of them, and method."""
         if len(self.first.ood) + len(self.first.missing) < 2:
             return []
-        kinds = [kind for kind in KINDS if self.first.of_kind(kind)]
+        kinds = [
+            kind
+            for kind in KINDS
+            if self.first.of_kind(kind) and (kind == "all" or self._wanted(kind) < self._wanted("all"))
+        ]
         return [self._mean_row(kind, method) for kind in kinds for method in self.methods]
 
     @property
@@ -224,9 +228,12 @@ class Comparison:
         figures |= _by_other_scores([evaluation.of_kind(kind) for evaluation in method.evaluations])
         return Row(self._mean_name(kind), "mean", None, None, "", method.label, figures)
 
+    def _wanted(self, kind: str) -> int:
+        """Return how many sets of a kind there would be, were none missing."""
+        return len(self.first.of_kind(kind)) + sum(kind in ("all", kind_of(name)) for name in self.first.missing)
+
     def _mean_name(self, kind: str) -> str:
-        found = len(self.first.of_kind(kind))
-        wanted = found + sum(kind in ("all", kind_of(name)) for name in self.first.missing)
+        found, wanted = len(self.first.of_kind(kind)), self._wanted(kind)
         number = f"{found}" if found == wanted else f"{found} of {wanted}"
         return f"mean of {number} {kind}" if kind != "all" else f"mean of {number} sets"
 
@@ -280,12 +287,18 @@ def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> 
         for label, facts in first.items()
     }
     predicted = {label: max(facts.prediction_note for facts in runs) for label, runs in groups.items()}  # of any run
-    alone = {
-        method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""
-        for method in comparison.methods
-    }
-    others = [note for texts in (trained, otherwise, predicted, alone) for note in _said_once(texts)]
-    return [*others, *members_alone(comparison.methods)]
+    others = [note for texts in (trained, otherwise, predicted) for note in _said_once(texts)]
+    return [*others, *without_information(comparison.methods), *members_alone(comparison.methods)]
+
+
+def without_information(methods: Sequence[Method]) -> list[str]:
+    """Return notes on mutual information of one member, which tells nothing apart."""
+    return _said_once(
+        {
+            method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""
+            for method in methods
+        }
+    )
 
 
 def members_alone(methods: Sequence[Method]) -> list[str]:

@@ -35,7 +35,7 @@ def judge_probabilities(
     (1.0, 1.0)
     """
     check_kind("name", name, str, "a text")
-    check_score(score)
+    check_score(score, features=True)  # whatever it needs is refused here
     if SCORES[score]:
         raise ValueError(f"score={score!r} needs {SCORES[score]}, and {name} has probabilities alone")
     inside = _probabilities(f"{name}: probs", probs)

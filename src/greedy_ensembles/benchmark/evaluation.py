@@ -188,7 +188,7 @@ def evaluate(
 
     Args:
         ensemble: one that was trained on data of the same kind.
-        in_domain: test data with labels, an image set or what else `ge.fit` takes.
+        in_domain: test data with labels, an image set or what else `ge.fit` takes; a DataLoader is held in memory.
         ood: inputs by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
             folder `root`, those that are not there becoming `missing`; None: in-domain figures alone.
         score: the one that is chosen, a name of `SCORES`; all others that can be had are computed, too.
@@ -213,6 +213,8 @@ def evaluate(
     check_score(score, features=features is not None)
     inside, outside, missing = as_sets(in_domain, {} if ood is None else ood, root)
     known = as_reference(ensemble, features, reference)
+    for each in (inside, *outside):
+        each.check(ensemble)
     folder = None if cache is None else as_path("cache", cache)
 
     def predicted(given: InputSet) -> Predictions:
@@ -232,6 +234,7 @@ def as_reference(ensemble: Ensemble, features: str | FeatureFunction | None, ref
     known = InputSet.of("reference", reference, "reference", labelled=True)
     if known.count < NEIGHBOUR:
         raise ValueError(f"reference must hold at least {NEIGHBOUR} examples, got {known.count}")
+    known.check(ensemble)
     return known
 
 

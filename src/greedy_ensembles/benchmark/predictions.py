@@ -10,7 +10,9 @@ read.
 
 import hashlib
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from greedy_ensembles import storage
 from greedy_ensembles.benchmark.presets import load_preset
@@ -29,9 +31,10 @@ from greedy_ensembles.data.image_set import Labels, as_labels
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.prediction import FeatureFunction, LogitsWithFeatures, Statement, can_capture, logits
 from greedy_ensembles.ensemble import Ensemble
-from greedy_ensembles.inputs import Normalize, as_inputs, as_tensor, device_of, entries
+from greedy_ensembles.forms import admit
+from greedy_ensembles.inputs import Normalize, as_inputs, as_tensor, batches_of, device_of, dtype_of, entries
 from greedy_ensembles.storage import FolderError, digest_of_tensor
-from greedy_ensembles.training.examples import as_examples
+from greedy_ensembles.training.examples import ArrayExamples, as_examples
 
 #: What tables call in-domain data that have no name.
 IN_DOMAIN = "in-domain"
@@ -50,6 +53,7 @@ class InputSet:
     labels: Labels | None = None  #: (n,)
     note: str = ""  #: what a reader of any figure on this set must know, else empty
     unit: str = "examples"  #: what is counted
+    argument: str = "x"  #: what messages call it
 
     @classmethod
     def of(cls, argument: str, data: Any, name: str = "", labelled: bool = False) -> "InputSet":
@@ -66,14 +70,21 @@ class InputSet:
         if isinstance(data, LabelledSet):
             if labelled and data.labels is None:
                 raise ValueError(f"{data.name} has no labels; accuracy and calibration in the domain need them")
-            return cls(name or data.name, data.inputs, data.labels, data.note, data.unit)
-        try:
+            return cls(name or data.name, data.inputs, data.labels, data.note, data.unit, argument)
+        with _naming(argument):
             if not labelled:
-                return cls(name, as_inputs(data))
-            labels = as_examples(data, argument).labels.cpu().numpy()
-            return cls(name, as_inputs(data[0] if isinstance(data, list | tuple) else data), labels)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{argument}: {error}") from None
+                return cls(name, as_inputs(data), argument=argument)
+            examples = as_examples(data)
+            x = examples.x if isinstance(examples, ArrayExamples) else as_inputs(data)
+            return cls(name, x, examples.labels.cpu().numpy(), argument=argument)
+
+    def check(self, ensemble: Ensemble) -> None:
+        """Refuse inputs that members cannot take; those of a Dataset or DataLoader are seen as they are predicted."""
+        if isinstance(self.x, Dataset | DataLoader):
+            return
+        given = batches_of(self.x, max(self.count, 1), type(ensemble.inputs) is tuple)
+        with _naming(self.argument):
+            deque(admit(given, ensemble.inputs, ensemble.normalize, dtype_of(ensemble[0])), maxlen=0)
 
     @property
     def count(self) -> int:
@@ -91,6 +102,16 @@ class InputSet:
         return digest_of_tensor(as_tensor(self.x)) if isinstance(self.x, Tensor | np.ndarray) else ""
 
 
+@contextmanager
+def _naming(argument: str) -> Iterator[None]:
+    """Say which of several sets will not do."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{argument}: {error}") from error
+
+
 def as_sets(
     in_domain: Any, ood: Mapping[str, Any] | str, root: str | Path | None = None
 ) -> tuple[InputSet, list[InputSet], tuple[str, ...]]:
@@ -103,6 +124,8 @@ def as_sets(
     inside = InputSet.of("in_domain", in_domain, "" if isinstance(in_domain, LabelledSet) else IN_DOMAIN, labelled=True)
     if not isinstance(ood, Mapping):
         raise TypeError(f"ood must be a dict of sets by name, or a preset's name; got {type(ood).__name__}")
+    if inside.name in ood:
+        raise ValueError(f"ood[{inside.name!r}] has the name of the in-domain data; give it another")
     outside = [InputSet.of(f"ood[{name!r}]", data, name) for name, data in ood.items()]
     for given in outside:
         if None not in (given.shape, inside.shape) and given.shape != inside.shape:
@@ -186,7 +209,7 @@ def predict(
         raise ValueError("ensemble predicts independent labels, and predictions here are of one class an input")
     check_flag("fresh", fresh)
     cache = None if cache is None else as_path("cache", cache)
-    given = images if isinstance(images, InputSet) else InputSet.of("images", images)
+    given = images if isinstance(images, InputSet) else InputSet.of(getattr(images, "name", "images"), images)
     batch_size = fitting_batch_size(ensemble) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)
     check_choice("precision", precision, get_args(Arithmetic))
@@ -204,9 +227,10 @@ def predict(
         part = ensemble
         if len(group) < len(ensemble):
             part = Ensemble([ensemble[k] for k in group], ensemble.normalize, inputs=ensemble.inputs)
-        for position, computed in zip(group, _compute(part, how, x), strict=True):
-            rows[position] = computed
-            caches[position].write(computed)
+        with _naming(given.argument):
+            for position, computed in zip(group, _compute(part, how, x), strict=True):
+                rows[position] = computed
+                caches[position].write(computed)
     log_probs, sums, seen = zip(*(rows[position] for position in range(len(ensemble))), strict=True)
     said = np.stack(log_probs), given.labels, given.note, content, given.unit, kept, np.stack(sums)
     return Predictions(given.name, *said, None if features is None else np.stack(seen))

@@ -14,13 +14,15 @@ from greedy_ensembles.benchmark.evaluation import InDomain, judge
 from greedy_ensembles.benchmark.predictions import Predictions
 from greedy_ensembles.benchmark.runs import BASELINE
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial, choose
-from greedy_ensembles.checks import as_path, check_choice, check_count, check_number
+from greedy_ensembles.checks import as_path, check_choice, check_count, check_kind, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.method import Coupling, as_coupling
 from greedy_ensembles.runs.notes import WeakMemberWarning
 from greedy_ensembles.sweeps.executor import open_executor
 from greedy_ensembles.sweeps.sweep import train_all
 from greedy_ensembles.training.algorithm import NonFiniteLossError
 from greedy_ensembles.training.examples import Examples, as_examples
+from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.split import split_off
 
 _DEEP = "deep"
@@ -51,7 +53,7 @@ def select(
     Args:
         make_model: builds a new ``nn.Module`` at every call, as in `ge.fit`.
         data: as in `ge.fit`.
-        size: M, the number of members.
+        size: M, the number of members, two at least.
         strengths: the values of lambda_M to try.
         seeds: how many repetitions, or their seeds, which must be at least `size` apart.
         by: what must not be harmed: "accuracy", "nll" or "ace".
@@ -80,19 +82,21 @@ def select(
     (1.0, 2)
     """
     check_choice("by", by, CRITERIA)
-    check_count("size", size, least=1)
+    method = _checked_method(options.pop("method", "greedy"), size)
     tried, repeated = _checked_strengths(strengths), _checked_seeds(seeds, size)
     for name in ("seed", "strength", "earlier"):
         if name in options:
             raise TypeError(f"select has no argument {name}; it gives ge.fit its own, or none")
-    examples = as_examples(data)
+    recipe = options.get("recipe") or Recipe()
+    check_kind("recipe", recipe, Recipe, "a ge.Recipe")
+    examples = as_examples(data, recipe=recipe)
     share = isinstance(validation, Real | str | None.__class__)
     apart = validation if share else as_examples(validation, "validation")
     held_out = {seed: split_off(examples, apart, seed)[1:] for seed in repeated}
     if not all(len(indices) for _, indices in held_out.values()):
         raise ValueError(f"validation={validation!r} holds out nothing, and lambda_M is chosen on held-out examples")
     labels = [among.labels[indices].numpy() for among, indices in held_out.values()]
-    methods = {None: _DEEP} | dict.fromkeys(tried, options.pop("method", "greedy"))
+    methods = {None: _DEEP} | dict.fromkeys(tried, method)
     shared = {**options, "size": size, "validation": validation}
     runs = {
         _name(strength, seed): {**shared, "method": method, "strength": strength, "seed": seed}
@@ -115,6 +119,16 @@ def select(
         trials.append(Trial.of(strength, [_judge(own, *where) for own, where in judged], labels))
     found = choose(trials, by) if len(trials) > 1 else Selection(by, trials[0], (), {})
     return replace(found, harms={**found.harms, **harms}, ensembles=ensembles)
+
+
+def _checked_method(method: str | Coupling, size: int) -> str | Coupling:
+    """Return the method, or refuse one whose members meet no other: whatever lambda_M is, they are the same."""
+    if as_coupling(method).sees == "none":
+        raise ValueError(f"method={method!r} has no lambda_M to choose, since members do not meet; ge.fit trains it")
+    check_count("size", size, least=1)
+    if size == 1:
+        raise ValueError("size must be at least 2, got 1: one member meets no other, so there is no lambda_M to choose")
+    return method
 
 
 def _checked_strengths(strengths: Sequence[float]) -> list[float]:

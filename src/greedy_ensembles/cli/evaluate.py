@@ -101,6 +101,10 @@ def evaluate(
     from greedy_ensembles.report.comparison_pictures import write_pictures
     from greedy_ensembles.report.results import plural, show, write_tables
 
+    if SCORES.get(score) == "features":
+        raise ValueError(
+            f"--score {score} needs features, which Python alone takes: ge.benchmark.evaluate(features=...)"
+        )
     check_choice("--score", score, [name for name, needs in SCORES.items() if needs != "features"])
     check_there(runs)
     check_folder(out)

@@ -31,7 +31,9 @@ def _predictions(probs: Values, labels: Values) -> tuple[Tensor, Tensor]:
     if not predicted.numel():
         raise ValueError(f"probs must hold at least one example and one class, got {describe(predicted)}")
     if true.shape != predicted.shape[:1] or true.is_floating_point() or true.is_complex():
-        raise ValueError(f"labels must be whole numbers of shape ({len(predicted)},), got {describe(true)}")
+        raise ValueError(
+            f"labels must be whole numbers of shape ({len(predicted)},), one a row of probs; got {describe(true)}"
+        )
     predicted, true = predicted.double(), true.to(predicted.device, torch.int64)
     check_probabilities("probs", predicted)
     low, high, classes = int(true.min()), int(true.max()), predicted.shape[1]

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from greedy_ensembles.benchmark.comparison import Comparison, Method, Row
+from greedy_ensembles.benchmark.comparison import Comparison, Method, Row, without_information
 from greedy_ensembles.benchmark.evaluation import Evaluation, as_reference, estimate, evaluate
 from greedy_ensembles.benchmark.predictions import InputSet, as_sets
 from greedy_ensembles.benchmark.scores import check_score
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind
 from greedy_ensembles.engines.prediction import FeatureFunction
 from greedy_ensembles.ensemble import Ensemble
-from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD
+from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD, marked, notes
 from greedy_ensembles.report.table import Column, Entry, Table
 
 _LOWEST = Column("lowest_member", "lowest member (%)", 100, 2, "higher")
 _DEFAULT = "mutual_information"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MethodsTable(Table):
     """A row for each set and method, by the score chosen for the method; `scores` has all scores of one."""
 
@@ -31,16 +31,16 @@ class MethodsTable(Table):
         by_name = {each.label: each for each in self.methods}
         check_choice("method", method, by_name)
         evaluations = by_name[method].evaluations
-        rows = []
+        rows, names = [], {row["set"].value: row["set"] for row in self.rows}
         for number, result in enumerate(evaluations[0].ood):
             for score in evaluations[0].known_scores:
                 found = [evaluation.ood[number].by_score[score] for evaluation in evaluations]
                 figures = {one.key: Entry(estimate([getattr(each, one.key) for each in found])) for one in OOD}
                 rows.append(
-                    {"set": Entry(result.name), "images": Entry(result.images), "score": Entry(score), **figures}
+                    {"set": names[result.name], "images": Entry(result.images), "score": Entry(score), **figures}
                 )
         columns = [Column("set"), Column("images", "examples"), Column("score"), *OOD]
-        return Table(f"{method}: all scores", columns, rows, label="score")
+        return Table(f"{method}: all scores", columns, rows, self.notes, "score")
 
 
 def compare(
@@ -59,7 +59,7 @@ def compare(
     Args:
         methods: by name an ensemble, what `ge.benchmark.judge_scores` or `judge_probabilities` returned for the same
             sets, or a list of either: repetitions, whose means and standard errors are shown.
-        in_domain: test data with labels, an image set or what else `ge.fit` takes.
+        in_domain: test data with labels, an image set or what else `ge.fit` takes; a DataLoader is held in memory.
         ood: inputs by name; or the name of a preset of image sets, read from the data folder `root`.
         score: by which OOD examples are told, for all that have it, or by method; None: mutual information for
             ensembles, its own for what was judged before.
@@ -69,8 +69,8 @@ def compare(
         root: the data folder.
 
     Returns:
-        The table: ``.to_markdown()``, ``.to_frame()`` (with pandas), and a notebook shows it. ``.scores(name)`` is a
-        second one, with all scores of a method.
+        The table, as it is printed and as a notebook shows it: ``.to_markdown()``, ``.to_frame()`` (with pandas).
+        ``.scores(name)`` is a second one, with all scores of a method.
 
     Raises:
         ValueError, TypeError: an argument will not do; nothing was predicted.
@@ -91,6 +91,8 @@ def compare(
     chosen = _chosen(given, score, features is not None)
     for ensemble in (one for own in given.values() for one in own if isinstance(one, Ensemble)):
         as_reference(ensemble, features, known)
+        for each in (inside, *outside):
+            each.check(ensemble)
     sets = {each.name: each for each in outside}
 
     def judged(name: str, one: Ensemble | Evaluation) -> Evaluation:
@@ -101,7 +103,7 @@ def compare(
         return dataclasses.replace(_placed(one, inside, outside).by(chosen[name]), missing=missing)
 
     found = tuple(Method(name, tuple(judged(name, one) for one in own)) for name, own in given.items())
-    return _table(Comparison(found, own_scores=True), inside.unit)
+    return _table(Comparison(found, tuple(without_information(found)), own_scores=True), inside.unit)
 
 
 def _checked(
@@ -121,8 +123,8 @@ def _checked(
                 _check_sets(name, one, inside, outside)
             elif not isinstance(one, Ensemble):
                 raise TypeError(
-                    f"methods[{name!r}] must be an Ensemble, or what ge.benchmark.judge_probabilities or judge_scores "
-                    f"returned; got {type(one).__name__}"
+                    f"methods[{name!r}] must be an Ensemble (of a classifier its ensemble_), or what "
+                    f"ge.benchmark.judge_probabilities or judge_scores returned; got {type(one).__name__}"
                 )
     return given
 
@@ -170,10 +172,11 @@ def _chosen(
 
 
 def _placed(evaluation: Evaluation, inside: InputSet, outside: Sequence[InputSet]) -> Evaluation:
-    """Return an evaluation under the name of the in-domain data, its sets in the order of the table."""
+    """Return an evaluation with the names, the notes and the order of the sets of the table."""
     by_name = {result.name: result for result in evaluation.ood}
-    named = dataclasses.replace(evaluation.in_domain, name=inside.name)
-    return dataclasses.replace(evaluation, in_domain=named, ood=tuple(by_name[each.name] for each in outside))
+    named = dataclasses.replace(evaluation.in_domain, name=inside.name, note=inside.note)
+    ood = tuple(dataclasses.replace(by_name[each.name], note=each.note) for each in outside)
+    return dataclasses.replace(evaluation, in_domain=named, ood=ood)
 
 
 def _table(comparison: Comparison, unit: str) -> MethodsTable:
@@ -188,18 +191,18 @@ def _table(comparison: Comparison, unit: str) -> MethodsTable:
     ]
     rows = []
     for row in comparison.rows:
-        entries = _entries(row, scores)
+        entries = _entries(row, scores, comparison)
         if row.kind == "in-domain" and not any(map(math.isnan, lowest[row.method])):
             entries["lowest_member"] = Entry(estimate(lowest[row.method]))
         rows.append(entries)
     title = f"In the domain and by OOD set, {', '.join(scores)}"
-    return MethodsTable(title, columns, rows, comparison.notes, "method", comparison.methods)
+    return MethodsTable(title, columns, rows, notes(comparison), "method", comparison.methods)
 
 
-def _entries(row: Row, scores: Mapping[str, str]) -> dict[str, Entry]:
+def _entries(row: Row, scores: Mapping[str, str], comparison: Comparison) -> dict[str, Entry]:
     ours = [figure.ours for figure in row.figures.values()]
     return {
-        "set": Entry(row.set),
+        "set": Entry(row.set, text=marked(row.set, row.note, comparison)),
         "images": Entry(row.images, text="missing" if row.kind == "missing" else None),
         "method": Entry(row.method),
         "seeds": Entry(ours[0].seeds if ours else None),

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
+from greedy_ensembles.report import latex
 from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.table import EMPTY, PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
@@ -40,7 +41,7 @@ def tables(comparison: Comparison) -> tuple[Table, Table]:
     """Return the figures within the domain, a row for each method, and those on OOD sets, for each set and method."""
     first, made_of = comparison.first, networks(comparison)
     unit = first.in_domain.unit
-    counted = f"{_marked(first.in_domain.name, first.in_domain.note, comparison)}, {first.in_domain.images:,} {unit}"
+    counted = f"{marked(first.in_domain.name, first.in_domain.note, comparison)}, {first.in_domain.images:,} {unit}"
     inside = f"{counted}, in-domain" + (f" ({made_of})" if made_of else "")
     outside = (
         f"OOD sets (positive) against {first.in_domain.images:,} {unit} of {first.in_domain.name}, "
@@ -79,7 +80,7 @@ def _row(row: ComparedRow, comparison: Comparison) -> dict[str, Entry]:
     ours = [figure.ours for figure in row.figures.values()]
     missing = "missing" if row.kind == "missing" else None
     return {
-        "set": Entry(row.set, text=_marked(row.set, row.note, comparison)),
+        "set": Entry(row.set, text=marked(row.set, row.note, comparison)),
         "kind": Entry(row.kind),
         "in_domain_images": Entry(comparison.first.in_domain.images),
         "images": Entry(row.images, row.paper_images, missing),
@@ -94,7 +95,7 @@ def _row(row: ComparedRow, comparison: Comparison) -> dict[str, Entry]:
     }
 
 
-def _marked(name: str, note: str, comparison: Comparison) -> str:
+def marked(name: str, note: str, comparison: Comparison) -> str:
     """Return the name of a set with the letter of its note, if it has one."""
     mark = _marks(comparison).get(note)
     return f"{name} ({mark})" if mark else name
@@ -177,7 +178,7 @@ def below(comparison: Comparison) -> list[str]:
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
     noted = (dataclasses.replace(table, notes=below(comparison)) for table in tables(comparison))
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(formats.to_latex, noted))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(latex.to_latex, noted))
 
 
 def to_markdown(comparison: Comparison) -> str:
@@ -188,7 +189,7 @@ def to_markdown(comparison: Comparison) -> str:
     by_set = dataclasses.replace(outside, rows=[{**row, "set": Entry(_counted(row))} for row in rows])
     turned = [pivot(by_set, column.key, ("set", "kind"), "method") for column in (*OOD, *_beside(comparison))]
     parts = [
-        f"In-domain test set: {_marked(counted, first.in_domain.note, comparison)}.",
+        f"In-domain test set: {marked(counted, first.in_domain.note, comparison)}.",
         inside.to_markdown(),
         f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive. In brackets: the paper's figures, "
         "its means over the same sets.",

@@ -1,4 +1,4 @@
-"""One table in every format: Markdown, HTML, LaTeX and the terminal for people; CSV and JSON for programs.
+"""One table in every format: Markdown, HTML and the terminal for people; CSV and JSON for programs. LaTeX: `latex`.
 
 A table has columns of facts (a set, a count of images, a method) and of figures (means over seeds, with the published
 figure where there is one). Formats for people round; those for programs do not, and have shares from 0 to 1.
@@ -24,19 +24,9 @@ from greedy_ensembles.benchmark.reference import Cell
 PLUS_MINUS = "±"
 PUBLISHED = "paper"  #: what published figures are called
 _NAME, _GAP = 12, 2  # letters of a line of a name that is broken into several; and between columns
+_WIDTH = 120  # letters of a line where no window says
 _PUBLISHED_DIGITS = 2  # what the paper prints, and all that a difference from it can mean
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    PLUS_MINUS: r"$\pm$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    **{character: f"\\{character}" for character in "{}&%$#_"},
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +172,12 @@ class Table:
                     records[-1] |= {key: entry.value.mean, f"{key}_standard_error": entry.value.standard_error}
         return import_module("pandas").DataFrame(records).dropna(axis="columns", how="all")
 
+    def __repr__(self) -> str:
+        """Return the table as a terminal shows it, with its title and notes."""
+        text = io.StringIO()
+        show(self, Console(file=text, width=_WIDTH, color_system=None, force_terminal=False, force_jupyter=False))
+        return "\n".join([*map(str.rstrip, text.getvalue().strip().splitlines()), "", *self.notes]).rstrip()
+
     def _repr_html_(self) -> str:
         notes = Markup("").join(Markup("<li>{}</li>").format(note) for note in self.notes)
         return to_html(self) + (Markup("<ul>{}</ul>").format(notes) if notes else "")
@@ -320,31 +316,3 @@ def to_records(table: Table, facts: Sequence[str]) -> list[dict[str, Any]]:
         }
         for row in table.rows
     ]
-
-
-def latex_text(text: str) -> str:
-    r"""Return text that LaTeX prints as it is.
-
-    >>> latex_text("50 % of tiny_imagenet & more")
-    '50 \\% of tiny\\_imagenet \\& more'
-    """
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def to_latex(table: Table) -> str:
-    """Return a table that needs the package booktabs; its title and notes are the caption."""
-    body = []
-    for number, (opens, cells) in enumerate(table.printed()):
-        if opens and number:
-            body.append(r"\addlinespace")
-        body.append(" & ".join(map(latex_text, cells)) + r" \\")
-    layout = "".join("r" if table.is_numeric(column) else "l" for column in table.shown)
-    heading = " & ".join(latex_text(column.title) for column in table.shown)
-    rows = "\n".join(body)
-    return (
-        "\\begin{table}\n\\centering\n"
-        f"\\caption{{{latex_text('. '.join([table.title, *table.notes]))}.}}\n"
-        f"\\begin{{tabular}}{{{layout}}}\n"
-        f"\\toprule\n{heading} \\\\\n\\midrule\n{rows}\n\\bottomrule\n"
-        "\\end{tabular}\n\\end{table}\n"
-    )

@@ -214,15 +214,17 @@ def as_examples(data: Any, name: str = "data", seed: int = 0, targets: str = "cl
         name: what messages call it.
         seed: for the generators that a Dataset has of its own.
         targets: what inputs have, "classes" or "labels".
-        recipe: a `ge.Recipe`, which says how loaders and Datasets are read; None: nothing is read by loaders.
+        recipe: a `ge.Recipe`, which says how loaders and Datasets are read in training; None: a DataLoader is read
+            once, and held in memory.
     """
     streams = isinstance(data, DataLoader | IterableDataset)
-    if recipe is not None and (streams or recipe.num_workers or recipe.steps_per_epoch is not None):
-        from greedy_ensembles.training.loaders import (
-            being_read,  # which has kinds of examples, as this file defines them
-        )
+    if streams or (recipe is not None and (recipe.num_workers or recipe.steps_per_epoch is not None)):
+        # Which has kinds of examples, as this file defines them.
+        from greedy_ensembles.training.loaders import LoaderExamples, being_read
 
-        if (read := being_read(data, name, seed, recipe, targets)) is not None:
+        if recipe is None and isinstance(data, DataLoader):
+            return LoaderExamples(data, name, seed, targets=targets).whole()
+        if recipe is not None and (read := being_read(data, name, seed, recipe, targets)) is not None:
             return read
     if isinstance(data, LabelledSet):
         if data.labels is None:
@@ -244,7 +246,7 @@ def as_examples(data: Any, name: str = "data", seed: int = 0, targets: str = "cl
     else:
         raise TypeError(
             f"{name} must be a pair (inputs, labels) or a triple (inputs, labels, weights) of tensors or arrays, an "
-            f"ImageSet or a TableSet, or a Dataset with a length; got {type(data).__name__}"
+            f"ImageSet or a TableSet, a Dataset with a length, or a DataLoader; got {type(data).__name__}"
         )
     return examples
 

@@ -35,9 +35,10 @@ from greedy_ensembles.engines.execution import (
     seed_own_generators,
 )
 from greedy_ensembles.forms import Form, form_of, joined
-from greedy_ensembles.inputs import Inputs, as_entries, each, entries, length, split_labels, take
+from greedy_ensembles.inputs import Inputs, as_entries, concatenate, each, entries, length, split_labels, take
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.training.examples import (
+    ArrayExamples,
     DatasetExamples,
     Examples,
     as_labels,
@@ -228,6 +229,16 @@ class LoaderExamples(Examples):
             ):
                 self.form = self._form([inputs])
             yield inputs, labels
+
+    def whole(self) -> ArrayExamples:
+        """Return all that one iteration gives, held in memory."""
+        inputs, labels = zip(*self._batches(0, 0), strict=True)
+        if any(None in one.shape for _, one in entries(self.form)):
+            raise ValueError(
+                f"batches of {self._name} have inputs of several lengths, and are held together here; pad them to one"
+            )
+        x = concatenate(inputs)
+        return ArrayExamples(x, torch.cat(labels), each(form_of, x))
 
     def why_not_put_back(self) -> str | None:
         """Return why an epoch cannot be begun anew after an interruption, or None."""
