@@ -128,7 +128,7 @@ class Jigsaw:
 
 
 def searched(name: str, images: Any) -> Weighting:
-    """Return a p* of the search by its name; one with a hyphen has half of its samples of each."""
+    """Return a p* of the search by its name; one with hyphens has as many samples of each."""
     made = {
         "kaleidoscope": Kaleidoscope,
         "layout": Layout,
@@ -140,4 +140,7 @@ def searched(name: str, images: Any) -> Weighting:
     return parts[0] if len(parts) == 1 else Mixture(parts)
 
 
-SEARCHED = ("kaleidoscope", "layout", "kaleidoscope-scramble", "turned", "jigsaw", "turned-scramble")
+SEARCHED = (
+    *("kaleidoscope", "layout", "turned", "jigsaw"),
+    *("kaleidoscope-scramble", "turned-scramble", "turned-kaleidoscope-scramble"),
+)
