@@ -181,6 +181,7 @@ def test_mistakes_are_one_line(invoke, home, arguments, message):
     assert done.exit_code == 1
     assert message in done.output
     assert "Traceback" not in done.output
+    assert "ensemble.inputs" not in done.output  # which is Python
 
 
 def test_a_run_that_does_not_know_its_images_asks_for_its_data(invoke, home):

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 
 from greedy_ensembles.cli import application
 from greedy_ensembles.paper import images as sets
-from greedy_ensembles.paper.studies import STUDIES, two_moons
+from greedy_ensembles.paper import methods_page
+from greedy_ensembles.paper.studies import STUDIES, methods, two_moons
 from greedy_ensembles.paper.study import Protocol, filter_study, jobs
 from greedy_ensembles.paper.study import quick as quick_study
 from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.training import Recipe
 
 RESULTS = Path(__file__).parents[1] / "results"
 FEW = {"TRAIN": 40, "TEST": 20, "OOD": 10}  # images of stand-ins
@@ -32,7 +34,8 @@ def reproduce(tmp_path, monkeypatch):
         monkeypatch.setattr(sets, name, count)
 
     def run(*arguments, root="no-data", out="out"):
-        fixed = ["--root", tmp_path / root, "--out", tmp_path / out, "--device", "cpu", "--quiet"]
+        fixed = ["--out", tmp_path / out, "--quiet"]
+        fixed += [] if root is None else ["--root", tmp_path / root, "--device", "cpu"]
         return CliRunner().invoke(application(), [str(argument) for argument in ("reproduce", *arguments, *fixed)])
 
     return run
@@ -178,9 +181,45 @@ def test_two_moons_needs_no_images(reproduce, tmp_path, monkeypatch):
     monkeypatch.setattr(two_moons, "STRENGTHS", (None,))
     monkeypatch.setattr(two_moons, "SIZE", 2)
     monkeypatch.setattr(two_moons, "RECIPE", dataclasses.replace(two_moons.RECIPE, epochs=1))
-    done = reproduce("two-moons")
+    done = reproduce("two-moons", root=None)
     assert done.exit_code == 0, done.output
     assert {"two-moons.md", "records", "two-moons.png"} < {path.name for path in (tmp_path / "out/two-moons").iterdir()}
+
+
+def test_the_study_of_methods_takes_a_number_of_seeds(reproduce, tmp_path, monkeypatch):
+    monkeypatch.setattr(methods_page, "METHODS", {"deep": methods_page.METHODS["deep"]})
+    tiny = dataclasses.replace(methods.SETTINGS[0], size=2, recipe=Recipe(epochs=1), detectors=lambda data, seed: {})
+    monkeypatch.setattr(methods, "SETTINGS", (tiny,))
+    assert "--seeds must be at least 1" in reproduce("methods", "--seeds", "0", root=None).output
+    done = reproduce("methods", "--seeds", "2", root=None)
+    assert done.exit_code == 0, done.output
+    runs = {path.name for path in (tmp_path / "out" / "methods" / "runs").iterdir()}
+    assert runs == {"digits-deep-seed0", "digits-deep-seed100"}
+
+
+@pytest.mark.parametrize("study", ["two-moons", "methods"])
+def test_options_that_a_study_with_settings_of_its_own_cannot_have_are_named(reproduce, tmp_path, study):
+    given = [
+        "--budget",
+        "quick",
+        "--page-only",
+        "--model",
+        "VGG16BN",
+        "--epochs",
+        "1",
+        "--strengths",
+        "1",
+        "--on",
+        "ray",
+    ]
+    given += ["--fast", "--only", "1/2", "--no-pack", "--size", "3"]
+    done = reproduce(study, *given, *(["--seeds", "1"] if study == "two-moons" else []))
+    assert done.exit_code == 1
+    assert len(done.output.strip().splitlines()) == 1
+    named = re.findall("--[a-z-]+", done.output)
+    asked = {option for option in given if option.startswith("--")} | {"--root", "--device", "--pack"}
+    assert set(named) == asked | ({"--seeds"} if study == "two-moons" else set())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_is_no_folder(reproduce, tmp_path):
@@ -230,7 +269,6 @@ def test_the_fast_protocol_is_told_on_the_page(reproduce, tmp_path):
         (["overhead", "--budget", "quick", "--on", "127.0.0.1:9"], "127.0.0.1:9 does not answer"),
         (["overhead", "--budget", "quick", "--on", "processes", "--cpus-per-run", "999"], "--cpus-per-run must be at"),
         (["overhead", "--budget", "quick", "--on", "processes", "--gpus-per-run", "999"], "--gpus-per-run must be at"),
-        (["two-moons", "--on", "ray"], "leave --on out"),
         (["cifar10", "--model", "VGG"], "did you mean 'VGG16BN'"),
     ],
 )

@@ -35,7 +35,8 @@ def train(invoke, root, tmp_path):
     def run(*options, dataset="mnist", model="PreResNet8", out="run"):
         fixed = ["--size", "2", "--root", root, "--out", tmp_path / out, "--device", "cpu", "--quiet"]
         short = ["--set", "epochs=1", "--validation", "0.2"]
-        arguments = ["train", dataset, "--model", model, *fixed, *short, *options]
+        named = [] if model is None else ["--model", model]
+        arguments = ["train", dataset, *named, *fixed, *short, *options]
         return invoke(*arguments)
 
     return run
@@ -153,7 +154,10 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         ([], {"dataset": "omniglot"}, "omniglot has no split 'train', only 'test'"),
         ([], {"dataset": "mnst"}, "did you mean mnist"),
         ([], {"dataset": "cifar10"}, "data download cifar10"),
-        (["--strength", "1", "--weighting", "wrapped"], {}, "--weighting must be one of"),
+        ([], {"model": None}, "such as PreResNet8 (the paper's for MNIST)"),
+        (["--weighting", "0"], {}, "one of wrap, clip, none, uniform, scramble, half or a data set, got '0'\n"),
+        (["--weighting", "scrable"], {}, "did you mean 'scramble'?"),
+        (["--weighting", "cifar"], {}, "did you mean 'cifar10'?"),
         (["--images", "61"], {}, "between 1 and the 60"),
         (["--method", "deep", "--weighting", "clip"], {}, "--weighting is where members meet"),
         (["--method", "gredy"], {}, "--method must be one of"),

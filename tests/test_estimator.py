@@ -251,6 +251,23 @@ def test_a_model_of_your_own():
     assert all(isinstance(member, Wide) for member in fitted.ensemble_)
 
 
+def test_an_interrupt_advises_nothing_that_fit_of_the_estimator_cannot_do():
+    class Pressed(torch.nn.Linear):
+        passes = 0
+
+        def forward(self, x):
+            Pressed.passes += 1
+            if Pressed.passes == 20:  # well after the model was tried
+                raise KeyboardInterrupt
+            return super().forward(x)
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        ge.GreedyEnsembleClassifier(make_model=partial(Pressed, 6, 3)).fit(X, Y)
+    (note,) = raised.value.__notes__
+    assert "ge.fit(..., run_dir=...)" in note
+    assert "same call" not in note
+
+
 def test_p_star_lives_in_the_space_of_the_table():
     table = 100 * X + 7
     given = ge.weighting.Gaussian(*(value(table, axis=0) for value in (np.mean, np.std)))

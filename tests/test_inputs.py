@@ -167,8 +167,9 @@ def test_models_see_other_types_as_they_would_see_their_own(form, given, seen):
     ],
 )
 def test_what_models_would_take_for_something_else_is_refused(form, given, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as raised:
         form.admit(given)
+    assert "ensemble.inputs = None" in raised.value.__notes__[0]
 
 
 def test_the_form_of_inputs_is_read_back_and_what_is_none_refused():

@@ -103,10 +103,7 @@ class InputForm(NamedTuple):
         return "multiply them by 255" if self.range[1] >= _BRIGHT and 0 < high <= 1 else ""
 
     def _refusal(self, name: str, given: "InputForm", remedy: str, held: str = "", trained: str = "") -> ValueError:
-        return ValueError(
-            f"{name} holds {given}{held}, and the ensemble was trained on {self}{trained}: {remedy} "
-            "(ensemble.inputs = None switches this check off)"
-        )
+        return _refusal(f"{name} holds {given}{held}, and the ensemble was trained on {self}{trained}: {remedy}")
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON.
@@ -265,13 +262,20 @@ def admit(
         first += length(batch)
 
 
+def _refusal(message: str) -> ValueError:
+    """Return the error, with what Python alone can do as a note, which commands do not print."""
+    error = ValueError(message)
+    error.add_note("ensemble.inputs = None switches this check off.")
+    return error
+
+
 def as_trained(batch: Inputs, form: Form) -> Inputs:
     """Return a batch as training took inputs, every entry admitted, or refuse it."""
     given, trained = [name for name, _ in entries(batch)], [name for name, _ in entries(form)]
     if sorted(given) != sorted(trained):
-        raise ValueError(
+        raise _refusal(
             f"x holds {describe_inputs(batch)}, and the ensemble was trained on {describe_inputs(form)}: give the same "
-            "entries (ensemble.inputs = None switches this check off)"
+            "entries"
         )
     return each(lambda one, value, name: one.admit(value, name), form, batch, _names(form))  # type: ignore[no-any-return]
 

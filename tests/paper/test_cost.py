@@ -110,6 +110,14 @@ def test_studies_are_listed_with_what_they_lack(tmp_path, write_mnist):
     assert "NVIDIA H200" in text
 
 
+def test_on_a_narrow_screen_names_of_studies_are_whole_and_no_estimate_is_missing(tmp_path):
+    stream = io.StringIO()
+    show_studies(list(STUDIES.values()), Protocol(), H200, tmp_path, Console(file=stream, width=80))
+    begun = [line.split()[0] for line in stream.getvalue().splitlines() if line[:1].isalpha()]
+    assert set(STUDIES) <= set(begun)
+    assert stream.getvalue().count("a minute on") == sum(study.special is not None for study in STUDIES.values())
+
+
 def test_more_gpus_take_less_time_but_no_less_than_a_run(tmp_path):
     def estimate(gpus):
         stream = io.StringIO()

@@ -60,6 +60,12 @@ def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
     assert (out / "methods.png").stat().st_size > 10_000
 
 
+def test_progress_names_the_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(methods_page, "METHODS", {"deep": METHODS["deep"]})
+    methods_page.run(tmp_path, True, (TINY,))
+    assert "digits-deep-seed0: member 2/2" in capsys.readouterr().err
+
+
 def test_a_method_that_refuses_a_setting_has_a_row_and_its_reason(out, rows):
     reason = rows["snapshot"].pop("refused")
     assert rows["snapshot"] == {"method": "snapshot"}

@@ -266,7 +266,7 @@ def test_a_keyboard_interrupt_says_how_to_go_on(fit, tmp_path):
     ]
     with pytest.raises(KeyboardInterrupt) as interrupted:
         fit(callbacks=[press], run_dir=None)
-    assert "nothing was saved. With run_dir=..., the same call goes on" in interrupted.value.__notes__[0]
+    assert "nothing was saved. ge.fit(..., run_dir=...)" in interrupted.value.__notes__[0]
     assert len(fit()) == 3
 
 

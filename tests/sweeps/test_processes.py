@@ -64,3 +64,28 @@ def test_an_interrupt_ends_all_processes_and_says_how_to_go_on():
     assert "goes on from there" in raised.value.__notes__[0]
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+class Pressed(int):
+    """A number that is sent to another process while someone presses Ctrl-C."""
+
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return int, (int(self),)
+
+
+def press(tell):
+    os.kill(os.getpid(), signal.SIGINT)
+    tell("goes on")
+
+
+def test_an_interrupt_while_a_process_starts_is_heard_when_it_has_started():
+    with pytest.raises(KeyboardInterrupt) as raised:
+        Processes(cpus=Pressed(1)).run({"one": press}, lambda *event: None)
+    assert "goes on from there" in raised.value.__notes__[0]
+
+
+def test_interrupts_are_not_for_the_processes():
+    heard = []
+    Processes().run({"one": press}, lambda *event: heard.append(event))
+    assert heard == [("one", "goes on")]

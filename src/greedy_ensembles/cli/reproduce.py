@@ -1,6 +1,8 @@
 """``greedy-ensembles reproduce``: the paper's studies, from training to a page beside its figures."""
 
+import inspect
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
     from greedy_ensembles.paper.study import Job, Protocol, Study
 
 BUDGETS = ("paper", "quick")
+_OF_ALL = ("study", "out", "page", "quiet")  #: what each study has, also one with settings of its own
 _CORRUPTIONS = "; `pip install 'greedy-ensembles[corruptions]'` lets it make corruptions like those of CIFAR-10-C"
 
 
 @app.command("reproduce")
 @in_one_line
 def reproduce(
+    context: typer.Context,
     study: Annotated[str | None, typer.Argument(help="A study, as --list shows them.")] = None,
     listed: Annotated[
         bool, typer.Option("--list", help="Show all studies, or the runs of one: what they need and would take.")
@@ -125,10 +129,8 @@ def reproduce(
     if asked.special is not None and listed:
         show_studies([asked], protocol, device_found(place), root)
         return
-    if asked.special is not None and on is not None:
-        raise ValueError(f"{study} takes processes of this machine; leave --on out")
     if asked.special is not None:
-        asked.special(page or out / study, not quiet)
+        asked.special(page or out / study, not quiet, **_own_options(context, asked.special))
         print(f"Wrote {(page or out / study) / f'{study}.md'}")
         return
     another = size is not None and size not in {case.size for case in asked.cases}
@@ -158,6 +160,22 @@ def reproduce(
     _write(asked, out, page or out / study, protocol, place, root)
     if failed:
         raise ChildProcessError(f"{failed} runs failed; the same command tries them again")
+
+
+def _own_options(context: typer.Context, special: Callable[..., object]) -> dict[str, Any]:
+    """Return what is given of the options that are arguments of a study with settings of its own; refuse others."""
+    own, refused = {}, []
+    for option in context.command.params:
+        name, source = str(option.name), context.get_parameter_source(str(option.name))
+        if name in _OF_ALL or source is None or source.name != "COMMANDLINE":
+            continue
+        if name in inspect.signature(special).parameters:
+            own[name] = context.params[name]
+        else:
+            refused.append("/".join([*option.opts, *option.secondary_opts]))
+    if refused:
+        raise ValueError(f"{context.params['study']} has settings of its own; leave {', '.join(refused)} out")
+    return own
 
 
 def _protocol(

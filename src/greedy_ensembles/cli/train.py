@@ -218,7 +218,10 @@ def _published(
     from greedy_ensembles.training import Recipe
 
     if model is None:
-        raise ValueError(f"--model must name a network for {dataset}, such as PreResNet20 or VGG16BN")
+        raise ValueError(
+            f"--model must name a network for {dataset}, such as PreResNet8 (the paper's for MNIST), PreResNet20 or "
+            "VGG16BN"
+        )
     check_fields(changes)
     data = load(dataset, "train", root)
     if images is not None:

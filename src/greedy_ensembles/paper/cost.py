@@ -212,9 +212,10 @@ def _print(
     if console is None:
         console = Console()
         console = console if console.is_terminal or "COLUMNS" in os.environ else Console(width=160)
-    table = Table(*headings, box=box.SIMPLE_HEAD)
+    table = Table(*headings, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in table.columns:
         column.overflow = "fold"  # no end is missing on a narrow screen
+    table.columns[0].no_wrap = all(len(row[0]) <= console.width // 3 for row in rows)  # names are to be copied
     for row in rows:
         table.add_row(*row)
     console.print(table)

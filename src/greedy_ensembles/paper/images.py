@@ -9,6 +9,7 @@ on them, but not with figures on CIFAR-10-C. They are made once, in the publishe
 mildest severity, then all at the next), into a folder whose name nobody takes for that set's.
 """
 
+import difflib
 import importlib.metadata
 import io
 from collections.abc import Iterator
@@ -43,8 +44,9 @@ UNLIKE = "tiny_imagenet/unlike-cifar10"
 #: or flies.
 _ALIKE = (*range(1, 4), 11, *range(20, 23), *range(24, 35), *range(48, 54))
 _ALIKE += (70, 81, 94, 95, 103, 107, 108, 115, 116, 121, 133, 137, 145, 153, 164, 166)
-#: What the name of a p* may be beside that of a data set.
-WEIGHTINGS = ("wrap", "clip", "none", "uniform", "scramble", "half", *SEARCHED)
+_OFFERED = ("wrap", "clip", "none", "uniform", "scramble", "half")
+#: What the name of a p* may be beside that of a data set; messages name those that are not of a search alone.
+WEIGHTINGS = (*_OFFERED, *SEARCHED)
 _PACKAGE = "imagecorruptions-imaug"  # which is kept up; the original draws some numbers where nobody can seed them
 _SEEDED = ("glass_blur", "impulse_noise")  # kinds that draw from a generator of their own
 _NAMED = "imagecorruptions "  # what the names of generated corruptions begin with
@@ -257,5 +259,7 @@ def split_of(name: str) -> tuple[str, str]:
     """
     dataset, _, split = name.replace(UNLIKE, "tiny_imagenet/test").partition("/")
     if dataset not in SETS:
-        raise ValueError(f"--weighting must be one of {', '.join(WEIGHTINGS)} or a data set, got {name!r}")
+        nearest = difflib.get_close_matches(name, (*_OFFERED, *SETS), n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"--weighting must be one of {', '.join(_OFFERED)} or a data set, got {name!r}{hint}")
     return dataset, split or ("train" if "train" in SETS[dataset].counts else "test")

@@ -10,7 +10,9 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ from greedy_ensembles.report.figure import NORMAL, SMALL, method_styles, new_fig
 from greedy_ensembles.report.results import IN_DOMAIN, OOD
 from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.storage import FolderError, read_json
+from greedy_ensembles.training.events import ProgressBars
 
 GROUPS = ("noise", "choosing", "other")
 _MI = "mutual_information"
@@ -196,20 +199,22 @@ def judged(setting: Setting, data: Data, runs: Path, progress: bool) -> list[Res
 def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: bool) -> list[Result]:
     """Return a method's figures; behind those of Deep Ensembles, those of one network, by its outputs alone."""
     folders = [_folder(setting, method, number, runs) for number in range(setting.seeds)]
-    ensembles = [
-        ge.fit(
-            setting.model_of(method),
-            data.train,
-            size=setting.size,
-            method=method,
-            recipe=setting.recipe_of(method),
-            seed=number * SPACING,
-            run_dir=folder,
-            schedule=schedule_of(method),
-            progress=progress,
-        )
-        for number, folder in enumerate(folders)
-    ]
+    with ProgressBars() if progress else nullcontext() as bars:
+        ensembles = [
+            ge.fit(
+                setting.model_of(method),
+                data.train,
+                size=setting.size,
+                method=method,
+                recipe=setting.recipe_of(method),
+                seed=number * SPACING,
+                run_dir=folder,
+                schedule=schedule_of(method),
+                progress=False,
+                callbacks=[partial(bars.show, run=folder.name)] if bars else [],
+            )
+            for number, folder in enumerate(folders)
+        ]
     known = {"features": setting.features, "reference": data.reference}
     evaluations = [ge.benchmark.evaluate(ensemble, data.test, data.ood, **known) for ensemble in ensembles]
     held = {p.data_ptr(): p.numel() for member in ensembles[0] for p in member.parameters()}

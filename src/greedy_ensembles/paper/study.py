@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from greedy_ensembles.checks import check_choice, check_count
@@ -116,7 +115,8 @@ class Study:
     radar: bool = False  #: AUC over the OOD sets as a radar plot, which the paper has of CIFAR-100
     corruptions: bool = False  #: figures on CIFAR-10-C as well
     remarks: tuple[str, ...] = ()  #: what the reader of its page must know
-    special: Callable[[Path, bool], object] | None = None  #: what to run instead, for studies without image sets
+    #: For studies with settings of their own what to run, with a folder, whether to show progress, and their options.
+    special: Callable[..., object] | None = None
 
     @property
     def cases(self) -> tuple[Case, ...]:

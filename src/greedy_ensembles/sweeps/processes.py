@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -61,7 +62,7 @@ class Processes:
                     arguments = (content, name, theirs, self.cpus, environment)
                     process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
                     running[ours] = name, process, place
-                    with _deaf_to_interrupts():
+                    with _interrupts_put_off():
                         process.start()
                     theirs.close()  # or its end would not be seen
                 for ready in wait(list(running)):
@@ -108,16 +109,25 @@ def _death(process: BaseProcess) -> ChildProcessError:
 
 
 @contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C inside the block, and in processes that are started there: it is the parent's to handle."""
-    if threading.current_thread() is not threading.main_thread():
+def _interrupts_put_off() -> Iterator[None]:
+    """Handle Ctrl-C after the block; processes that are started there never get it, since it is the parent's to handle.
+
+    They inherit that the signal is blocked. Here it may come all the same: another thread can take it.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # which a start would do, and which unblocks the signal
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, before)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _work(content: bytes, name: str, home: Connection, threads: int, environment: dict[str, str]) -> None:

@@ -293,7 +293,7 @@ def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callba
         return algorithm.train(folder, notify)
     except KeyboardInterrupt as interruption:
         goes_on = "started again in the same way, it goes on after the last epoch that was saved."
-        lost = "nothing was saved. With run_dir=..., the same call goes on where it stopped."
+        lost = "nothing was saved. ge.fit(..., run_dir=...) would go on where it stopped."
         interruption.add_note(f"Interrupted {where}; {goes_on if saved else lost}")
         raise
 

@@ -8,7 +8,9 @@ to the registry is in the table with the next run.
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import Evaluation, judge_probabilities, judge_scores, load_preset
+from greedy_ensembles.checks import check_count
 from greedy_ensembles.data import SETS, data_root
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.models import named
@@ -140,11 +143,16 @@ SETTINGS = (
 )
 
 
+def _run(folder: Path, progress: bool, seeds: int = 3) -> None:
+    check_count("--seeds", seeds, least=1)
+    run(folder, progress, [replace(setting, seeds=seeds) for setting in SETTINGS])
+
+
 STUDY = Study(
     "methods",
     "Every method",
     "not in the paper",
     (),
     seeds=3,
-    special=lambda folder, progress: run(folder, progress, SETTINGS),
+    special=_run,
 )
