@@ -55,6 +55,7 @@ def own_loop(make_model, x, y, coupler, size=SIZE, wrap=lambda model: model, par
     return members
 
 
+@pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")  # after so few steps
 @pytest.mark.parametrize(
     ("kind", "method", "changes"),
     [

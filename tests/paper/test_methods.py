@@ -49,7 +49,7 @@ def rows(out):
 
 
 def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
-    assert list(rows) == [*METHODS, "random forest", "isolation forest", "5 neighbours"]
+    assert list(rows) == [*METHODS, "one network", "random forest", "isolation forest", "5 neighbours"]
     page = (out / "methods.md").read_text()
     assert page.index("The answer.") < page.index("| method |")
     assert "No data" in page
@@ -116,6 +116,9 @@ def test_costs_are_those_of_the_definitions(rows):
     assert {name: rows[name]["steps"] for name in expected} == expected
     assert rows["dropout"]["parameters"] == rows["deep"]["parameters"] / 2
     assert rows["5 neighbours"]["steps"] is None
+    assert rows["one network"]["steps"] == rows["deep"]["steps"] / 2  # its first member, by its outputs
+    assert rows["one network"]["score"] in ("predictive_entropy", "max_probability", "energy", "expected_entropy")
+    assert "other_MI_auc" not in rows["one network"]
 
 
 def test_neighbours_by_scikit_learn(rows):

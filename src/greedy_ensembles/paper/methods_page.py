@@ -184,16 +184,17 @@ def _folder(setting: Setting, method: str, number: int, runs: Path) -> Path:
 
 def judged(setting: Setting, data: Data, runs: Path, progress: bool) -> list[Result]:
     """Train and evaluate every method of the registry, and the detectors beside them."""
-    results = []
+    results, alone = [], []
     for method in METHODS:
         try:
-            results += _judged(setting, method, data, runs, progress)
+            own, *others = _judged(setting, method, data, runs, progress)
+            results, alone = [*results, own], [*alone, *others]
         except FolderError:
             raise
         except ValueError as error:  # the method says what it needs
             results.append(Result(method, [], refused=str(error)))
     beside = [setting.detectors(data, number) for number in range(setting.seeds)]
-    return [*results, *(Result(name, [each[name] for each in beside]) for name in beside[0])]
+    return [*results, *alone, *(Result(name, [each[name] for each in beside]) for name in beside[0])]
 
 
 def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: bool) -> list[Result]:
@@ -222,7 +223,10 @@ def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: boo
     parameters = sum(held.values())
     results = [Result(method, evaluations, steps, len(ensembles[0]), parameters)]
     if METHODS[method] is Deep:
-        alone = [ge.benchmark.evaluate(ensemble[:1], data.test, data.ood) for ensemble in ensembles]
+        alone = [
+            ge.benchmark.evaluate(ensemble[:1], data.test, data.ood, score="predictive_entropy")
+            for ensemble in ensembles
+        ]
         results.append(Result("one network", alone, steps // setting.size, 1, parameters // setting.size))
     return results
 
