@@ -184,7 +184,8 @@ def _folder(setting: Setting, method: str, number: int, runs: Path) -> Path:
 
 def judged(setting: Setting, data: Data, runs: Path, progress: bool) -> list[Result]:
     """Train and evaluate every method of the registry, and the detectors beside them."""
-    results, alone = [], []
+    results: list[Result] = []
+    alone: list[Result] = []
     for method in METHODS:
         try:
             own, *others = _judged(setting, method, data, runs, progress)
