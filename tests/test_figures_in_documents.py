@@ -70,6 +70,9 @@ def test_what_the_readme_says_against_the_method_is_in_the_records():
     greedy, deep = (digits[name]["other_MI_auc"]["mean"] for name in ("greedy", "deep"))
     spelled = [f"{value:.3f}".removeprefix("0") for value in (*simple, greedy, deep)]
     assert "(AUC {} and {}; greedy {}, Deep\n  Ensembles {})".format(*spelled) in told
+    alone = f"{digits['one network']['other_score_auc']['mean']:.3f}".removeprefix("0")
+    assert f"entropy of one network is as good as Deep Ensembles' MI there ({alone})" in told
+    assert digits["one network"]["score"] == "predictive_entropy"
     study = (ROOT / "results/guarantee/guarantee.md").read_text()
     assert "| reverse KL | point estimate | +0.04 |" in study
     assert "| reverse KL | expectation | +0.93 |" in study

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from torch import nn
 
@@ -18,6 +19,7 @@ from greedy_ensembles.inputs import (
     take,
     to_model,
 )
+from greedy_ensembles.training.examples import as_labels
 
 
 def test_bytes_are_scaled_and_normalised_by_channel():
@@ -233,3 +235,21 @@ def test_functions_of_inputs_do_to_every_entry_what_torch_does_to_a_tensor():
         concatenate([{"a": a}, {"b": a}])
     with pytest.raises(ValueError, match=r"shorter|longer"):
         concatenate([(a, b), (a,)])
+
+
+def test_what_is_no_array_of_numbers_says_why():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [1.0, 2.0], "left": [True, False], "n": pandas.array([1, None], dtype="Int64")})
+    with pytest.raises(TypeError, match=r"array of object; columns left, n .*x\.astype\(float\)"):
+        as_tensor(frame)
+    assert as_tensor(frame[["age"]]).shape == (2, 1)
+    with pytest.raises(TypeError, match=r"sparse matrix; give x\.toarray\(\)"):
+        as_tensor(scipy.sparse.eye(3))
+    with pytest.raises(TypeError, match=r"array of <U1$"):
+        as_tensor(np.array(["a"]))
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_numbers_that_are_no_classes_are_told_to_be_none_whatever_their_shape(shape):
+    with pytest.raises(TypeError, match=r"whole numbers .*regression .*np\.digitize"):
+        as_labels(np.array([0.5, 1.2, 3.0]).reshape(shape))

@@ -244,7 +244,8 @@ def as_tensor(value: Any, name: str = "x") -> Tensor:
     check_unmasked(name, value)
     array = None if isinstance(value, Tensor) else np.asarray(value)
     if value.is_complex() if array is None else array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold numbers, got an array of {value.dtype if array is None else array.dtype}")
+        found = value.dtype if array is None else array.dtype
+        raise TypeError(f"{name} must hold numbers, got an array of {found}{_of_what(value)}")
     if array is None:
         return value  # type: ignore[no-any-return]
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -253,6 +254,17 @@ def as_tensor(value: Any, name: str = "x") -> Tensor:
         # Nothing here writes to inputs, and an array on disk is not to be copied whole for the fear of it.
         warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
         return torch.from_numpy(array if shareable else array.copy())
+
+
+def _of_what(value: Any) -> str:
+    """Return what may help with a value that is no array of numbers: of a data frame, which columns are none."""
+    if hasattr(value, "toarray"):
+        return ", a sparse matrix; give x.toarray()"
+    kinds: Any = getattr(value, "dtypes", None)
+    if not hasattr(kinds, "items"):
+        return ""
+    odd = [str(column) for column, kind in kinds.items() if not isinstance(kind, np.dtype) or kind.kind not in "fiu"]
+    return f"; columns {', '.join(odd[:5])} hold something else: convert them, as x.astype(float) does" if odd else ""
 
 
 def as_logits(outputs: Tensor, axes: int = 2) -> Tensor:

@@ -256,7 +256,9 @@ class Mixture:
     def __post_init__(self) -> None:
         parts = tuple(self.parts) if isinstance(self.parts, Iterable) else ()
         if not parts or not all(callable(getattr(part, "sample", None)) for part in parts):
-            raise ValueError(f"parts of a Mixture must be a list of weightings, at least one; got {self.parts!r}")
+            raise ValueError(
+                f"parts of a Mixture must be a list of weightings, at least one; got {type(self.parts).__name__}"
+            )
         given = (1.0,) * len(parts) if self.shares is None else self.shares
         shares = tuple(given) if isinstance(given, Iterable) else ()
         for share in shares:

@@ -36,6 +36,7 @@ GROUPS = ("noise", "choosing", "other")
 _MI = "mutual_information"
 #: Of the sets of a group, by mutual information and by the chosen score.
 _FIGURES = [(group, by, one) for group in GROUPS for by in ("MI", "score") for one in (OOD[0], OOD[2])]
+_SUMMARY = ("method", "accuracy", "nll", "other_MI_auc", "other_score_auc", "other_score_fpr95", "score", "steps")
 _CAPTION = (
     "Filled: by the score chosen on noise and choosing sets; hollow: by mutual information. Batches of p\\* count too. "
     "Points of one cost stand side by side. Bars: one standard error."
@@ -136,19 +137,20 @@ def run(out: Path, progress: bool, settings: Sequence[Setting]) -> None:
 
 def write(out: Path, content: Mapping[str, Any], settings: Sequence[Setting]) -> None:
     """Write the page and its picture from what is in ``records``."""
-    parts = []
+    parts, summary = [], []
     found = {setting: content[setting.name] for setting in settings if setting.name in content}
     for setting, rows in found.items():
         shown, facts = table(setting, rows), content["made"][setting.name]
+        short = replace(shown, columns=[column for column in shown.columns if column.key in _SUMMARY])
+        summary += [f"{setting.title}. *Other*: {setting.other}.", short.to_markdown()]
         notes = [*(f"{name}: {value}" for name, value in facts.items()), *shown.notes]
         parts += [f"## {setting.title}", *_narrow(shown), "\n".join(f"- {note}" for note in notes)]
     if left := ", ".join(setting.title for setting in settings if setting not in found):
         parts.append(f"Not run, for want of a GPU or of the data: {left}.")
     parts.append("`greedy-ensembles reproduce methods --page FOLDER` trains and judges all of it, in FOLDER/runs.")
     write_figure(draw(found), out / "methods.png")
-    write_markdown(
-        out / "methods.md", "Every method", parts, f"![AUC against the cost of training](methods.png)\n\n*{_CAPTION}*"
-    )
+    summary += ["![AUC against the cost of training](methods.png)", f"*{_CAPTION}*"]
+    write_markdown(out / "methods.md", "Every method", parts, "\n\n".join(summary))
 
 
 def made(setting: Setting, data: Data, runs: Path) -> dict[str, str]:

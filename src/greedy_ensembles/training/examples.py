@@ -291,13 +291,14 @@ def as_labels(y: Any, data: str = "data", targets: str = "classes") -> Tensor:
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if targets == "labels":
         return _as_independent(array, name)
+    whole = array.dtype.kind != "f" or np.array_equal(array, np.round(array))
     if array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "iufb":
         remedy = "if they are one-hot, give y.argmax(1); independent labels are for ge.fit(..., targets='labels')"
         raise ValueError(f"{name} must have shape (n,), one class index an example; got {array.shape}: {remedy}")
-    if array.ndim != 1:
+    if array.ndim != 1 and whole:
         remedy = ", as y.reshape(-1) has them" if array.ndim == 2 else ""
         raise ValueError(f"{name} must have shape (n,), one class index an example{remedy}; got {array.shape}")
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iu" or array.ndim != 1:
         raise TypeError(f"{name} must be whole numbers 0, 1, 2, ...; got {array.dtype}. {_remedy(array)}")
     if array.size and array.min() < 0:
         raise ValueError(f"{name} must not be negative, got {array.min()}")
