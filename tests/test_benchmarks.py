@@ -34,6 +34,7 @@ PAGES = {
     "engine/ablation": "ablation",
     "engine/cpu": "cpu",
     "default-p-star-small/choice": "p_star",
+    "p-star-search/choice": "p_star",
     "engine/schedules": "schedules",
     "engine/since": "since",
     "gaussian/gaussian": "gaussian_images",

@@ -269,7 +269,7 @@ STUDIES = (
         "not in the paper",
         (
             _weightings("cifar10", "PreResNet8", 1.0, (*CANDIDATES, *SEARCHED), 15, size=3, images=10_000),
-            _weightings("cifar10", "VGG16BN", 1.0, ("scramble", "turned-kaleidoscope-scramble"), 30),
+            _weightings("cifar10", "VGG16BN", 1.0, ("turned", "kaleidoscope-scramble"), 30),
         ),
         seeds=3,
     ),
