@@ -193,6 +193,9 @@ def test_where_no_stratified_split_is_possible_it_trains_without_and_says_so():
     with pytest.warns(UserWarning, match="no validation split, .*last epoch .*: class 2 has one"):
         fitted = classifier(validation=0.2).fit(few, labels)
     assert np.array_equal(fitted.predict_proba(few), classifier(validation=0).fit(few, labels).predict_proba(few))
+    selecting = classifier(validation=0.2, recipe=replace(QUICK, patience=1, select_by="nll"))
+    with pytest.warns(UserWarning, match="no validation split"):
+        assert len(selecting.fit(few, labels).ensemble_) == 2
     with pytest.raises(ValueError, match="validation must be a share of the data"):
         classifier(validation=1.5).fit(few, labels)
 

@@ -126,6 +126,8 @@ ROWS = torch.tensor([[3, 200]])
         (FLOATS, IMAGES / 255, IMAGES / 255),
         (FLOATS, IMAGES - 300.0, IMAGES - 300.0),  # far from the data, and no pixels of 0 to 255
         (FLOATS, IMAGES / 8 + 0.5, IMAGES / 8 + 0.5),
+        (FLOATS, IMAGES + 0.5, IMAGES + 0.5),  # beyond what pixels are
+        (FLOATS._replace(shape=(2, 1, 2)), IMAGES.reshape(-1, 2, 1, 2) / 2.5, IMAGES.reshape(-1, 2, 1, 2) / 2.5),
         (FLOATS._replace(range=(0.0, 255.0)), (IMAGES > 60).float(), (IMAGES > 60).float()),  # nearly black
         (FLOATS, (IMAGES > 60).float(), (IMAGES > 60).float()),
         (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.float(), IMAGES.float()),
@@ -158,8 +160,7 @@ def test_models_see_other_types_as_they_would_see_their_own(form, given, seen):
         (PIXELS, IMAGES > 60, "bool"),
         (PIXELS, IMAGES.byte()[..., :1], r"shape \(1, 2, 1\), .* trained on uint8 of shape \(1, 2, 2\)"),
         (FLOATS, IMAGES.float(), r"from 0 to 255, .* in \[0, 1\]: divide them by 255"),
-        (FLOATS, IMAGES + 0.5, r"from 0.5 to 255.5, .* in \[0, 1\]: divide them by 255"),
-        (FLOATS._replace(range=(0.0, 255.0)), IMAGES / 255, r"from 0 to 1, .* in \[0, 255\]: multiply them by 255"),
+        (FLOATS, IMAGES - 0.5 * (IMAGES > 0), r"from 0 to 254.5, .* in \[0, 1\]: divide them by 255"),
         (FLOATS, IMAGES, "divide them by 255"),
         (FLOATS, IMAGES.to(torch.uint16), "divide them by 255"),
         (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.byte(), r"give x\.float\(\)"),
@@ -253,3 +254,10 @@ def test_what_is_no_array_of_numbers_says_why():
 def test_numbers_that_are_no_classes_are_told_to_be_none_whatever_their_shape(shape):
     with pytest.raises(TypeError, match=r"whole numbers .*regression .*np\.digitize"):
         as_labels(np.array([0.5, 1.2, 3.0]).reshape(shape))
+
+
+def test_images_that_may_be_dark_or_on_another_scale_are_told_of_and_taken():
+    form = InputForm((1, 2, 2), torch.float32, (0.0, 255.0))
+    dark = torch.linspace(0, 0.9, 8).reshape(2, 1, 2, 2)
+    with pytest.warns(UserWarning, match=r"from 0 to 0.9, .* in \[0, 255\]: multiply them by 255"):
+        assert torch.equal(form.admit(dark), dark)

@@ -159,12 +159,18 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             self.ensemble_ = train(self.validation)
         except SplitError as error:
             warnings.warn(f"no validation split, so each member's last epoch is kept: {error}", stacklevel=2)
-            self.ensemble_ = train(0)
+            self.ensemble_ = train(0, recipe=replace(self._recipe(), patience=None, select_by="accuracy"))
         self.ensemble_.notes["Data"] = f"a table of {X.shape[0]:,} rows and {X.shape[1]:,} columns"
         return self
 
     def _trained(
-        self, X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, seed: int, validation: float
+        self,
+        X: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray | None,
+        seed: int,
+        validation: float,
+        recipe: Recipe | None = None,
     ) -> Ensemble:
         """Return an ensemble that takes tables as given: standardising is a part of it, also saved or exported."""
         if validation == 0 and len(X) <= self._recipe().batch_size:
@@ -177,7 +183,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             method=self.method,
             strength=self.strength,
             weighting=_standardised(self.weighting, scaler),
-            recipe=self._recipe(),
+            recipe=recipe or self._recipe(),
             targets="labels" if labels.ndim == 2 else "classes",
             schedule=self._schedule() if self.schedule is None else self.schedule,
             seed=seed,

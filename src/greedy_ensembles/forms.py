@@ -4,6 +4,7 @@ Of a dict or tuple of tensors, every entry has a form of its own.
 """
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -80,11 +81,11 @@ class InputForm(NamedTuple):
                 remedy = self.other_scale(low, high)
                 if not remedy and pixels and _are_bytes(batch):
                     remedy = "divide them by 255, or give them as uint8"
-                if remedy and (
-                    high > 1 or bool((batch != batch.round()).any())
-                ):  # 0 and 1 may be dark, or black and white
-                    trained = f" in [{self.range[0]:g}, {self.range[1]:g}]"
-                    raise self._refusal(name, given, remedy, f", from {low:g} to {high:g}", trained)
+                told = f", from {low:g} to {high:g}", f" in [{self.range[0]:g}, {self.range[1]:g}]"
+                if high > 1 and remedy:
+                    raise self._refusal(name, given, remedy, *told)
+                if remedy and bool((batch != batch.round()).any()):  # which a dark image can be, so that it is no error
+                    warnings.warn(f"{self._refusal(name, given, remedy, *told)}, if they are not dark", stacklevel=2)
             return batch if batch.is_floating_point() or batch.dtype == torch.uint8 else batch.double()
         if batch.is_floating_point() or number == (self.dtype == torch.bool):
             raise self._refusal(name, given, "give inputs of that type")
@@ -96,9 +97,9 @@ class InputForm(NamedTuple):
         >>> InputForm((1, 8, 8), torch.float32, (0.0, 1.0)).other_scale(0.0, 254.5)
         'divide them by 255'
         """
-        if len(self.shape) != 3 or self.range is None or min(low, self.range[0]) < 0:
+        if len(self.shape) != 3 or self.shape[0] not in (1, 3, 4) or self.range is None or min(low, self.range[0]) < 0:
             return ""
-        if self.range[1] <= 1 and high >= _BRIGHT:
+        if self.range[1] <= 1 and _BRIGHT <= high <= 255:
             return "divide them by 255"
         return "multiply them by 255" if self.range[1] >= _BRIGHT and 0 < high <= 1 else ""
 

@@ -112,3 +112,22 @@ def test_no_ood_set_has_the_name_of_the_in_domain_data(counting, image_set):
         evaluate(ge.Ensemble([linear()]), table(), {"in-domain": table()[0]})
     with pytest.raises(ValueError, match=r"ood\['inside'\] has the name"):
         evaluate(ge.Ensemble([counting(0)]), image_set(labelled=True), {"inside": image_set(seed=1)})
+
+
+class Drawing(torch.nn.Module):
+    """A member that draws random numbers whenever it is asked, as a posterior sampled in its forward pass does."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return self.scale * torch.randn(len(x), 3)
+
+
+def test_members_that_draw_do_not_draw_the_same():
+    ensemble = ge.Ensemble.from_members([Drawing(), Drawing()])
+    x = torch.zeros(20, 2)
+    one, other = (ge.benchmark.predict(ensemble, x).log_probs for _ in range(2))
+    assert not np.allclose(one[0], one[1])
+    assert not np.allclose(one, other)

@@ -143,20 +143,23 @@ def ended_with(*losses, accuracy=None):
 
 
 def test_losses_that_exploded_are_told_of():
-    told = exploded_members(ended_with(0.3, 13797.0, 2.2, accuracy=0.9), [40, 40, 20])
+    told = exploded_members(ended_with(0.3, 13797.0, 2.2, accuracy=0.9), [40, 40, 20], 100)
     assert told.startswith("the loss of member 2 exploded: at the end its mean is 13797,")
     assert "members 1, 2" in exploded_members(ended_with(5.0, 6.0, 3.4), [50, 50])
     assert exploded_members(ended_with(3.4, 0.0, accuracy=0.9), [50, 50]) == ""
-    assert "member 1" in exploded_members(ended_with(0.5, 0.3), [50, 50], [5.0, 5.0])  # where an example weighs .1
+    assert "member 1" in exploded_members(ended_with(0.5, 0.3), [50, 50], weights=[5.0, 5.0])  # an example weighs .1
+    # A short training: its last epoch may hold its first steps, so it must be wrong as well.
+    assert exploded_members(ended_with(4.0, accuracy=0.9), [50, 50], 100, long=False) == ""
+    assert "member 1" in exploded_members(ended_with(4.0, accuracy=0.55), [50, 50], 100, long=False)
+    assert exploded_members(ended_with(4.0), [50, 50], 0, long=False) == ""  # nobody knows
 
 
 @pytest.mark.parametrize("accuracy", [None, 0.52])
 def test_losses_of_guessing_are_told_of_once_there_was_time_to_learn(accuracy):
     at_chance = ended_with(0.6931, 0.2, 0.69, accuracy=accuracy)
-    told = idle_members(at_chance, [50, 50], 100, steps=2000)
+    told = idle_members(at_chance, [50, 50], 100)
     assert told.startswith("members 1, 3 learnt next to nothing")
-    assert idle_members(at_chance, [50, 50], 100, steps=99, epochs=19) == ""
-    assert idle_members(at_chance, [50, 50], 100, steps=20, epochs=20) == told
+    assert idle_members(at_chance, [50, 50], 100, long=False) == ""
 
 
 def test_a_guess_that_looks_at_no_input_is_the_share_of_each_class():
@@ -172,9 +175,9 @@ def test_a_guess_that_looks_at_no_input_is_the_share_of_each_class():
 
 
 def test_a_member_that_is_right_or_has_no_loss_to_judge_by_has_not_failed():
-    assert idle_members(ended_with(0.8, accuracy=0.9), [50, 50], 100, steps=2000) == ""  # as with much dropout
-    assert idle_members(ended_with(0.5, accuracy=0.8), [80, 20], 100, steps=2000) != ""  # the share of a class
-    assert idle_members(ended_with(0.45, accuracy=0.8), [80, 20], 100, steps=2000) == ""
+    assert idle_members(ended_with(0.8, accuracy=0.9), [50, 50], 100) == ""  # as with much dropout
+    assert idle_members(ended_with(0.5, accuracy=0.8), [80, 20], 100) != ""  # the share of a class
+    assert idle_members(ended_with(0.45, accuracy=0.8), [80, 20], 100) == ""
     earlier = [{"number": 1, "origin": "earlier"}]  # so are folders of version 0.1
-    assert idle_members(earlier, [50, 50], 100, steps=2000) == exploded_members(earlier, [50, 50]) == ""
-    assert idle_members(ended_with(0.0), [50, 0], 0, steps=2000) == ""
+    assert idle_members(earlier, [50, 50], 100) == exploded_members(earlier, [50, 50]) == ""
+    assert idle_members(ended_with(0.0), [50, 0], 0) == ""

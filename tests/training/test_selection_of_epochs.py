@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -225,28 +226,46 @@ def test_a_method_may_change_them_for_a_member():
 @pytest.mark.parametrize(
     ("score", "told"),
     [
-        (lambda probs, labels: float("nan"), "NaN"),
-        (lambda probs, labels: "best", "no number: ValueError: .*'best'"),
-        (lambda probs, labels: probs, "no number: "),
+        (lambda probs, labels: "best", r"number for probabilities \(12, 2\) and labels \(12,\).*'best'"),
+        (lambda probs, labels: probs, "number"),
         (lambda probs: 0.0, "2 were given"),
-        (lambda probs, labels: probs[:, 5].sum(), r"probabilities \(12, 2\) and labels \(12,\)"),
     ],
 )
-def test_a_score_that_is_none_is_refused_before_training(score, told, never_made):
-    recipe = ge.Recipe(select_by=score)
+def test_a_score_that_is_none_is_refused_before_training(score, told):
+    recipe, never = ge.Recipe(select_by=score), Recorder()
     with pytest.raises(ValueError, match=f"select_by .*{told}"):
-        ge.fit(never_made, noisy(60, 0), size=2, recipe=recipe, validation=0.2, progress=False)
+        ge.fit(network, noisy(60, 0), size=2, recipe=recipe, validation=0.2, progress=False, callbacks=[never])
+    assert not never.events
+
+
+def test_a_score_may_be_none_of_some_probabilities():
+    """As the precision of those that are sure, of which there may be none; it is no better than any number."""
+    record = Recorder()
+    given = iter([math.nan, 0.5, math.nan, 0.4, math.nan])  # the first is asked before training
+    ensemble = train(record, size=1, epochs=4, select_by=lambda probs, labels: next(given))
+    assert [math.isnan(event.validation_score) for event in record.events] == [False, True, False, True]
+    assert same(ensemble[0], record.models[0])
+    given = iter([0.0, math.nan, math.nan, 0.1])
+    record = Recorder()
+    assert same(train(record, size=1, epochs=3, select_by=lambda probs, labels: next(given))[0], record.models[2])
+
+
+def test_a_score_that_fails_in_training_is_named():
+    with pytest.raises(ValueError, match=r"select_by ended in IndexError: .*5"):
+        train(Recorder(), size=1, epochs=2, select_by=lambda probs, labels: probs[:, 5].sum())
+
+
+def test_a_score_is_tried_on_as_many_classes_as_the_model_has():
+    y = torch.arange(40) % 3
+    data, held_out = (torch.randn(40, 2), y), (torch.randn(20, 2), torch.arange(20) % 2)
+    recipe, asked = ge.Recipe(epochs=1, select_by=lambda probs, labels: asked.append(probs.shape[1]) or 0.0), []
+    ge.fit(lambda: nn.Linear(2, 3), data, size=1, recipe=recipe, validation=held_out, progress=False)
+    assert asked == [3, 3]
 
 
 @pytest.mark.parametrize("fields", [{"patience": 3}, {"select_by": "nll"}, {"patience": 3, "select_by": "nll"}])
-def test_what_selects_epochs_needs_held_out_examples(fields, never_made):
-    with pytest.raises(ValueError, match=f"{next(iter(fields))} needs held-out examples, and validation is 0"):
-        ge.fit(never_made, noisy(60, 0), size=2, recipe=ge.Recipe(**fields), validation=0, progress=False)
-
-
-@pytest.fixture
-def never_made():
-    def make_model():
-        raise AssertionError("a model was made")
-
-    return make_model
+def test_what_selects_epochs_needs_held_out_examples(fields):
+    with pytest.raises(
+        ValueError, match=f"{next(iter(fields))} needs held-out examples, and there are none; .*validation"
+    ):
+        ge.fit(network, noisy(60, 0), size=2, recipe=ge.Recipe(**fields), validation=0, progress=False)

@@ -209,7 +209,8 @@ def predict(
         raise ValueError("ensemble predicts independent labels, and predictions here are of one class an input")
     check_flag("fresh", fresh)
     cache = None if cache is None else as_path("cache", cache)
-    given = images if isinstance(images, InputSet) else InputSet.of(getattr(images, "name", "images"), images)
+    name = images.name if isinstance(images, LabelledSet) else "images"
+    given = images if isinstance(images, InputSet) else InputSet.of(name, images)
     batch_size = fitting_batch_size(ensemble) if batch_size is None else batch_size
     check_count("batch_size", batch_size, least=1)
     check_choice("precision", precision, get_args(Arithmetic))

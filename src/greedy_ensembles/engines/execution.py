@@ -64,9 +64,9 @@ class Execution:
     def settings(self) -> Iterator[None]:
         """Set what is global in PyTorch inside the block: TF32, deterministic kernels, the search for fast ones.
 
-        Random numbers, threads and whether gradients are on, which may change there, are afterwards as before.
+        Threads and whether gradients are on, which may change there, are afterwards as before.
         """
-        generators, gradients = Generators.current(self.device), torch.is_grad_enabled()
+        gradients = torch.is_grad_enabled()
         deterministic = torch.are_deterministic_algorithms_enabled()
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         benchmark = torch.backends.cudnn.benchmark
@@ -85,7 +85,6 @@ class Execution:
             torch.backends.cudnn.benchmark = benchmark
             self.use(threads)
             torch.set_grad_enabled(gradients)  # an interrupt may leave it off
-            generators.restore(self.device)
 
     def use(self, threads: int | None) -> None:
         """Compute with so many threads from here on; None: as they are."""

@@ -1,6 +1,7 @@
 """One member under way: its model, optimizer, history and best epoch so far, and all of that as one saved state."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -99,13 +100,14 @@ class Member:
             return
         self.history.append(record)
         score: float | None = record["validation_score"]
-        if score is None or self._best is None or score >= self._best["score"]:
+        best = None if self._best is None else self._best["score"]
+        if score is None or best is None or score >= best or math.isnan(best):
             needed = score is not None or self.recipe.ema is not None
             self._best = {"epoch": self.epoch, "score": score, "weights": self._weights() if needed else None}
         if self.epoch in self.kept_epochs:
             self.kept.append(self._weights())
         if self.recipe.patience is not None and score is not None:
-            scores = [past["validation_score"] for past in self.history]
+            scores = [-math.inf if math.isnan(s := past["validation_score"]) else s for past in self.history]
             self.stopped = self.epoch - (1 + scores.index(max(scores))) >= self.recipe.patience
 
     def _weights(self) -> dict[str, Tensor]:

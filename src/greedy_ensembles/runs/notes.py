@@ -10,7 +10,6 @@ from greedy_ensembles.method import Coupling
 #: A member is weak where it is this much below another, and chance alone would show such a gap in one of 300 ensembles.
 GAP, CHANCE = 0.02, 1 / 300
 _RIGHT = 0.1  # of the loss of guessing among equal classes: below that, a guess is nearly right
-_STEPS, _EPOCHS = 100, 20  # from either of which on a member should have learnt something
 
 
 class WeakMemberWarning(UserWarning):
@@ -108,21 +107,31 @@ def guessing(counts: Sequence[int], weights: Sequence[float] | None = None) -> f
 
 
 def exploded_members(
-    members: Sequence[Mapping[str, Any]], counts: Sequence[int], weights: Sequence[float] | None = None
+    members: Sequence[Mapping[str, Any]],
+    counts: Sequence[int],
+    held_out: int = 0,
+    *,
+    long: bool = True,
+    weights: Sequence[float] | None = None,
 ) -> str:
     """Return whose mean loss of the last epoch is more than five times that of guessing among equal classes; or "".
+
+    Of a short training, whose last epoch may hold its first steps, it is told where accuracy is that of guessing, too.
 
     Args:
         members: their facts.
         counts: as `guessing` takes them.
-        weights: likewise.
+        held_out: how many examples accuracies are of.
+        long: whether training was long enough to have learnt something: a hundred steps, or twenty epochs.
+        weights: as `guessing` takes them.
 
     >>> exploded_members([{"number": 1, "last_loss": 13797.0}, {"number": 2, "last_loss": 0.2}], [50, 50])
     'the loss of member 1 exploded: at the end its mean is 13797, and that of guessing 0.693'
     """
     weight = 1.0 if weights is None else sum(weights) / sum(counts)
-    losses = _last_losses(members)
-    exploded = [number for number, loss in losses.items() if loss > 5 * math.log(len(counts)) * weight]
+    losses, at_chance = _last_losses(members), _at_chance(members, counts, held_out)
+    exploded = [n for n, loss in losses.items() if loss > 5 * math.log(len(counts)) * weight]
+    exploded = [n for n in exploded if long or (held_out and n in at_chance)]
     if not exploded:
         return ""
     worst, guessed = max(losses[number] for number in exploded), guessing(counts, weights)
@@ -135,37 +144,38 @@ def idle_members(
     counts: Sequence[int],
     held_out: int,
     *,
-    steps: int,
-    epochs: int = 1,
+    long: bool = True,
     weights: Sequence[float] | None = None,
 ) -> str:
     """Return who has learnt next to nothing; or "".
 
     The loss is not below that of guessing by 1 %, and accuracy, where it is known, is not above the share of the most
-    frequent class by two standard errors. Less than a hundred steps in less than twenty epochs may be too few to learn
-    anything, and are not judged, nor is training where weights make a guess nearly right.
+    frequent class by two standard errors. Short trainings are not judged, nor are those where weights make a guess
+    nearly right.
 
     Args:
         members: their facts.
         counts: as `guessing` takes them.
         held_out: how many examples accuracies are of.
-        steps: how long they were trained.
-        epochs: likewise.
+        long: as `exploded_members` takes it.
         weights: as `guessing` takes them.
     """
-    if steps < _STEPS and epochs < _EPOCHS:
-        return ""
-    losses, guessed, most = _last_losses(members), guessing(counts, weights), max(counts) / sum(counts)
+    losses, guessed, at_chance = _last_losses(members), guessing(counts, weights), _at_chance(members, counts, held_out)
     if weights is not None and guessed < _RIGHT * math.log(len(counts)) * sum(weights) / sum(counts):
         return ""
-    bound = most + 2 * math.sqrt(most * (1 - most) / held_out) if held_out else 1.0
-    accuracies = {member["number"]: member.get("validation_accuracy") or 0.0 for member in members}
-    idle = [n for n, loss in losses.items() if loss >= 0.99 * guessed > 0 and accuracies[n] <= bound]
-    if not idle:
+    idle = [n for n, loss in losses.items() if loss >= 0.99 * guessed > 0 and n in at_chance]
+    if not idle or not long:
         return ""
     best = min(losses[number] for number in idle)
     at_the_end = f"at the end the mean loss is {best:.3g}, and that of guessing {guessed:.3g}"
     return f"{_told(idle)} learnt next to nothing: {at_the_end}"
+
+
+def _at_chance(members: Sequence[Mapping[str, Any]], counts: Sequence[int], held_out: int) -> set[int]:
+    """Return whose accuracy is not above the share of the most frequent class by two standard errors, or not known."""
+    most = max(counts) / sum(counts)
+    bound = most + 2 * math.sqrt(most * (1 - most) / held_out) if held_out else 1.0
+    return {member["number"] for member in members if (member.get("validation_accuracy") or 0.0) <= bound}
 
 
 def _last_losses(members: Sequence[Mapping[str, Any]]) -> dict[int, float]:

@@ -251,7 +251,10 @@ class Algorithm:
             return accuracies, accuracies
         if select_by == "nll":
             return accuracies, each_probs[:, torch.arange(len(each_label)), each_label].log().mean(dim=1).tolist()
-        return accuracies, [float(select_by(own, labels)) for own in probs]
+        try:
+            return accuracies, [float(select_by(own, labels)) for own in probs]
+        except Exception as error:  # of any kind: it is the user's
+            raise ValueError(f"select_by ended in {type(error).__name__}: {error}") from error
 
     def _finish(self, member: Member, bank: Bank | None) -> list[Finished]:
         """Return what came of a training, one member or all of one network, entered into the bank (line 11)."""

@@ -133,7 +133,7 @@ def fit(
     ranks = join(execution.device)
     first = ranks.rank == 0  # the process that warns, tells of epochs, and has the run folder
     heard = nullcontext() if first else warnings.catch_warnings(action="ignore", category=UserWarning)
-    with execution.settings(), heard:
+    with preserved_generators(execution.device), execution.settings(), heard:
         algorithm = _build(
             make_model=make_model,
             data=data,
@@ -191,13 +191,14 @@ def _build(
     if not isinstance(validation, Real | str | None.__class__):
         apart = as_examples(validation, "validation", seed, targets, recipe)
     train, held_out, chosen = split_off(examples, apart, seed)
-    check_selection(recipe, held_out.labels[chosen] if held_out.indexed else held_out.labels, len(chosen))
     take = default_weighting if weighting is None or isinstance(weighting, str) else check_weighting
     p_star = None if coupling.sees == "none" else take(weighting, examples)
     first = coupling.recipe(recipe, 1, seed)
     trial = try_model(
         lambda: coupling.build(make_model(), 1, seed), examples, p_star, first, execution, earlier, len(train), held_out
     )
+    labels = held_out.labels[chosen] if held_out.indexed else held_out.labels
+    check_selection(recipe, labels, len(chosen), trial.classes)
     if device.type == "cpu":
         rows = min(recipe.batch_size, len(train))
         rows += 0 if p_star is None else recipe.weighting_batch_size or recipe.batch_size
@@ -313,8 +314,9 @@ def _collect(
         sums = None if of_each is None else torch.bincount(labels, of_each, minlength=classes).tolist()
         epochs = algorithm.recipe.epochs
         steps = epochs * math.ceil(len(algorithm.data.train) / algorithm.recipe.batch_size)
-        exploded = exploded_members(facts, counts, sums)
-        idle = "" if exploded else idle_members(facts, counts, held_out, steps=steps, epochs=epochs, weights=sums)
+        asked: dict[str, Any] = {"long": steps >= 100 or epochs >= 20, "weights": sums}
+        exploded = exploded_members(facts, counts, held_out, **asked)
+        idle = "" if exploded else idle_members(facts, counts, held_out, **asked)
     if told := "; ".join(filter(None, (exploded, idle, weak_members(facts, held_out)))):
         warnings.warn(f"{told}. {_remedy(algorithm, bool(idle))}", WeakMemberWarning, stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"

@@ -154,24 +154,32 @@ def default_weighting(asked: Any, examples: Examples) -> Gaussian:
     return Gaussian(mean, std, overflow="wrap", low=low, high=high)
 
 
-def check_selection(recipe: Recipe, labels: Tensor, held_out: int) -> None:
-    """Refuse what selects epochs where nothing is held out, and a `select_by` of one's own that gives no number."""
-    if held_out == 0:
-        if recipe.patience is not None or recipe.select_by != "accuracy":
-            what = "select_by" if recipe.patience is None else "patience"
-            raise ValueError(f"{what} needs held-out examples, and validation is 0; give a share, or data of its own")
+def check_selection(recipe: Recipe, labels: Tensor, held_out: int, classes: int) -> None:
+    """Refuse what selects epochs where nothing is held out, and a `select_by` of one's own that gives no number.
+
+    What only made-up probabilities lead it to raise is no reason.
+
+    Args:
+        recipe: how members will be trained.
+        labels: of the held-out examples, or some of them.
+        held_out: how many there are.
+        classes: how many outputs the model has.
+    """
+    if held_out == 0 and (recipe.patience is not None or recipe.select_by != "accuracy"):
+        what = "select_by" if recipe.patience is None else "patience"
+        raise ValueError(f"{what} needs held-out examples, and there are none; give validation, such as 0.1")
+    if held_out == 0 or not callable(recipe.select_by):
         return
-    if not callable(recipe.select_by):
-        return
-    classes = int(labels.max()) + 1
-    shape = (*labels.shape, max(2, classes))  # of any labels, 0 and 1
+    shape = (len(labels), classes) if labels.ndim == 1 else (*labels.shape, 2)  # independent labels are 0 or 1
     probs = torch.rand(shape, generator=generator(0)).add_(0.1)
+    found: Any = None
     try:
-        score = float(recipe.select_by(probs / probs.sum(dim=-1, keepdim=True), labels.cpu()))
+        found = recipe.select_by(probs / probs.sum(dim=-1, keepdim=True), labels.cpu())
+        float(found)
     except Exception as error:  # of any kind: it may be anyone's
+        if found is None and not isinstance(error, TypeError):
+            return
         raise ValueError(
-            f"select_by cannot take probabilities {shape} and labels {tuple(labels.shape)}, or returned no number: "
+            f"select_by must return a number for probabilities {shape} and labels {tuple(labels.shape)}; it ended in "
             f"{type(error).__name__}: {error}"
         ) from error
-    if score != score:
-        raise ValueError("select_by returned NaN, which no later epoch is better than; return a number")
