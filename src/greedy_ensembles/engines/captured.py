@@ -33,7 +33,7 @@ from greedy_ensembles.engines.graphs import (
     warm_up,
 )
 from greedy_ensembles.engines.member import Member
-from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means, outputs_of
+from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means
 
 #: How many members are under way at the same time: enough to fill the gaps that one leaves, few enough for what one
 #: kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
@@ -161,7 +161,7 @@ class GroupStep:
             if self._bank is None:  # who meets no one need not wait for the others, nor keep activations meanwhile
                 self._update(position, None)
         if self._bank is not None:
-            self._live = outputs_of(self._passes)
+            self._live = torch.stack([one.outputs.detach() for one in self._passes if one.outputs is not None])
 
     def meet(self) -> None:
         """Exchange outputs on p* with other processes, if there are any."""

@@ -189,7 +189,7 @@ class PlainEngine:
         terms: Tensor | None = None
         pulls: Sequence[Tensor | None] = [None] * len(members)
         if bank is not None:
-            live = outputs_of(passes)
+            live = torch.stack([one.outputs.detach() for one in passes if one.outputs is not None])
             terms, pulls = step.couple(live if step.exchange is None else step.exchange(live), bank)
         for position, (member, passed, pull) in enumerate(zip(members, passes, pulls, strict=True)):
             set_learning_rate(member.optimizer, rate)
@@ -210,11 +210,6 @@ class PlainEngine:
                 layout = self._step.execution.layout(member.model)
                 rows.append(in_pieces(member.model, move(inputs, memory_format=layout)))
         return torch.stack(rows)
-
-
-def outputs_of(passes: Sequence[Pass]) -> Tensor:
-    """Return what members said of the samples of p*, without gradients."""
-    return torch.stack([one.outputs.detach() for one in passes if one.outputs is not None])
 
 
 def means(totals: Tensor, plan: Plan, step: Step, seen: Sequence[int] | None = None) -> list[Losses]:
