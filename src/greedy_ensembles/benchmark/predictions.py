@@ -82,7 +82,7 @@ class InputSet:
         """Refuse inputs that members cannot take; those of a Dataset or DataLoader are seen as they are predicted."""
         if isinstance(self.x, Dataset | DataLoader):
             return
-        given = batches_of(self.x, max(self.count, 1), type(ensemble.inputs) is tuple)
+        given = batches_of(self.x, 1024, type(ensemble.inputs) is tuple)
         with _naming(self.argument):
             deque(admit(given, ensemble.inputs, ensemble.normalize, dtype_of(ensemble[0])), maxlen=0)
 

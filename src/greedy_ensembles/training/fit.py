@@ -309,9 +309,9 @@ def _collect(
     at_once = algorithm.at_once if folder is None else folder.members_at_once
     held_out, exploded, idle = len(algorithm.data.validation), "", ""
     if algorithm.recipe.loss is None:  # which that of labels is not
-        labels, of_each, classes = examples.labels, examples.weights, algorithm.data.classes
-        counts = torch.bincount(labels, minlength=classes).tolist()
-        sums = None if of_each is None else torch.bincount(labels, of_each, minlength=classes).tolist()
+        labels, of_each, classes = examples.labels.cpu(), examples.weights, algorithm.data.classes
+        counts = torch.bincount(labels, minlength=classes).tolist()  # on the CPU: a GPU adds weights in no fixed order
+        sums = None if of_each is None else torch.bincount(labels, of_each.cpu(), minlength=classes).tolist()
         epochs = algorithm.recipe.epochs
         steps = epochs * math.ceil(len(algorithm.data.train) / algorithm.recipe.batch_size)
         asked: dict[str, Any] = {"long": steps >= 100 or epochs >= 20, "weights": sums}
