@@ -79,6 +79,15 @@ def press(tell):
     tell("goes on")
 
 
+@pytest.fixture
+def heeded():
+    """Let Ctrl-C raise KeyboardInterrupt, which a process that a shell started in the background ignores."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_an_interrupt_while_a_process_starts_is_heard_when_it_has_started():
     with pytest.raises(KeyboardInterrupt) as raised:
         Processes(cpus=Pressed(1)).run({"one": press}, lambda *event: None)
