@@ -323,7 +323,7 @@ def _remedy(labels: np.ndarray) -> str:
     """Return what would make class indices of something else."""
     if labels.dtype.kind == "f" and not np.array_equal(labels, np.round(labels)):
         return (
-            "Numbers such as these are no classes: regression is not done here; sort them into ranges, as np.digitize"
+            "Numbers such as these are no classes, and regression is not done here; np.digitize sorts them into ranges"
         )
     if labels.dtype.kind in "fb":
         return "Convert them, as y.long() does of tensors and y.astype(int) of arrays"

@@ -258,9 +258,10 @@ def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> Abs
 
 
 def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
-    """Return all arguments that training depends on but the size, as JSON."""
+    """Return all arguments that training depends on but the size, as JSON: data before what is made of it."""
     method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
     return {
+        "data": examples.digest(),
         "method": describe_method(method.coupling),
         "weighting": describe_weighting(method.weighting),
         "distance": method.distance,
@@ -270,7 +271,6 @@ def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
         "validation": float(validation) if isinstance(validation, Real) else algorithm.data.held_out.digest(),
         "earlier": None if earlier is None else describe(list(earlier)),
         "schedule": algorithm.schedule.name,
-        "data": examples.digest(),
         "model": algorithm.parameters,
         **({"backbone": digest_of(made)} if isinstance(made := algorithm.make_model, Heads) else {}),
     }

@@ -27,8 +27,7 @@ from greedy_ensembles.training.recipe import Recipe
 
 def check_ranks(ranks: Ranks, algorithm: Algorithm, configuration: dict[str, Any]) -> None:
     """Refuse what cannot be shared out, and processes that were asked for different things."""
-    # First of all, so that all processes say the same; data before what is made of it.
-    asked = ranks.gather({"data": configuration["data"], **configuration, "size": algorithm.size})
+    asked = ranks.gather({**configuration, "size": algorithm.size})  # first of all, so that all say the same
     for rank, theirs in enumerate(asked):
         if differ := differences(asked[0], theirs):
             where, one, other = differ[0]

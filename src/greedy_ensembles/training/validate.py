@@ -104,7 +104,9 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
     ):
         weighting = Entries(weighting)
     if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
-        raise TypeError(f"weighting must have sample(n, generator), as those of ge.weighting; got {weighting!r}")
+        raise TypeError(
+            f"weighting must have sample(n, generator), as ge.weighting.Gaussian.from_data(x) has it; got {weighting!r}"
+        )
     samples = weighting.sample(2, generator(0))
     tensors, forms = dict(entries(samples)), dict(entries(examples.form))
     if tensors.keys() != forms.keys() or not all(isinstance(one, Tensor) for one in tensors.values()):
@@ -132,7 +134,10 @@ def default_weighting(asked: Any, examples: Examples) -> Gaussian:
     "paper": that of the paper, which wraps bytes alone.
     """
     if asked not in (None, "paper"):
-        raise TypeError(f"weighting must have sample(n, generator), or be 'paper'; got {asked!r}")
+        raise TypeError(
+            f"weighting must have sample(n, generator), as ge.weighting.PhaseScrambled(images) has it, or be 'paper'; "
+            f"got {asked!r}"
+        )
     form = examples.form
     if not isinstance(form, InputForm):
         raise ValueError(
