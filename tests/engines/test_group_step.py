@@ -254,6 +254,21 @@ def test_a_model_that_cannot_be_copied_is_not_captured():
         take_on_copies(of.members, of.step, of.plan())
 
 
+def test_what_selects_epochs_need_not_be_copied():
+    class Score:
+        def __call__(self, probs, labels):
+            return 0.0
+
+        def __deepcopy__(self, memo):
+            raise TypeError("there is but one")
+
+    of = group()
+    for member in of.members:
+        member.recipe = replace(member.recipe, select_by=Score())
+    make_capturable(of.members, CPU)
+    take_on_copies(of.members, of.step, of.plan())
+
+
 def test_what_is_known_to_be_beyond_capturing():
     assert why_not_captured(group().step) is None
     assert "optimizers of one's own" in why_not_captured(group(optimizer=lambda p: torch.optim.SGD(p, 0.1)).step)

@@ -252,7 +252,9 @@ def take_on_copies(members: Sequence[Member], step: Step, plan: Plan) -> list[li
     the start of every repetition.
     """
     with _whatever_fails():
-        theirs, loss, augment, coupling = copy.deepcopy((list(members), step.loss, step.augment, step.coupling))
+        kept = {id(one.recipe): one.recipe for one in members}  # nothing of it is called in a step
+        of_step = (list(members), step.loss, step.augment, step.coupling)
+        theirs, loss, augment, coupling = copy.deepcopy(of_step, kept)
         step, device = replace(step, loss=loss, augment=augment, coupling=coupling), step.execution.device
         draws, totals = Draws(theirs, device), torch.zeros(2, len(theirs), dtype=torch.float64, device=device)
         few = _part(plan, slice(0, CHECKED))
