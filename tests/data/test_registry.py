@@ -37,10 +37,6 @@ def test_names_and_splits_are_checked(root):
         ge.data.load("mnist", "val")
     with pytest.raises(ValueError, match="severity"):
         ge.data.load("cifar10c", "fog/6")
-    with pytest.raises(ValueError, match="size"):
-        ge.data.load("mnist", size=0)
-    with pytest.raises(ValueError, match="channels"):
-        ge.data.load("mnist", channels=4)
 
 
 def test_a_set_that_is_not_there_says_how_to_get_it(root):
