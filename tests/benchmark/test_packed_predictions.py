@@ -161,13 +161,6 @@ def test_files_from_before_hashes_were_kept_are_read(packed):
     assert unpack_predictions(file).in_domain.content == ""
 
 
-def test_bad_arguments(random_predictions, tmp_path):
-    with pytest.raises(ValueError, match=r"into \.npz files, got run\.zip"):
-        pack_predictions(tmp_path / "run.zip", random_predictions(), [])
-    with pytest.raises(ValueError, match="limit must be above"):
-        pack_predictions(tmp_path / "run.npz", random_predictions(), [], limit=100)
-
-
 def forge(file, labels=None, **changes):
     """Change what a packed file says, with the checksum that it then has to have."""
     with np.load(file) as arrays:
