@@ -7,7 +7,6 @@ from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from greedy_ensembles import metrics
 from greedy_ensembles.metrics import auroc, average_precision, fpr_at_tpr
-from greedy_ensembles.metrics.ranking import sort_scores, to_scores
 
 METRICS = [auroc, average_precision, fpr_at_tpr]
 DTYPES = [np.float16, np.float32, np.float64]
@@ -192,19 +191,6 @@ def test_on_a_gpu(metric, dtype):
     assert metric(inside.cuda(), outside).is_cuda
 
 
-def test_both_come_in_the_wider_precision():
-    inside, outside = to_scores(np.ones(2, np.float16), torch.ones(3, dtype=torch.float64))
-    assert inside.dtype == outside.dtype == torch.float64
-    inside, outside = to_scores(torch.ones(2).half(), torch.ones(3).half())
-    assert inside.dtype == outside.dtype == torch.float32
-
-
 def test_the_second_is_the_one_named():
     with pytest.raises(ValueError, match="ood_scores must be finite, got 2 that"):
-        to_scores(np.ones(3), np.array([np.nan, 1.0, np.inf]))
-
-
-def test_sorting_leaves_the_scores_alone():
-    scores = torch.tensor([3.0, 1.0, 2.0])
-    assert sort_scores(scores).tolist() == [1, 2, 3]
-    assert scores.tolist() == [3, 1, 2]
+        auroc(np.ones(3), np.array([np.nan, 1.0, np.inf]))

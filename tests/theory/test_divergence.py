@@ -174,19 +174,6 @@ ALL = [*theory.GENERATORS.values(), *map(theory.alpha, (-1.5, -1.0, 0.0, 0.3, 0.
 generators = pytest.mark.parametrize("f", ALL, ids=lambda f: f.name)
 
 
-def test_the_promised_names() -> None:
-    assert set(theory.GENERATORS) == {
-        "kl",
-        "reverse_kl",
-        "jensen_shannon",
-        "squared_hellinger",
-        "pearson_chi2",
-        "neyman_chi2",
-        "total_variation",
-    }
-    assert all(name == f.name for name, f in theory.GENERATORS.items())
-
-
 @generators
 def test_it_vanishes_at_one(f: theory.Generator) -> None:
     assert f(1.0) == pytest.approx(0, abs=1e-15)
@@ -251,14 +238,6 @@ def test_the_alpha_family_is_continuous_in_its_limits(limit: float) -> None:
     x = np.linspace(0.05, 9, 50)
     for near in (1e-5, 1e-9, 1e-14):  # without digits lost on the way
         np.testing.assert_allclose(theory.alpha(limit + near)(x), theory.alpha(limit)(x), atol=100 * near + 1e-14)
-
-
-def test_a_plain_callable_becomes_one() -> None:
-    f = as_generator(lambda x: (x - 1) ** 2)
-    assert f(3.0) == 4.0
-    assert f.limit_at_zero == 1.0
-    assert math.isnan(f.slope_at_infinity)
-    assert math.isnan(as_generator(lambda x: -np.log(x)).limit_at_zero)
 
 
 @pytest.mark.parametrize(
