@@ -25,6 +25,9 @@ def test_probabilities_of_anything_have_all_figures_that_probabilities_allow():
     assert (before == INSIDE).all()  # what is given is not ours
     tensors = {name: torch.from_numpy(probs) for name, probs in OUTSIDE.items()}
     assert judge_probabilities("mine", torch.from_numpy(INSIDE), torch.from_numpy(LABELS), tensors) == found
+    halves = {name: probs.bfloat16() for name, probs in tensors.items()}
+    rounded = judge_probabilities("mine", torch.from_numpy(INSIDE).bfloat16(), LABELS, halves)
+    assert rounded.ood[0].auc == pytest.approx(found.ood[0].auc, abs=0.01)
 
 
 def test_one_model_needs_no_axis_of_members():

@@ -27,6 +27,7 @@ def test_channel_means_are_those_of_floats(random_bytes):
     images = random_bytes(20, 3, 5, 6)
     expected = images.astype(float).mean(axis=(0, 2, 3)) / 255
     assert ge.data.ImageSet(images, None, "x").channel_means == pytest.approx(expected, abs=1e-15)
+    assert np.isnan(ge.data.ImageSet(images[:0], None, "x").channel_means).all()
 
 
 def test_grey_is_pillows_grey(random_bytes):

@@ -59,7 +59,7 @@ def make_noise(kind: str, count: int = COUNT, *, size: int = 32, channels: int =
     check_count("seed", seed, 0)
     if seed >= 1 << 64:
         raise ValueError(f"seed must be below 2**64, got {seed}")
-    bit_generator = np.random.Philox(key=seed + (list(KINDS).index(kind) + 1 << 64))
+    bit_generator = np.random.Philox(key=int(seed) + (list(KINDS).index(kind) + 1 << 64))
     images = np.empty((count, channels, size, size), np.uint8)
     for start in range(0, count, _CHUNK):
         chunk = images[start : start + _CHUNK]
