@@ -142,10 +142,7 @@ def test_other_files_are_refused(packed, tmp_path):
     with pytest.raises(FolderError, match="no predictions of ours"):
         unpack_predictions(tmp_path / "images.npz")
     _, _, (file,) = packed()
-    with np.load(file) as arrays:
-        parts = dict(arrays)
-    header = {**json.loads(parts["header"].tobytes()), "format": 2}
-    np.savez(file, **{**parts, "header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+    forge(file, format=2)
     with pytest.raises(FolderError, match="has format 2"):
         unpack_predictions(file)
 
@@ -153,19 +150,9 @@ def test_other_files_are_refused(packed, tmp_path):
 def test_files_from_before_hashes_were_kept_are_read(packed):
     _, _, (file,) = packed()
     with np.load(file) as arrays:
-        parts = dict(arrays)
-    header = json.loads(parts["header"].tobytes())
-    for entry in header["sets"]:
-        del entry["content"]
-    np.savez(file, **{**parts, "header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+        sets = json.loads(arrays["header"].tobytes())["sets"]
+    forge(file, sets=[{key: value for key, value in entry.items() if key != "content"} for entry in sets])
     assert unpack_predictions(file).in_domain.content == ""
-
-
-def test_bad_arguments(random_predictions, tmp_path):
-    with pytest.raises(ValueError, match=r"into \.npz files, got run\.zip"):
-        pack_predictions(tmp_path / "run.zip", random_predictions(), [])
-    with pytest.raises(ValueError, match="limit must be above"):
-        pack_predictions(tmp_path / "run.npz", random_predictions(), [], limit=100)
 
 
 def forge(file, labels=None, **changes):

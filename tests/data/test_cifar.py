@@ -47,9 +47,10 @@ def test_class_names(tmp_path):
     (tmp_path / "meta").write_bytes(pickle.dumps({b"fine_label_names": [b"apple", b"worm"]}, 2))
     (tmp_path / "names.txt").write_text("apple\nworm\n")
     for file in ("meta", "names.txt"):
-        assert cifar.read_class_names(tmp_path / file, "fine_label_names") == ("apple", "worm")
-    with pytest.raises(ValueError, match="no list of names called coarse"):
-        cifar.read_class_names(tmp_path / "meta", "coarse")
+        assert cifar.read_class_names(tmp_path / file) == ("apple", "worm")
+    (tmp_path / "meta").write_bytes(pickle.dumps({b"coarse_label_names": [b"fruit"]}, 2))
+    with pytest.raises(ValueError, match="no list of names called fine_label_names"):
+        cifar.read_class_names(tmp_path / "meta")
 
 
 class Hostile:
@@ -94,12 +95,15 @@ def evil(tmp_path):
     yield "text", b"not a pickle at all"
 
 
-def test_hostile_pickles_are_refused_and_run_nothing(tmp_path):
+def test_hostile_pickles_are_refused_and_run_nothing(tmp_path, random_bytes):
     for what, content in evil(tmp_path):
         (tmp_path / "batch").write_bytes(content)
         with pytest.raises(ValueError, match="batch is refused as a pickle"):
             cifar.load_pickle(tmp_path / "batch")
         assert not (tmp_path / "executed").exists(), what
+    rows = random_bytes(2, 3072)
+    (tmp_path / "batch").write_bytes(pickle.dumps({b"data": rows, b"labels": [1, 0]}, protocol=3))
+    assert (cifar.read_python(tmp_path / "batch")[0].reshape(2, -1) == rows).all()  # the unpickler still works
 
 
 def test_opcodes_are_counted(tmp_path, random_bytes):
@@ -107,15 +111,6 @@ def test_opcodes_are_counted(tmp_path, random_bytes):
     cifar.read_python(tmp_path / "batch")
     with ge.limits(opcodes=10), pytest.raises(ValueError, match=r"batch is refused.*ge\.limits\(opcodes="):
         cifar.read_python(tmp_path / "batch")
-
-
-def test_the_unpickler_still_works_after_hostile_pickles(tmp_path, random_bytes):
-    test_hostile_pickles_are_refused_and_run_nothing(tmp_path)
-    rows = random_bytes(2, 3072)
-    (tmp_path / "batch").write_bytes(pickle.dumps({b"data": rows, b"labels": [1, 0]}, protocol=3))
-    images, labels = cifar.read_python(tmp_path / "batch")
-    assert (images.reshape(2, -1) == rows).all()
-    assert labels.tolist() == [1, 0]
 
 
 def test_the_pickles_tested_are_like_the_published_ones():

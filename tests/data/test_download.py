@@ -84,15 +84,14 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def fetch(server, tmp_path):
+def fetch(server, tmp_path, capsys):
     """Fetch to tmp_path/data/file from some paths of the server; returns what was said."""
 
     def run(*paths, digest=MD5, **options):
-        said = []
-        options = {"timeout": 60.0, "pause": 0.0, "say": said.append} | options
+        options = {"timeout": 60.0, "pause": 0.0} | options
         urls = tuple(server.url + path for path in paths)
         downloads.fetch(urls, tmp_path / "data" / "file", digest, **options)
-        return said
+        return capsys.readouterr().out.splitlines()
 
     return run
 
@@ -176,9 +175,9 @@ def test_what_has_no_hash_is_refused_unless_it_is_trusted(server, tmp_path, monk
     server.answers["/a"] = RIGHT
     monkeypatch.setitem(SOURCES, "lsun", (Source("a", (server.url + "/a",), None, 1),))
     with pytest.raises(ValueError, match="--trust"):
-        downloads.download("lsun", tmp_path, say=lambda _: None)
+        downloads.download("lsun", tmp_path)
     assert server.asked == []
-    assert downloads.download("lsun", tmp_path, trust=True, say=lambda _: None) == [tmp_path / "a"]
+    assert downloads.download("lsun", tmp_path, trust=True) == [tmp_path / "a"]
 
 
 def test_nobody_listens(tmp_path):
@@ -186,7 +185,7 @@ def test_nobody_listens(tmp_path):
         taken.bind(("127.0.0.1", 0))  # bound, and never listening: whoever calls is turned away
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/a"
         with pytest.raises(downloads.DownloadError, match="ConnectionError"):
-            downloads.fetch((url,), tmp_path / "file", MD5, pause=0.0, say=lambda _: None)
+            downloads.fetch((url,), tmp_path / "file", MD5, pause=0.0)
 
 
 def test_a_wrong_hash_names_all_and_keeps_the_old_file(server, fetch, here):
@@ -250,7 +249,7 @@ def test_a_set_is_unpacked_once_and_its_archive_removed(server, tmp_path, monkey
 def test_an_evil_archive_is_refused_even_with_the_right_hash(server, tmp_path, monkeypatch):
     publish(server, monkeypatch, packed("set/x", "../../evil"))
     with pytest.raises(ValueError, match=r"'\.\./\.\./evil' leads out of the folder"):
-        downloads.download("mnist", tmp_path / "data", say=lambda _: None)
+        downloads.download("mnist", tmp_path / "data")
     assert not list(tmp_path.rglob("evil"))
     assert not list(tmp_path.rglob("x"))
 
@@ -258,7 +257,7 @@ def test_an_evil_archive_is_refused_even_with_the_right_hash(server, tmp_path, m
 def test_an_archive_of_something_else_is_refused(server, tmp_path, monkeypatch):
     publish(server, monkeypatch, packed("other/x"))
     with pytest.raises(ValueError, match="has not made"):
-        downloads.download("mnist", tmp_path, say=lambda _: None)
+        downloads.download("mnist", tmp_path)
 
 
 def test_every_set_that_is_read_can_be_downloaded():

@@ -13,14 +13,8 @@ def test_it_refuses_what_is_no_set_of_images():
     good = np.zeros((2, 1, 4, 4), np.uint8)
     with pytest.raises(TypeError, match="uint8 array, got float64"):
         ge.data.ImageSet(good.astype(float), None, "x")
-    with pytest.raises(TypeError, match="got list"):
-        ge.data.ImageSet([1], None, "x")
     with pytest.raises(ValueError, match="1 or 3 channels"):
         ge.data.ImageSet(good.reshape(2, 2, 2, 4), None, "x")
-    with pytest.raises(ValueError, match="2 images and labels of shape"):
-        ge.data.ImageSet(good, np.zeros(3, int), "x")
-    with pytest.raises(TypeError, match="whole numbers"):
-        ge.data.ImageSet(good, np.zeros(2), "x")
     with pytest.raises(ValueError, match=r"must be in 0\.\.1, got 0\.\.2"):
         ge.data.ImageSet(good, np.array([0, 2]), "x", ("a", "b"))
 
@@ -33,6 +27,7 @@ def test_channel_means_are_those_of_floats(random_bytes):
     images = random_bytes(20, 3, 5, 6)
     expected = images.astype(float).mean(axis=(0, 2, 3)) / 255
     assert ge.data.ImageSet(images, None, "x").channel_means == pytest.approx(expected, abs=1e-15)
+    assert np.isnan(ge.data.ImageSet(images[:0], None, "x").channel_means).all()
 
 
 def test_grey_is_pillows_grey(random_bytes):

@@ -16,10 +16,24 @@ from greedy_ensembles.data.image_set import squeeze
 from greedy_ensembles.data.picture_sets import Look
 
 
-def zipped(path, files):
-    with zipfile.ZipFile(path, "w") as archive:
+def store(kind, path, files):
+    """Write files as a folder, a zip, or a tar, plain or compressed; return where."""
+    if kind == "folder":
         for name, content in files.items():
-            archive.writestr(name, content)
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(content)
+        return path
+    path = path.with_suffix(f".{kind}")
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        return path
+    with tarfile.open(path, "w:gz" if kind == "tgz" else "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return path
 
 
@@ -32,7 +46,7 @@ def test_omniglot_is_white_on_black_and_small(tmp_path, encoded):
         for i in (1, 2)
     }
     images, labels, classes, note = picture_sets.read_folder(
-        zipped(tmp_path / "o.zip", files), Look(28, channels=1, invert=True), depth=2
+        store("zip", tmp_path / "o", files), Look(28, channels=1, invert=True), depth=2
     )
     assert images.shape == (4, 1, 28, 28)
     assert images[0, 0, 0, 0] == 0
@@ -44,7 +58,7 @@ def test_omniglot_is_white_on_black_and_small(tmp_path, encoded):
 
 def test_pictures_are_resized_whole_where_asked(tmp_path, encoded, random_bytes):
     pixels = random_bytes(30, 50, 3)
-    path = zipped(tmp_path / "x.zip", {"a/1.png": encoded(pixels)})
+    path = store("zip", tmp_path / "x", {"a/1.png": encoded(pixels)})
     cropped, whole = (ge.data.read(path, 8, resize=how).images[0] for how in ("crop", "whole"))
     assert np.array_equal(whole, squeeze(pixels, 8).transpose(2, 0, 1))
     assert not np.array_equal(whole, cropped)
@@ -57,16 +71,16 @@ def test_tiny_imagenet_follows_its_annotations(tmp_path, encoded):
     files["t/train/n1/images/n1_0.JPEG"] = b"never looked at"
     rows = [("val_0.JPEG", "n7"), ("val_1.JPEG", "n3"), ("val_2.JPEG", "n7"), ("val_10.JPEG", "n5")]
     files["t/val/val_annotations.txt"] = "".join(f"{name}\t{word}\t0\t1\t2\t3\n" for name, word in rows).encode()
-    images, labels, classes, note = picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), Look(32))
+    images, labels, classes, note = picture_sets.read_tiny_imagenet(store("zip", tmp_path / "t", files), Look(32))
     assert images.shape == (4, 3, 32, 32)
     assert images[:, 0, 5, 5].tolist() == pytest.approx([10, 90, 250, 170], abs=2)
     assert (labels.tolist(), classes) == ([2, 0, 2, 1], ("n3", "n5", "n7"))
     assert note == "not the recorded choice of files"
     del files["t/val/images/val_2.JPEG"]
     with pytest.raises(ValueError, match=r"lacks 1 of 4 .*val_2\.JPEG"):
-        picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", files), Look(32))
+        picture_sets.read_tiny_imagenet(store("zip", tmp_path / "t", files), Look(32))
     with pytest.raises(ValueError, match=r"0 files val_annotations\.txt"):
-        picture_sets.read_tiny_imagenet(zipped(tmp_path / "t.zip", {"a.png": b""}), Look(32))
+        picture_sets.read_tiny_imagenet(store("zip", tmp_path / "t", {"a.png": b""}), Look(32))
 
 
 def test_places_takes_the_first_in_alphabetical_order(tmp_path, encoded, monkeypatch):
@@ -147,27 +161,6 @@ def test_lsun_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(ValueError, match=r"pip install 'greedy-ensembles\[lsun\]'"):
         picture_sets.read_lsun(tmp_path, Look(32))
-
-
-def store(kind, path, files):
-    """Write files as a folder, a zip, or a tar, plain or compressed; return where."""
-    if kind == "folder":
-        for name, content in files.items():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (path / name).write_bytes(content)
-        return path
-    path = path.with_suffix(f".{kind}")
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        return path
-    with tarfile.open(path, "w:gz" if kind == "tgz" else "w") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(f"./{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip", "tar", "tgz"])

@@ -28,11 +28,17 @@ def test_known_classes_keep_their_order_and_numbers_are_sorted_as_numbers(tmp_pa
     assert ge.data.read_table(file, "y", classes=("10", "3", "2")).labels.tolist() == [0, 2, 0, 2]
 
 
+def test_a_cell_may_hold_what_ends_a_line_elsewhere(tmp_path):
+    file = write(tmp_path / "t.csv", 'x,y\n1,"a\nb"\n2,c\u2028d\n3,"a\nb"\n4,c\u2028d\n')
+    assert ge.data.read_table(file, "y").classes == ("a\nb", "c\u2028d")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("x,y\n1,a\n,b\n", "row 3"),
         ("x,y\n1,a\nnan,b\n", "row 3"),
+        ("x,y\n1,a\n\n\nnan,b\n", "row 5"),
         ("x,y\nred,a\n", "'red' in column 'x'"),
         ("x,y\n1,a\n2,\n", "row 3"),
         ("x,y\n1,a\n2\n", "row 3"),

@@ -6,8 +6,8 @@ import sklearn.metrics
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.metrics.test_ranking import drawn, pooled, tied
 
-import greedy_ensembles as ge
 from greedy_ensembles.metrics import (
     auroc,
     average_precision,
@@ -16,23 +16,7 @@ from greedy_ensembles.metrics import (
     roc_curve,
 )
 
-FUNCTIONS = [roc_curve, precision_recall_curve, balanced_threshold]
-
-few_values = st.sampled_from([-1.0, -0.0, 0.0, 1e-300, 0.25, 0.5, 3.0, 1e300])
-tied = st.lists(few_values, min_size=1, max_size=40).map(np.array)
 distinct = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40, unique=True).map(np.array)
-
-
-def pooled(inside, outside):
-    return np.r_[np.zeros(len(inside)), np.ones(len(outside))], np.r_[inside, outside].astype(np.float64)
-
-
-def drawn(n, m, levels, dtype=np.float64):
-    rng = np.random.default_rng(n + m)
-    inside, outside = rng.gamma(1.0, 0.3, n), rng.gamma(2.0, 0.3, m)
-    if levels:
-        inside, outside = np.round(inside * levels) / levels, np.round(outside * levels) / levels
-    return inside.astype(dtype), outside.astype(dtype)
 
 
 def check_curves(inside, outside):
@@ -163,29 +147,6 @@ def test_the_kind_of_the_first_argument_comes_back():
     assert balanced_threshold(torch.from_numpy(inside), outside).item() == balanced_threshold(inside, outside)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_has_no_rank_is_refused(function, bad):
-    good, poor = np.ones(3), np.array([0.0, bad, 1.0])
-    with pytest.raises(ValueError, match="id_scores must be finite, got 1"):
-        function(poor, good)
-    with pytest.raises(ValueError, match="ood_scores must be finite, got 1"):
-        function(good, poor)
-    with pytest.raises(ValueError, match="ood_scores must hold at least one"):
-        function(good, np.array([]))
-    with pytest.raises(ValueError, match=r"id_scores must be floating-point of shape \(n,\)"):
-        function(np.ones((3, 1)), good)
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_nothing_given_is_changed(function):
-    inside, outside = (torch.from_numpy(scores) for scores in drawn(20, 10, None))
-    before = inside.clone(), outside.clone()
-    function(inside.requires_grad_(), outside)
-    assert torch.equal(inside, before[0])
-    assert torch.equal(outside, before[1])
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 def test_on_a_gpu():
@@ -196,7 +157,3 @@ def test_on_a_gpu():
             # A GPU divides by a number by multiplying with its inverse, which rounds once more.
             torch.testing.assert_close(there.cpu(), here, rtol=1e-15, atol=0)
     assert balanced_threshold(inside.cuda(), outside).cpu() == balanced_threshold(inside, outside)
-
-
-def test_they_are_public():
-    assert {"roc_curve", "precision_recall_curve", "balanced_threshold"} <= set(ge.metrics.__all__)

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 
-import greedy_ensembles as ge
+from greedy_ensembles import metrics
 from greedy_ensembles.metrics import auroc, average_precision, fpr_at_tpr
-from greedy_ensembles.metrics.ranking import sort_scores, to_scores
 
 METRICS = [auroc, average_precision, fpr_at_tpr]
 DTYPES = [np.float16, np.float32, np.float64]
@@ -168,48 +167,16 @@ def test_the_kind_of_the_first_argument_comes_back(metric):
     assert metric(*bfloat) == metric(*(scores.double() for scores in bfloat))
 
 
-@pytest.mark.parametrize("metric", METRICS)
+CURVES = [metrics.roc_curve, metrics.precision_recall_curve, metrics.balanced_threshold]
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *CURVES])
 def test_nothing_given_is_changed(metric):
     inside, outside = (torch.from_numpy(scores) for scores in drawn(100, 50, None))
     before = inside.clone(), outside.clone()
     metric(inside.requires_grad_(), outside)
     assert torch.equal(inside, before[0])
     assert torch.equal(outside, before[1])
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_one_class_empty_is_refused(metric):
-    some, none = np.array([0.0, 1.0]), np.array([])
-    with pytest.raises(ValueError, match="id_scores must hold at least one"):
-        metric(none, some)
-    with pytest.raises(ValueError, match="ood_scores must hold at least one"):
-        metric(torch.tensor([1.0]), torch.tensor([]))
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_infinities_and_nan_are_refused(metric, dtype, bad):
-    good, poor = np.ones(3, dtype), np.array([0.0, bad, 1.0], dtype)
-    with pytest.raises(ValueError, match="id_scores must be finite, got 1"):
-        metric(poor, good)
-    with pytest.raises(ValueError, match="ood_scores must be finite, got 1"):
-        metric(good, poor)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("bad", [np.ones((3, 1)), np.array(1.0), np.arange(3), np.array([True, False])])
-def test_other_shapes_and_types_are_refused(metric, bad):
-    with pytest.raises(ValueError, match=r"id_scores must be floating-point of shape \(n,\)"):
-        metric(bad, np.ones(3))
-    with pytest.raises(ValueError, match=r"ood_scores must be floating-point of shape \(n,\)"):
-        metric(np.ones(3), bad)
-
-
-@pytest.mark.parametrize("tpr", [0, -0.5, 1.01, 95, float("nan")])
-def test_rates_that_are_none_are_refused(tpr):
-    with pytest.raises(ValueError, match="tpr must be above 0 and at most 1"):
-        fpr_at_tpr(np.ones(2), np.ones(2), tpr=tpr)
 
 
 @pytest.mark.cuda
@@ -224,24 +191,6 @@ def test_on_a_gpu(metric, dtype):
     assert metric(inside.cuda(), outside).is_cuda
 
 
-def test_they_are_public():
-    assert ge.metrics.auroc is auroc
-    assert {"auroc", "average_precision", "fpr_at_tpr"} <= set(ge.metrics.__all__)
-
-
-def test_both_come_in_the_wider_precision():
-    inside, outside = to_scores(np.ones(2, np.float16), torch.ones(3, dtype=torch.float64))
-    assert inside.dtype == outside.dtype == torch.float64
-    inside, outside = to_scores(torch.ones(2).half(), torch.ones(3).half())
-    assert inside.dtype == outside.dtype == torch.float32
-
-
 def test_the_second_is_the_one_named():
     with pytest.raises(ValueError, match="ood_scores must be finite, got 2 that"):
-        to_scores(np.ones(3), np.array([np.nan, 1.0, np.inf]))
-
-
-def test_sorting_leaves_the_scores_alone():
-    scores = torch.tensor([3.0, 1.0, 2.0])
-    assert sort_scores(scores).tolist() == [1, 2, 3]
-    assert scores.tolist() == [3, 1, 2]
+        auroc(np.ones(3), np.array([np.nan, 1.0, np.inf]))

@@ -161,9 +161,6 @@ def test_a_plain_callable_where_it_stays_finite() -> None:
         ([0.5, -0.5], [0.5, 0.5], None, "p must not be negative, got -0.5"),
         ([0.5, 0.5], [0.5, math.nan], None, "q must be finite, got NaN"),
         ([0.5, math.inf], [0.5, 0.5], None, "p must be finite, got infinity"),
-        ([0.5, 0.5], [1.0], None, "q must have as many points as p"),
-        ([0.5, 0.5], [0.5, 0.5], [1.0], "weights must have as many points as p"),
-        ([0.5, 0.5], [0.5, 0.5], [1.0, -1.0], "weights must not be negative"),
         ([], [], None, "p must have 1 dimension"),
         ([[0.5, 0.5]], [0.5, 0.5], None, "p must have 1 dimension"),
     ],
@@ -175,19 +172,6 @@ def test_bad_input(p: object, q: object, weights: object, message: str) -> None:
 
 ALL = [*theory.GENERATORS.values(), *map(theory.alpha, (-1.5, -1.0, 0.0, 0.3, 0.5, 1.0, 1.7, 2.0, 3.0))]
 generators = pytest.mark.parametrize("f", ALL, ids=lambda f: f.name)
-
-
-def test_the_promised_names() -> None:
-    assert set(theory.GENERATORS) == {
-        "kl",
-        "reverse_kl",
-        "jensen_shannon",
-        "squared_hellinger",
-        "pearson_chi2",
-        "neyman_chi2",
-        "total_variation",
-    }
-    assert all(name == f.name for name, f in theory.GENERATORS.items())
 
 
 @generators
@@ -256,14 +240,6 @@ def test_the_alpha_family_is_continuous_in_its_limits(limit: float) -> None:
         np.testing.assert_allclose(theory.alpha(limit + near)(x), theory.alpha(limit)(x), atol=100 * near + 1e-14)
 
 
-def test_a_plain_callable_becomes_one() -> None:
-    f = as_generator(lambda x: (x - 1) ** 2)
-    assert f(3.0) == 4.0
-    assert f.limit_at_zero == 1.0
-    assert math.isnan(f.slope_at_infinity)
-    assert math.isnan(as_generator(lambda x: -np.log(x)).limit_at_zero)
-
-
 @pytest.mark.parametrize(
     ("f", "error", "message"),
     [
@@ -279,8 +255,6 @@ def test_what_is_no_generator_is_refused(f: object, error: type[Exception], mess
 
 
 def test_bad_arguments_of_generators_are_refused() -> None:
-    with pytest.raises(ValueError, match="a must be finite"):
-        theory.alpha(math.inf)
     with pytest.raises(ValueError, match="x must not be negative or NaN"):
         theory.GENERATORS["kl"](-0.1)
     with pytest.raises(ValueError, match="x must not be negative or NaN"):

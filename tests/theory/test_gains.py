@@ -111,12 +111,6 @@ def test_the_point_estimate_is_for_reverse_kl(make_objective) -> None:
         point_gains(make_objective(generator="kl"), [])
 
 
-@pytest.mark.parametrize("gains", [exact_gains, expected_gains, point_gains])
-def test_bad_indices(make_objective, gains: object) -> None:
-    with pytest.raises(ValueError, match=r"indices must lie in 0..9"):
-        gains(make_objective(), [10])
-
-
 @pytest.mark.parametrize(("a", "sign"), [(-1.0, 1), (0.3, 1), (0.5, 1), (1.5, -1), (2.0, -1)])
 def test_to_first_order_powers_below_one_keep_the_order_and_those_above_reverse_it(a: float, sign: int) -> None:
     scale = 1 / (a * (a - 1))

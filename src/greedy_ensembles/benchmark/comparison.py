@@ -193,26 +193,13 @@ class Comparison:
 
     def _in_domain_row(self, method: Method) -> Row:
         results = [evaluation.in_domain for evaluation in method.evaluations]
-        figures = {
-            metric: Figure(
-                estimate([getattr(result, metric) for result in results]), self._cell(method.setting, metric)
-            )
-            for metric in IN_DOMAIN_METRICS
-            if not any(math.isnan(getattr(result, metric)) for result in results)  # of scores alone there are none
-        }
-        first = results[0]
+        first, figures = results[0], self._figures(results, IN_DOMAIN_METRICS, method.setting)
         return Row(first.name, "in-domain", first.images, None, first.note, method.label, figures)
 
     def _ood_row(self, number: int, method: Method) -> Row:
         results = [evaluation.ood[number] for evaluation in method.evaluations]
         first = results[0]
-        figures = {
-            metric: Figure(
-                estimate([getattr(result, metric) for result in results]),
-                self._cell(self._comparable(method), metric, first.name),
-            )
-            for metric in OOD_METRICS
-        }
+        figures = self._figures(results, OOD_METRICS, self._comparable(method), first.name)
         figures |= _by_other_scores([[result] for result in results])
         count = self._count(first.name) if any(figure.paper for figure in figures.values()) else None
         return Row(first.name, first.kind, first.images, count, first.note, method.label, figures)
@@ -222,11 +209,25 @@ class Comparison:
         figures = {}
         for metric in OOD_METRICS:
             means = [evaluation.mean(metric, kind) for evaluation in method.evaluations]
-            setting = self._comparable(method)
-            cell = None if self.published is None else self.published.mean_cell(setting, metric, names)
-            figures[metric] = Figure(estimate([mean for mean in means if mean is not None]), cell)
+            cells = [self._cell(self._comparable(method), metric, name) for name in names]
+            # Over the sets that we have, since a mean over other ones would be no comparison. Cells are rounded, so it
+            # may differ from a published mean in the second decimal.
+            known = [cell.mean for cell in cells if cell is not None]
+            paper = Cell(statistics.fmean(known), None) if len(known) == len(names) else None
+            figures[metric] = Figure(estimate([mean for mean in means if mean is not None]), paper)
         figures |= _by_other_scores([evaluation.of_kind(kind) for evaluation in method.evaluations])
         return Row(self._mean_name(kind), "mean", None, None, "", method.label, figures)
+
+    def _figures(
+        self, results: Sequence[object], metrics: Sequence[str], setting: Setting | None, ood: str = ""
+    ) -> dict[str, Figure]:
+        """Return the figures of one set over seeds, beside those published."""
+        figures = {}
+        for metric in metrics:
+            values = [getattr(result, metric) for result in results]
+            if not any(map(math.isnan, values)):  # of scores alone there are none in the domain
+                figures[metric] = Figure(estimate(values), self._cell(setting, metric, ood))
+        return figures
 
     def _wanted(self, kind: str) -> int:
         """Return how many sets of a kind there would be, were none missing."""

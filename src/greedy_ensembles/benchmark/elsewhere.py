@@ -60,7 +60,10 @@ def _by_name(ood: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _as_array(values: Any) -> npt.NDArray[Any]:
-    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = values.float() if values.dtype == torch.bfloat16 else values  # which numpy has not
+    return np.asarray(values)
 
 
 def _numbers(name: str, values: Any) -> Scores:

@@ -218,9 +218,9 @@ def predict(
         raise ValueError(f"{given.name} holds no {given.unit}; there is nothing to predict")
     content = given.digest()
     x = as_tensor(given.x) if content else given.x
-    how = _How(batch_size, precision if device_of(ensemble[0]).type == "cuda" else "float32", features)
+    precision = precision if device_of(ensemble[0]).type == "cuda" else "float32"
     place = cache if content and features is None else None
-    caches = [_Cached.of(member, ensemble.normalize, how.precision, content, place) for member in ensemble]
+    caches = [_Cached.of(member, ensemble.normalize, precision, content, place) for member in ensemble]
     found = {} if fresh else {position: cached.read(given.count) for position, cached in enumerate(caches)}
     rows = {position: row for position, row in found.items() if row is not None}
     kept = len(rows)
@@ -229,7 +229,7 @@ def predict(
         if len(group) < len(ensemble):
             part = Ensemble([ensemble[k] for k in group], ensemble.normalize, inputs=ensemble.inputs)
         with _naming(given.argument):
-            for position, computed in zip(group, _compute(part, how, x), strict=True):
+            for position, computed in zip(group, _compute(part, x, batch_size, precision, features), strict=True):
                 rows[position] = computed
                 caches[position].write(computed)
     log_probs, sums, seen = zip(*(rows[position] for position in range(len(ensemble))), strict=True)
@@ -250,12 +250,6 @@ def _groups(ensemble: Ensemble, positions: list[int], content: str) -> list[list
 def fitting_batch_size(ensemble: Ensemble) -> int:
     """Return how many images at once suit the device that an ensemble lies on."""
     return _BATCHES.get(device_of(ensemble[0]).type, 64)
-
-
-class _How(NamedTuple):
-    batch_size: int
-    precision: Arithmetic
-    features: str | FeatureFunction | None
 
 
 class _Row(NamedTuple):
@@ -314,18 +308,21 @@ class _Cached(NamedTuple):
             warnings.warn(f"predictions were not kept for the next time: {error}", stacklevel=3)
 
 
-def _compute(ensemble: Ensemble, how: _How, x: Any) -> Iterator[_Row]:
-    say = logits if how.features is None else LogitsWithFeatures(how.features)
+def _compute(
+    ensemble: Ensemble, x: Any, batch_size: int, precision: Arithmetic, features: str | FeatureFunction | None
+) -> Iterator[_Row]:
+    say = logits if features is None else LogitsWithFeatures(features)
     # As asked for: by default a GPU's convolutions round to ten bits, and the CPU would say otherwise.
-    with Execution(device_of(ensemble[0]), how.precision).settings():
-        said = in_batches(ensemble, x, how.batch_size, say)
+    with Execution(device_of(ensemble[0]), precision).settings():
+        said = in_batches(ensemble, x, batch_size, say)
     classes = say.classes if isinstance(say, LogitsWithFeatures) else said.shape[2]
     for member in said.cpu():
         log_probs = member[:, :classes].log_softmax(dim=1)
         if bad := int(log_probs.isnan().any(dim=1).sum()):
             raise ArithmeticError(f"a member's outputs are NaN or infinite on {bad:,} of {len(member):,} images")
-        sums, features = member[:, :classes].logsumexp(dim=1), member[:, classes:].float().numpy()
-        yield _Row(log_probs.float().numpy(), sums.float().numpy(), None if how.features is None else features)
+        sums = member[:, :classes].logsumexp(dim=1)
+        seen = None if features is None else member[:, classes:].float().numpy()
+        yield _Row(log_probs.float().numpy(), sums.float().numpy(), seen)
 
 
 def in_batches(ensemble: Ensemble, x: Any, batch_size: int, say: Statement = logits) -> Tensor:

@@ -1,7 +1,6 @@
 """Figures that others have published, and how a comparison asks for them; the paper's own are in `paper`."""
 
 import dataclasses
-from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from greedy_ensembles.benchmark.runs import RunFacts
@@ -38,15 +37,6 @@ class Published(Protocol):
             setting: what it belongs to; None, of which there are no figures, will do.
             metric: its name, such as "auc" or "accuracy".
             ood: the OOD set; empty: within the domain.
-        """
-
-    def mean_cell(self, setting: Setting | None, metric: str, names: Iterable[str], /) -> Cell | None:
-        """Return the mean over OOD sets, None unless there are figures on all of them.
-
-        Args:
-            setting: as `cell` takes it.
-            metric: likewise.
-            names: of the OOD sets.
         """
 
     def image_count(self, ood: str, /) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from greedy_ensembles.checks import naming
-from greedy_ensembles.method import METHODS, Deep
+from greedy_ensembles.method import Deep
 from greedy_ensembles.runs.reading import in_todays_words
 
 #: What tables call the method whose members do not meet, which all others are compared with.
@@ -138,11 +138,6 @@ class RunFacts:
         configuration = {key: value for key, value in self.configuration.items() if key != "seed"}
         # configuration["model"] has the shapes of parameters; what made them is the better name for a difference.
         return {**kept, "groups of": self.groups, "factory": self.information["model"], **configuration}
-
-
-def couples(method: str) -> bool:
-    """Say whether the members of a registered method meet each other; those of Deep Ensembles do not."""
-    return METHODS[method].sees != "none"
 
 
 def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:

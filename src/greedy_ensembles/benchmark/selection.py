@@ -198,8 +198,8 @@ def training_images(facts: RunFacts, root: str | Path | None = None) -> ImageSet
     """Return the images that a run was trained on, the held-out ones among them, or refuse other ones."""
     known = facts.information["data"]
     images, count = load(facts.dataset, "train", root).replace(note=known["note"]), int(known["images"])
-    if count < len(images) and images.labels is not None:
-        images = images.replace(images=images.images[:count], labels=images.labels[:count])
+    if count < len(images):
+        images = images.take(np.arange(count))
     if as_examples(images).digest() != facts.configuration["data"]:
         raise ValueError(
             f"{facts.source} was trained on other images than those of {images.source} (their hashes differ), so what "
@@ -210,14 +210,13 @@ def training_images(facts: RunFacts, root: str | Path | None = None) -> ImageSet
 
 def held_out(facts: RunFacts, images: ImageSet) -> ImageSet:
     """Return those of its training images that a run held out."""
-    share, labels = facts.configuration["validation"], images.labels
-    if not share or labels is None:
+    share = facts.configuration["validation"]
+    if not share or images.labels is None:
         raise ValueError(f"{facts.source} held out no validation images; there is nothing to choose lambda_M on")
     if isinstance(share, str):
         raise ValueError(f"{facts.source} had validation data of its own, which it does not keep; name the images")
-    _, indices = split(torch.from_numpy(labels), share, facts.seed)
-    part = images.replace(images=images.images[indices.numpy()], labels=labels[indices.numpy()])
-    return part.replace(name=f"{images.name}, held out")
+    _, indices = split(torch.from_numpy(images.labels), share, facts.seed)
+    return images.take(indices.numpy()).replace(name=f"{images.name}, held out")
 
 
 def _kept(facts: RunFacts, split: str) -> ImageSet | TableSet:

@@ -252,13 +252,12 @@ def _weighting(name: str, data: "LabelledSet", root: Path | None) -> Any:
 
 def _method(method: str | None, strength: float | None) -> tuple[dict[str, Any], bool]:
     """Return what `fit` is told of the method, and whether its members meet; what is left out is as `fit` has it."""
-    from greedy_ensembles.benchmark.runs import couples
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.method import METHODS
 
     if method is not None:
         check_choice("--method", method, METHODS)
-    coupled = method is None or couples(method)
+    coupled = method is None or METHODS[method].sees != "none"
     if strength is not None and not coupled:
         raise ValueError(f"--method {method} has no strength: its members do not meet; leave --strength out")
     given = {"method": method, "strength": strength}

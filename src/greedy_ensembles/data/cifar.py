@@ -51,14 +51,14 @@ def read_python(path: Path) -> tuple[Bytes, Bytes]:
     return data.reshape(-1, 3, 32, 32), np.array(labels, np.uint8)
 
 
-def read_class_names(path: Path, key: str) -> tuple[str, ...]:
-    """Return the names of the classes out of a meta file of the python version (`key`) or a text file."""
+def read_class_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the (fine) classes out of a meta file of the python version or a text file."""
     if path.suffix == ".txt":
         with naming(path, "is not a list of names"):
             return tuple(path.read_text(encoding="utf-8").split())
-    names = load_pickle(path).get(key)
+    names = load_pickle(path).get("fine_label_names")
     if not isinstance(names, list) or not all(isinstance(name, (str, bytes)) for name in names):
-        raise ValueError(f"{path} holds no list of names called {key}")
+        raise ValueError(f"{path} holds no list of names called fine_label_names")
     return tuple(name.decode() if isinstance(name, bytes) else name for name in names)
 
 

@@ -8,7 +8,7 @@ nothing for a long time, has failed.
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,6 @@ from greedy_ensembles.data.archives import own_folder, unpack
 from greedy_ensembles.data.registry import StrPath, data_root
 from greedy_ensembles.data.sources import SOURCES, Source, file_digest
 
-#: Told what happens, a line at a time.
-Say = Callable[[str], None]
 _CHUNK = 1 << 18
 _SLOWEST = 1000  # bytes a second, over the time after which a connection counts as stalled
 
@@ -31,16 +29,13 @@ class WrongHashError(OSError):
     """A file that is not the recorded one."""
 
 
-def download(
-    name: str, root: StrPath | None = None, *, trust: bool = False, say: Say = print, **options: Any
-) -> list[Path]:
+def download(name: str, root: StrPath | None = None, *, trust: bool = False, **options: Any) -> list[Path]:
     """Download the files of a set that are not there yet, unpack what is to be unpacked, and return the paths.
 
     Args:
         name: of the set, as `data list` shows it.
         root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
         trust: whether to take files of which no hash is known, whatever arrives.
-        say: is told what happens, a line at a time.
         options: as `fetch` takes them.
     """
     check_name(name)
@@ -50,7 +45,7 @@ def download(
             f"no public hash of {', '.join(unknown)} is known, so nobody can tell what would arrive; "
             "--trust (trust=True) downloads it all the same"
         )
-    return [_provide(source, data_root(root), say, options) for source in SOURCES[name]]
+    return [_provide(source, data_root(root), options) for source in SOURCES[name]]
 
 
 def check_name(name: str) -> None:
@@ -58,18 +53,18 @@ def check_name(name: str) -> None:
     check_choice("name", name, SOURCES)
 
 
-def _provide(source: Source, root: Path, say: Say, options: dict[str, Any]) -> Path:
+def _provide(source: Source, root: Path, options: dict[str, Any]) -> Path:
     archive = root / source.path
     options = {"most": int(1.5e6 * source.size) + 1_000_000, **options}  # the size is a rounded figure
     if source.unpack is None:
-        fetch(source.urls, archive, source.digest, say=say, **options)
+        fetch(source.urls, archive, source.digest, **options)
         return archive
     made = root / source.unpack / source.makes
     if made.exists():
-        say(f"{made} is there already")
+        print(f"{made} is there already")
         return made
-    fetch(source.urls, archive, source.digest, say=say, **options)
-    say(f"unpacking {archive.name}")
+    fetch(source.urls, archive, source.digest, **options)
+    print(f"unpacking {archive.name}")
     unpack(archive, root / source.unpack)
     if not made.exists():
         raise ValueError(f"{archive} was unpacked but has not made {made}")
@@ -82,7 +77,6 @@ def fetch(
     path: Path,
     digest: str | None,
     *,
-    say: Say = print,
     progress: bool = False,
     most: int | None = None,
     timeout: float = 30.0,
@@ -95,7 +89,6 @@ def fetch(
         urls: addresses, tried in this order.
         path: where the file goes.
         digest: algorithm:hexadecimal; None where no public record is known.
-        say: is told what happens, a line at a time.
         progress: whether to show a bar on the terminal.
         most: how many bytes it can have; None: any number.
         timeout: seconds with less than 1,000 bytes each after which an address counts as stalled.
@@ -103,16 +96,16 @@ def fetch(
         pause: seconds before the second attempt; twice that before the next.
     """
     if path.exists() and (digest is None or file_digest(path, digest) == digest):
-        say(f"{path} is there already" + ("" if digest else ", unverified: no public hash is known"))
+        print(f"{path} is there already" + ("" if digest else ", unverified: no public hash is known"))
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     failures = []
     for url in urls:
         for attempt in range(attempts):
             time.sleep(pause * attempt)
-            say(f"downloading {url}" + (f", attempt {attempt + 1}" if attempt else ""))
+            print(f"downloading {url}" + (f", attempt {attempt + 1}" if attempt else ""))
             try:
-                _fetch_once(url, path, digest, progress, most, timeout, say)
+                _fetch_once(url, path, digest, progress, most, timeout)
             except WrongHashError as error:
                 failures.append(str(error))
                 break  # the same address will give the same bytes
@@ -126,9 +119,7 @@ def fetch(
     raise DownloadError(f"{path.name} could not be downloaded{old}: " + "; ".join(dict.fromkeys(failures)))
 
 
-def _fetch_once(
-    url: str, path: Path, digest: str | None, progress: bool, most: int | None, timeout: float, say: Say
-) -> None:
+def _fetch_once(url: str, path: Path, digest: str | None, progress: bool, most: int | None, timeout: float) -> None:
     with own_folder(path.parent, path.name) as folder:
         part = folder / path.name
         with part.open("xb") as file:
@@ -140,7 +131,7 @@ def _fetch_once(
         if digest is not None and found != digest:
             raise WrongHashError(f"{path.name} from {url} has the wrong hash: expected {digest}, found {found}")
         if digest is None:
-            say(f"{path.name} is unverified, for no public hash is known: this one has {found}")
+            print(f"{path.name} is unverified, for no public hash is known: this one has {found}")
         part.replace(path)
 
 

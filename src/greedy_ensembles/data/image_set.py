@@ -163,9 +163,10 @@ class ImageSet(LabelledSet):
 
     @property
     def channel_means(self) -> tuple[float, ...]:
-        """The mean of each channel, in [0, 1]; exact, for it is a quotient of two whole numbers."""
-        count = self.images[:, 0].size
-        return tuple(float(self.images[:, c].sum(dtype=np.int64)) / (255 * count) for c in range(self.images.shape[1]))
+        """The mean of each channel, in [0, 1], NaN of no images; exact, for it is a quotient of two whole numbers."""
+        most = 255 * self.images[:, 0].size
+        sums = (int(channel.sum(dtype=np.int64)) for channel in self.images.swapaxes(0, 1))
+        return tuple(total / most if most else math.nan for total in sums)
 
     def with_channels(self, channels: int) -> "ImageSet":
         """Return the set in grey (1) or colour (3): luma one way, three equal channels the other."""

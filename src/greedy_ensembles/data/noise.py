@@ -59,7 +59,7 @@ def make_noise(kind: str, count: int = COUNT, *, size: int = 32, channels: int =
     check_count("seed", seed, 0)
     if seed >= 1 << 64:
         raise ValueError(f"seed must be below 2**64, got {seed}")
-    bit_generator = np.random.Philox(key=seed + (list(KINDS).index(kind) + 1 << 64))
+    bit_generator = np.random.Philox(key=int(seed) + (list(KINDS).index(kind) + 1 << 64))
     images = np.empty((count, channels, size, size), np.uint8)
     for start in range(0, count, _CHUNK):
         chunk = images[start : start + _CHUNK]
@@ -75,23 +75,7 @@ def _bits(bit_generator: np.random.Philox, shape: tuple[int, ...], dtype: str) -
     return raw.view(dtype)[:, :pixels].reshape(shape)
 
 
-def _uniform(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes:
-    return _bits(bit_generator, shape, "u1").astype(np.uint8)
-
-
-def _bernoulli(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes:
-    return np.where(_bits(bit_generator, shape, "u1") >= 128, np.uint8(255), np.uint8(0))
-
-
-def _gaussian(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes:
-    return grey_values(_bits(bit_generator, shape, "<u4"))
-
-
-def _gaussian_wide(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes:
-    return grey_values(_bits(bit_generator, shape, "<u4"), 0.5)
-
-
-def grey_values(bits: npt.NDArray[np.unsignedinteger], deviation: float = 0.25) -> Bytes:
+def grey_values(bits: npt.NDArray[np.unsignedinteger], deviation: float) -> Bytes:
     """Return how many thresholds are not above 32 random bits.
 
     Thresholds are further apart than 2^16, so the upper half of the bits says it up to one; a search took ten times as
@@ -111,7 +95,7 @@ def _tables(deviation: float) -> tuple[npt.NDArray[np.uint64], Bytes]:
     return thresholds, np.searchsorted(thresholds, upper_halves, side="right").astype(np.uint8)
 
 
-def gaussian_thresholds(deviation: float = 0.25) -> npt.NDArray[np.uint32]:
+def gaussian_thresholds(deviation: float) -> npt.NDArray[np.uint32]:
     """Return 2^32 P(pixel < v) for v = 1..255: the grey value of 32 random bits is the number of those not above them.
 
     The error function is the C library's, which may be off in its last bits; rounding to 32 bits hides that (a test
@@ -134,9 +118,9 @@ def _blobs(bit_generator: np.random.Philox, shape: tuple[int, ...]) -> Bytes:
 
 
 KINDS: dict[str, Callable[[np.random.Philox, tuple[int, ...]], Bytes]] = {
-    "uniform": _uniform,
-    "gaussian": _gaussian,
-    "bernoulli": _bernoulli,
+    "uniform": lambda bits, shape: _bits(bits, shape, "u1").astype(np.uint8),
+    "gaussian": lambda bits, shape: grey_values(_bits(bits, shape, "<u4"), 0.25),
+    "bernoulli": lambda bits, shape: np.where(_bits(bits, shape, "u1") >= 128, np.uint8(255), np.uint8(0)),
     "blobs": _blobs,
-    "gaussian_wide": _gaussian_wide,
+    "gaussian_wide": lambda bits, shape: grey_values(_bits(bits, shape, "<u4"), 0.5),
 }

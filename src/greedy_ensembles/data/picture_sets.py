@@ -6,7 +6,7 @@ and any folder of pictures. A rule lists the names, says which it wants in what 
 resized and stacked. Nothing is written, so a hostile name in an archive leads nowhere; links and devices in a tar are
 not followed.
 
-Pictures of one's own have a folder for each class, in parts to train on and to judge on (`read_parts`). One that cannot
+Pictures of one's own have a folder for each class, in parts to train on and to judge on (`by_part`). One that cannot
 be read is named and left out where that is asked for.
 """
 
@@ -85,7 +85,7 @@ def read_tiny_imagenet(path: Path, look: Look) -> Read:
     if missing:
         raise ValueError(f"{path} lacks {len(missing)} of {len(chosen)} annotated pictures, {missing[0]} among them")
     classes = tuple(sorted({identifier for _, identifier in rows}))
-    labels = _labels((identifier for _, identifier in rows), classes)
+    labels = as_numbers((identifier for _, identifier in rows), classes)
     return stack(path, chosen, look)[0], labels, classes, _subset_note(chosen, TINY_IMAGENET_NAMES)
 
 
@@ -273,21 +273,22 @@ def by_folder(pictures: Iterable[str], depth: int = 1) -> tuple[Labels | None, t
     if not all(folders):
         return None, None
     classes = tuple(sorted(set(folders)))
-    return _labels(folders, classes), classes
+    return as_numbers(folders, classes), classes
 
 
-def _labels(words: Iterable[str], classes: Sequence[str]) -> Labels:
+def as_numbers(words: Iterable[str], classes: Sequence[str]) -> Labels:
+    """Return the number of each word among the classes."""
     number = {name: index for index, name in enumerate(classes)}
     return np.array([number[word] for word in words], np.int64)
 
 
-def read_parts(path: Path, look: Look, unreadable: list[str] | None = None) -> dict[str, Read]:
-    """Return the pictures of a folder or archive with a folder for each class, by part: train, and val and test.
+def by_part(path: Path) -> dict[str, dict[str, str]]:
+    """Return the pictures of a folder or archive, by part (train, and val and test), with the class of each.
 
     Parts are the folders of these names, with the classes' folders in them; what lies in none of them is to be
     trained on. A picture's class is the first folder that it lies in, however deep. All parts have the same classes.
     """
-    parts: dict[str, dict[str, str]] = {}  # by part: from the name of a file to its class
+    parts: dict[str, dict[str, str]] = {}
     chosen = picture_names(path)
     common = _common_folders(chosen)
     for name in chosen:
@@ -306,11 +307,14 @@ def read_parts(path: Path, look: Look, unreadable: list[str] | None = None) -> d
     parts = {part or "train": own for part, own in parts.items()}
     if "train" not in parts:
         raise ValueError(f"{path} has nothing to train on, but {' and '.join(sorted(parts))} alone")
-    classes = tuple(sorted(set(parts["train"].values())))
-    return {
-        part: _read_part(path, own, classes, look, unreadable)
-        for part, own in sorted(parts.items(), key=lambda item: list(PARTS).index(item[0]))
-    }
+    classes = sorted(set(parts["train"].values()))
+    for name, label in (pair for own in parts.values() for pair in own.items()):
+        if label not in classes:
+            raise ValueError(
+                f"{path / name} is of class {label!r}, of which there is nothing to train on; the classes are "
+                f"{', '.join(classes)}"
+            )
+    return {part: parts[part] for part in dict.fromkeys(PARTS.values()) if part in parts}
 
 
 def _common_folders(names: Sequence[str]) -> int:
@@ -321,19 +325,6 @@ def _common_folders(names: Sequence[str]) -> int:
             break
         count += 1
     return count
-
-
-def _read_part(
-    path: Path, labelled: dict[str, str], classes: tuple[str, ...], look: Look, unreadable: list[str] | None
-) -> Read:
-    other = next((name for name, label in labelled.items() if label not in classes), None)
-    if other is not None:
-        raise ValueError(
-            f"{path / other} is of class {labelled[other]!r}, of which there is nothing to train on; the classes are "
-            f"{', '.join(classes)}"
-        )
-    images, kept = stack(path, list(labelled), look, unreadable)
-    return images, _labels((labelled[name] for name in kept), classes), classes, left_out(list(labelled), kept)
 
 
 def left_out(wanted: Sequence[str], kept: Sequence[str]) -> str:

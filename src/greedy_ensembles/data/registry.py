@@ -132,13 +132,16 @@ def read_parts(
     check_kind("unreadable", [] if unreadable is None else unreadable, list, "a list")
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
-    parts = picture_sets.read_parts(path, look, unreadable)
-    return {
-        part: ImageSet(
-            images, labels, path.stem if part == "train" else f"{path.stem}, {part}", classes, str(path), note
-        )
-        for part, (images, labels, classes, note) in parts.items()
-    }
+    parts = picture_sets.by_part(path)
+    classes = tuple(sorted(set(parts["train"].values())))
+    sets = {}
+    for part, labelled in parts.items():
+        images, kept = picture_sets.stack(path, list(labelled), look, unreadable)
+        labels = picture_sets.as_numbers((labelled[name] for name in kept), classes)
+        name = path.stem if part == "train" else f"{path.stem}, {part}"
+        note = picture_sets.left_out(list(labelled), kept)
+        sets[part] = ImageSet(images, labels, name, classes, str(path), note)
+    return sets
 
 
 def get(name: str) -> Entry:
@@ -182,8 +185,8 @@ def _shaped(images: ImageSet, size: int | None, channels: int | None, resize: Re
 
 def quick_note(form: Form, split: str, root: Path) -> str:
     """Return what can be said against a form without reading its images: a stand-in, other bytes than published."""
-    known = {need: digest for need in form.needs(split) if (digest := form.published.get(need) or DIGESTS.get(need))}
-    others = [need for need, digest in known.items() if file_digest(root / need, digest) != digest]
+    known = [need for need in form.needs(split) if need in DIGESTS]
+    others = [need for need in known if file_digest(root / need, DIGESTS[need]) != DIGESTS[need]]
     notes = (form.note, f"not the published bytes of {', '.join(others)}" if others else "")
     return "; ".join(note for note in notes if note)
 

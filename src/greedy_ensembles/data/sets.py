@@ -26,8 +26,6 @@ class Form:
     needs: Callable[[str], Sequence[str]]  #: from a split to the paths that this form reads
     read: Reader
     note: str = ""
-    #: Hashes of what comes out of an archive, where they are known; other bytes are read, but noted.
-    published: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def found(self, root: Path, split: str) -> bool:
         """Say whether all that this form needs for a split is there."""
@@ -71,9 +69,7 @@ def _idx(folder: str, classes: tuple[str, ...], end: str) -> Form:
     return Form(needs, read)
 
 
-def _cifar(
-    folder: str, files: dict[str, list[str]], label_bytes: int, classes: str | tuple[str, ...], **md5: str
-) -> Form:
+def _cifar(folder: str, files: dict[str, list[str]], label_bytes: int, classes: str | tuple[str, ...]) -> Form:
     """Return the form of a folder of batches; `label_bytes` 0: python version; `classes`: the names, or their file."""
 
     def needs(split: str) -> list[str]:
@@ -86,10 +82,10 @@ def _cifar(
         images, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
         names = classes
         if isinstance(names, str):
-            names = cifar.read_class_names(root / folder / names, "fine_label_names")
+            names = cifar.read_class_names(root / folder / names)
         return ImageSet(images, labels.astype(np.int64), folder, names, str(root / folder))
 
-    return Form(needs, read, published={f"{folder}/{file}": f"md5:{digest}" for file, digest in md5.items()})
+    return Form(needs, read)
 
 
 def _corrupted(root: Path, split: str, size: int | None, resize: Resize) -> ImageSet:
@@ -136,14 +132,6 @@ def _copy(name: str, note: str = "") -> Form:
 #: Labelled alphabet/character, and made white on black.
 _OMNIGLOT = partial(picture_sets.read_folder, depth=2), Look(28, channels=1, invert=True)
 _BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
-_CIFAR10_MD5 = {
-    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
-    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
-    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
-    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
-    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
-    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
-}
 
 _ENTRIES = (
     _entry(
@@ -169,7 +157,6 @@ _ENTRIES = (
             {split: [f"{file}.bin" for file in files] for split, files in _BATCHES.items()},
             1,
             _CIFAR10,
-            **_CIFAR10_MD5,
         ),
         _cifar("cifar-10-batches-py", _BATCHES, 0, _CIFAR10),
     ),

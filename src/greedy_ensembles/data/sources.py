@@ -134,8 +134,17 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     ),
 }
 
-#: Recorded hashes of files as they are downloaded, by their paths in the data folder.
+_CIFAR10 = {
+    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+}
+#: Recorded hashes by paths in the data folder: of files as they are downloaded, and of some that archives hold.
 DIGESTS = {each.path: each.digest for of_set in SOURCES.values() for each in of_set if each.digest is not None}
+DIGESTS |= {f"cifar-10-batches-bin/{file}": f"md5:{digest}" for file, digest in _CIFAR10.items()}
 
 
 def file_digest(path: Path, like: str) -> str:

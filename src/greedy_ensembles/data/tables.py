@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind, n
 from greedy_ensembles.data.image_set import LabelledSet, Labels
 
 Rows = npt.NDArray[np.float64]
+Numbered = tuple[int, list[str]]
 _DELIMITERS = ",;\t|"
 
 
@@ -77,13 +79,13 @@ def read_table(
     if not used:
         raise ValueError(f"{path} has no columns beside {target}; there is nothing to learn from")
     at = [headings.index(name) for name in used]
-    rows = np.array([[_number(line[i], path, row, headings[i]) for i in at] for row, line in enumerate(lines, 2)])
+    rows = np.array([[_number(line[i], path, row, headings[i]) for i in at] for row, line in lines])
     labels, found = (None, None) if not target else _classes(path, target, lines, headings.index(target), classes)
     return TableSet(rows, labels, path.stem, found, str(path), columns=tuple(used), target=target)
 
 
-def _lines(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and the lines below them."""
+def _lines(path: Path) -> tuple[list[str], list[Numbered]]:
+    """Return the headings and the lines below them, each with the number that its row has in the file."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -91,13 +93,14 @@ def _lines(path: Path) -> tuple[list[str], list[list[str]]]:
     first = text.partition("\n")[0]
     delimiter = max(_DELIMITERS, key=first.count)
     with naming(path, "is no readable table"):
-        headings, *lines = [line for line in csv.reader(text.splitlines(), delimiter=delimiter) if line] or [[]]
+        rows = enumerate(csv.reader(io.StringIO(text), delimiter=delimiter), 1)
+        (_, headings), *lines = [(row, line) for row, line in rows if line] or [(1, [])]
     headings = [name.strip() for name in headings]
     if len(headings) < 2 or not lines:
         raise ValueError(f"{path} must have a line of headings for two columns or more, and rows below it")
     if twice := next((name for name in headings if headings.count(name) > 1), None):
         raise ValueError(f"{path} has two columns called {twice!r}; every column needs a name of its own")
-    for row, line in enumerate(lines, 2):
+    for row, line in lines:
         if len(line) != len(headings):
             raise ValueError(f"row {row} of {path} has {len(line)} columns, and the headings are {len(headings)}")
     return headings, lines
@@ -118,11 +121,11 @@ def _number(text: str, path: Path, row: int, column: str) -> float:
 
 
 def _classes(
-    path: Path, target: str, lines: list[list[str]], at: int, known: Sequence[str] | None
+    path: Path, target: str, lines: list[Numbered], at: int, known: Sequence[str] | None
 ) -> tuple[Labels, tuple[str, ...]]:
     """Return the labels of all rows, and the names of classes."""
-    words = [line[at].strip() for line in lines]
-    if (empty := next((row for row, word in enumerate(words, 2) if not word), None)) is not None:
+    words = [line[at].strip() for _, line in lines]
+    if (empty := next((row for row, line in lines if not line[at].strip()), None)) is not None:
         raise ValueError(f"row {empty} of {path} has no class in column {target!r}; drop the row, or fill it in")
     found = sorted(set(words), key=lambda word: (0, float(word), "") if word.isdecimal() else (1, 0.0, word))
     names = tuple(found if known is None else known)

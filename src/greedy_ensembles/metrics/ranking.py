@@ -21,18 +21,16 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.checks import check_kind
-from greedy_ensembles.metrics.values import Array, Scalar, Values, check_floating, to_scalar, to_tensor
+from greedy_ensembles.metrics.values import Array, Scalar, Values, check_finite, like, to_scalar, to_tensor
 
 
 def to_scores(id_scores: Values, ood_scores: Values) -> tuple[Tensor, Tensor]:
     """Return both as tensors of one precision on the device of the first; refuse what cannot be ranked."""
     inside, outside = to_tensor("id_scores", id_scores).detach(), to_tensor("ood_scores", ood_scores).detach()
     for name, scores in (("id_scores", inside), ("ood_scores", outside)):
-        check_floating(name, scores, "(n,)")
+        check_finite(name, scores, "(n,)")
         if not scores.numel():
             raise ValueError(f"{name} must hold at least one score: without it there is nothing to tell apart")
-        if not scores.isfinite().all():
-            raise ValueError(f"{name} must be finite, got {int((~scores.isfinite()).sum())} that are infinite or NaN")
     common = torch.promote_types(torch.promote_types(inside.dtype, outside.dtype), torch.float32)
     return inside.to(common), outside.to(inside.device, common)
 
@@ -135,20 +133,13 @@ class PrecisionRecallCurve(NamedTuple, Generic[Array]):
     thresholds: Array
 
 
-def _counts(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return false positives, true positives and thresholds, one for each distinct score, from the highest down."""
-    inside, outside = sort_scores(inside), sort_scores(outside)
+def _counts(id_scores: Values, ood_scores: Values) -> tuple[Tensor, Tensor, Tensor]:
+    """Return false positives, true positives and thresholds: infinity, then each distinct score from above."""
+    inside, outside = map(sort_scores, to_scores(id_scores, ood_scores))
     thresholds = torch.unique_consecutive(sort_scores(torch.cat([inside, outside]))).flip(0)
+    thresholds = torch.cat([thresholds.new_tensor([torch.inf]), thresholds])
     false, true = (len(scores) - torch.searchsorted(scores, thresholds) for scores in (inside, outside))
     return false, true, thresholds
-
-
-def _begun(values: Tensor, first: float) -> Tensor:
-    return torch.cat([values.new_tensor([first]), values])
-
-
-def _like(values: Tensor, given: Array) -> Array:
-    return values.numpy() if isinstance(given, np.ndarray) else values
 
 
 def roc_curve(id_scores: Array, ood_scores: Values) -> RocCurve[Array]:
@@ -160,13 +151,9 @@ def roc_curve(id_scores: Array, ood_scores: Values) -> RocCurve[Array]:
     >>> thresholds
     array([inf, 2. , 1.5, 1. , 0. ])
     """
-    inside, outside = to_scores(id_scores, ood_scores)
-    false, true, thresholds = _counts(inside, outside)
-    return RocCurve(
-        _like(_begun(false.double() / len(inside), 0), id_scores),
-        _like(_begun(true.double() / len(outside), 0), id_scores),
-        _like(_begun(thresholds, torch.inf), id_scores),
-    )
+    false, true, thresholds = _counts(id_scores, ood_scores)
+    fpr, tpr = false.double() / false[-1], true.double() / true[-1]  # the lowest threshold calls everything OOD
+    return RocCurve(*(like(values, id_scores) for values in (fpr, tpr, thresholds)))
 
 
 def precision_recall_curve(id_scores: Array, ood_scores: Values) -> PrecisionRecallCurve[Array]:
@@ -181,13 +168,10 @@ def precision_recall_curve(id_scores: Array, ood_scores: Values) -> PrecisionRec
     >>> thresholds
     array([inf, 2. , 1.5, 1. , 0. ])
     """
-    inside, outside = to_scores(id_scores, ood_scores)
-    false, true, thresholds = _counts(inside, outside)
-    return PrecisionRecallCurve(
-        _like(_begun(true.double() / (true + false), 1), id_scores),
-        _like(_begun(true.double() / len(outside), 0), id_scores),
-        _like(_begun(thresholds, torch.inf), id_scores),
-    )
+    false, true, thresholds = _counts(id_scores, ood_scores)
+    precision, recall = true.double() / (true + false), true.double() / true[-1]
+    precision[0] = 1
+    return PrecisionRecallCurve(*(like(values, id_scores) for values in (precision, recall, thresholds)))
 
 
 def balanced_threshold(id_scores: Values, ood_scores: Values) -> Scalar:
@@ -200,10 +184,9 @@ def balanced_threshold(id_scores: Values, ood_scores: Values) -> Scalar:
     >>> balanced_threshold(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.5, 4.0, 5.0]))  # 3/4 and 3/4
     np.float64(2.5)
     """
-    inside, outside = to_scores(id_scores, ood_scores)
-    false, true, thresholds = _counts(inside, outside)
+    false, true, thresholds = _counts(id_scores, ood_scores)
     # TPR and TNR times n m are whole numbers, so that equal ones compare equal.
-    hits, rejections = true * len(inside), (len(inside) - false) * len(outside)
+    hits, rejections = true * false[-1], (false[-1] - false) * true[-1]
     imbalance = (hits - rejections).abs()
     least = (imbalance == imbalance.min()).nonzero()[:, 0]
     total = (hits + rejections)[least]

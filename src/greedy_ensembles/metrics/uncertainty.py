@@ -23,7 +23,16 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from greedy_ensembles.checks import check_count
-from greedy_ensembles.metrics.values import Array, Values, check_floating, check_probabilities, describe, to_tensor
+from greedy_ensembles.metrics.values import (
+    Array,
+    Values,
+    check_finite,
+    check_floating,
+    check_probabilities,
+    describe,
+    like,
+    to_tensor,
+)
 
 #: What smaller probabilities count as in a Kullback-Leibler divergence, which would be infinite at 0.
 FLOOR = 1e-300
@@ -46,25 +55,16 @@ def _probabilities(probs: Tensor | np.ndarray, labels: bool = True) -> Tensor:
     return tensor
 
 
-def _like(values: Tensor, probs: Array) -> Array:
+def _scores(values: Tensor, probs: Array) -> Array:
     """Return values (n,), or the sums of (n, labels), as `probs` were given."""
     given = to_tensor("probs", probs).dtype
     values = values.sum(dim=1) if values.ndim == 2 else values
-    values = values.to(torch.float64 if given == torch.float64 else torch.float32)
-    return values.numpy() if isinstance(probs, np.ndarray) else values
+    return like(values.to(torch.float64 if given == torch.float64 else torch.float32), probs)
 
 
 def _entropy(probs: Tensor) -> Tensor:
     entropies: Tensor = torch.special.entr(probs).sum(dim=-1)
     return entropies
-
-
-def _total(probs: Tensor) -> Tensor:
-    return _entropy(probs.mean(dim=0))
-
-
-def _aleatoric(probs: Tensor) -> Tensor:
-    return _entropy(probs).mean(dim=0)
 
 
 def predictive_entropy(probs: Array) -> Array:
@@ -73,7 +73,7 @@ def predictive_entropy(probs: Array) -> Array:
     >>> predictive_entropy(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))  # log 2
     tensor([0.6931])
     """
-    return _like(_total(_probabilities(probs)), probs)
+    return _scores(_entropy(_probabilities(probs).mean(dim=0)), probs)
 
 
 def expected_entropy(probs: Array) -> Array:
@@ -82,7 +82,7 @@ def expected_entropy(probs: Array) -> Array:
     >>> expected_entropy(torch.tensor([[[1.0, 0.0]], [[0.5, 0.5]]]))  # log(2) / 2
     tensor([0.3466])
     """
-    return _like(_aleatoric(_probabilities(probs)), probs)
+    return _scores(_entropy(_probabilities(probs)).mean(dim=0), probs)
 
 
 def mutual_information(probs: Array) -> Array:
@@ -96,7 +96,8 @@ def mutual_information(probs: Array) -> Array:
     tensor([1.3863])
     """
     tensor = _probabilities(probs)
-    return _like((_total(tensor) - _aleatoric(tensor)).clamp_min(0), probs)
+    total, aleatoric = _entropy(tensor.mean(dim=0)), _entropy(tensor).mean(dim=0)
+    return _scores((total - aleatoric).clamp_min(0), probs)
 
 
 def mean_pairwise_kl(probs: Array) -> Array:
@@ -111,7 +112,7 @@ def mean_pairwise_kl(probs: Array) -> Array:
     members, logs = len(tensor), tensor.clamp_min(FLOOR).log()
     # Of all pairs at once, i = j adding nothing: M sum_i p_i log p_i - (sum_i p_i) (sum_j log p_j).
     summed = members * (tensor * logs).sum(dim=0) - tensor.sum(dim=0) * logs.sum(dim=0)
-    return _like(summed.sum(dim=-1).clamp_min(0) / max(members * (members - 1), 1), probs)
+    return _scores(summed.sum(dim=-1).clamp_min(0) / max(members * (members - 1), 1), probs)
 
 
 def max_probability(probs: Array) -> Array:
@@ -120,7 +121,7 @@ def max_probability(probs: Array) -> Array:
     >>> max_probability(torch.tensor([[[0.75, 0.25]], [[0.25, 0.75]]]))
     tensor([0.5000])
     """
-    return _like(_probabilities(probs, labels=False).mean(dim=0).amax(dim=-1), probs)
+    return _scores(_probabilities(probs, labels=False).mean(dim=0).amax(dim=-1), probs)
 
 
 def energy(logits: Array) -> Array:
@@ -130,9 +131,8 @@ def energy(logits: Array) -> Array:
     tensor([-1.1931])
     """
     tensor = _of_members("logits", logits)
-    if not tensor.isfinite().all():
-        raise ValueError(f"logits must be finite, got {int((~tensor.isfinite()).sum())} that are infinite or NaN")
-    return _like(-tensor.logsumexp(dim=-1).mean(dim=0), logits)
+    check_finite("logits", tensor, "(members, n, classes)")
+    return _scores(-tensor.logsumexp(dim=-1).mean(dim=0), logits)
 
 
 class Uncertainty(NamedTuple, Generic[Array]):
@@ -151,16 +151,10 @@ class Uncertainty(NamedTuple, Generic[Array]):
 def _features(features: Values, reference: Values) -> tuple[Tensor, Tensor]:
     own, known = to_tensor("features", features), to_tensor("reference", reference)
     for name, tensor in (("features", own), ("reference", known)):
-        check_floating(name, tensor, "(n, d)")
-        if not tensor.isfinite().all():
-            raise ValueError(f"{name} must be finite, got {int((~tensor.isfinite()).sum())} that are infinite or NaN")
+        check_finite(name, tensor, "(n, d)")
     if own.shape[1] != known.shape[1] or not known.numel():
         raise ValueError(f"reference must hold features of {own.shape[1]} values, got {describe(known)}")
     return own.double(), known.to(own.device).double()
-
-
-def _as_given(distances: Tensor, features: Array) -> Array:
-    return distances if isinstance(features, Tensor) else distances.numpy()
 
 
 def knn_distance(features: Array, reference: Values, k: int = 50) -> Array:
@@ -180,7 +174,7 @@ def knn_distance(features: Array, reference: Values, k: int = 50) -> Array:
         raise ValueError(f"k must be at most the {len(known)} examples of the reference, got {k}")
     own, known = normalize(own, dim=1), normalize(known, dim=1)
     parts = own.split(max(_ELEMENTS // len(known), 1))
-    return _as_given(torch.cat([torch.cdist(part, known).kthvalue(k, dim=1).values for part in parts]), features)
+    return like(torch.cat([torch.cdist(part, known).kthvalue(k, dim=1).values for part in parts]), features)
 
 
 def mahalanobis_distance(features: Array, reference: Values, labels: Values) -> Array:
@@ -208,4 +202,4 @@ def mahalanobis_distance(features: Array, reference: Values, labels: Values) -> 
     around = known - means[numbers]
     precision = torch.linalg.pinv(around.T @ around / len(known), hermitian=True)
     gaps = ((own - mean) for mean in means)
-    return _as_given(torch.stack([((gap @ precision) * gap).sum(dim=1) for gap in gaps]).amin(dim=0), features)
+    return like(torch.stack([((gap @ precision) * gap).sum(dim=1) for gap in gaps]).amin(dim=0), features)

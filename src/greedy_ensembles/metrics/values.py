@@ -41,10 +41,22 @@ def to_scalar(value: Tensor, given: Values) -> Scalar:
     return value if isinstance(given, Tensor) else np.float64(value.item())
 
 
+def like(values: Tensor, given: Array) -> Array:
+    """Return values as given was: a tensor, or an array."""
+    return values.numpy() if isinstance(given, np.ndarray) else values
+
+
 def check_floating(name: str, tensor: Tensor, shape: str) -> None:
     """Raise ValueError unless the tensor holds floating-point numbers, with as many axes as in `shape`."""
     if tensor.ndim != len(shape.strip("(,)").split(",")) or not tensor.is_floating_point():
         raise ValueError(f"{name} must be floating-point of shape {shape}, got {describe(tensor)}")
+
+
+def check_finite(name: str, tensor: Tensor, shape: str) -> None:
+    """Raise ValueError unless all of that, and all numbers are finite."""
+    check_floating(name, tensor, shape)
+    if not tensor.isfinite().all():
+        raise ValueError(f"{name} must be finite, got {int((~tensor.isfinite()).sum())} that are infinite or NaN")
 
 
 def check_probabilities(name: str, tensor: Tensor) -> None:

@@ -8,8 +8,7 @@ PreResNet20 and of M = 3, 5 and 7 on CIFAR the paper does not say which lambda_M
 import csv
 import dataclasses
 import functools
-import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -84,17 +83,6 @@ def cell(setting: Setting | None, metric: str, ood: str = "") -> Cell | None:
         return None
     key = _Key(setting.architecture, setting.dataset, setting.size, setting.method, ood, metric)
     return _cells().get(key)
-
-
-def mean_cell(setting: Setting | None, metric: str, names: Iterable[str]) -> Cell | None:
-    """Return the mean of the paper's figures over OOD sets, None unless it has all of them.
-
-    Over the sets that we have, since a mean over other ones would be no comparison. Its cells are rounded, so it may
-    be off by 0.005 and, over all ten, differ from the paper's own mean in the second decimal.
-    """
-    cells = [cell(setting, metric, name) for name in names]
-    found = [value.mean for value in cells if value is not None]
-    return Cell(statistics.fmean(found), None) if found and len(found) == len(cells) else None
 
 
 def of_nearest_size(setting: Setting) -> Setting:

@@ -27,6 +27,7 @@ _ROUNDING = 1e-9
 _LARGEST_BATCH = 32  # of gains that `lazy_greedy` asks for at once; larger ones waste evaluations, smaller ones time
 _SETS_AT_ONCE = 1 << 14
 _MOST_SETS = 20_000_000
+_GENERATOR = "a numpy.random.Generator, such as numpy.random.default_rng(0)"
 
 
 class Selection(Protocol):
@@ -144,7 +145,7 @@ def random_greedy(function: SetFunction, rng: np.random.Generator, *, dummies: b
             mixture is no distribution.
     """
     _check_function(function)
-    _check_generator(rng)
+    check_kind("rng", rng, np.random.Generator, _GENERATOR)
 
     def choose(selection: Selection, remaining: Indices) -> int | None:
         gains = selection.gains(remaining)
@@ -169,7 +170,7 @@ def stochastic_greedy(function: SetFunction, rng: np.random.Generator, *, epsilo
         epsilon: between 0 and 1; the smaller, the more candidates are looked at, and the closer it comes to `greedy`.
     """
     _check_function(function)
-    _check_generator(rng)
+    check_kind("rng", rng, np.random.Generator, _GENERATOR)
     check_kind("epsilon", epsilon, Real, "a number between 0 and 1")
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon must lie between 0 and 1, got {epsilon}")
@@ -255,8 +256,3 @@ def _rounding(values: ArrayLike) -> Array:
 def _check_function(function: object) -> None:
     if not (hasattr(function, "start") and hasattr(function, "size")):
         raise TypeError(f"function must be a SetFunction, such as a DivergenceObjective; got {function!r}")
-
-
-def _check_generator(rng: object) -> None:
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng must be a numpy.random.Generator, such as numpy.random.default_rng(0), got {rng!r}")

@@ -14,9 +14,6 @@ from greedy_ensembles.checks import check_unmasked
 
 Array = NDArray[np.float64]
 
-#: How far from 1 a density may integrate: room for quadrature and a cut-off tail, not for a forgotten constant.
-INTEGRAL_TOLERANCE = 1e-3
-
 _cores = machine.cores()
 _BLOCK = 1 << 17  # numbers a block: its handful of temporaries stays in the cache, and far from filling the memory
 
@@ -52,21 +49,11 @@ def same_length(name: str, array: Array, other_name: str, other: Array) -> None:
         raise ValueError(f"{name} must have as many points as {other_name}, got {array.shape[-1]} != {other.shape[-1]}")
 
 
-def density_on_grid(name: str, values: ArrayLike, weights: Array) -> Array:
-    """Return values as a density: not negative, and 1 when integrated with the weights."""
-    density = non_negative(name, values, 1).astype(np.float64)
-    same_length(name, density, "weights", weights)
-    integral = float(density @ weights)
-    if abs(integral - 1) > INTEGRAL_TOLERANCE:
-        raise ValueError(f"{name} must integrate to 1 within {INTEGRAL_TOLERANCE:g}, got an integral of {integral:.6g}")
-    return density
-
-
-def increasing_grid(name: str, values: ArrayLike) -> Array:
+def increasing_grid(values: ArrayLike) -> Array:
     """Return values as a strictly increasing grid of at least two points."""
-    grid = floats(name, values, 1).astype(np.float64)
+    grid = floats("grid", values, 1).astype(np.float64)
     if len(grid) < 2 or not (np.diff(grid) > 0).all():
-        raise ValueError(f"{name} must be strictly increasing, with at least two points")
+        raise ValueError("grid must be strictly increasing, with at least two points")
     return grid
 
 
@@ -76,7 +63,7 @@ def trapezoid_weights(grid: ArrayLike) -> Array:
     >>> trapezoid_weights([0.0, 1.0, 3.0])
     array([0.5, 1.5, 1. ])
     """
-    steps = np.diff(increasing_grid("grid", grid))
+    steps = np.diff(increasing_grid(grid))
     weights: Array = (np.append(steps, 0) + np.append(0, steps)) / 2
     return weights
 

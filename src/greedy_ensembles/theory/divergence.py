@@ -57,16 +57,6 @@ class Generator:
         return values[()]
 
 
-def _kl(p: Array, q: Array) -> Array:
-    terms: Array = p * (np.log(p) - np.log(q))
-    return terms
-
-
-def _reverse_kl(p: Array, q: Array) -> Array:
-    terms: Array = q * (np.log(q) - np.log(p))
-    return terms
-
-
 def _jensen_shannon(p: Array, q: Array) -> Array:
     log_middle = np.log((p + q) / 2)
     terms: Array = (p * (np.log(p) - log_middle) + q * (np.log(q) - log_middle)) / 2
@@ -74,8 +64,8 @@ def _jensen_shannon(p: Array, q: Array) -> Array:
 
 
 _GENERATORS = (
-    Generator("kl", lambda x: x * np.log(x), _kl, 0.0, math.inf),
-    Generator("reverse_kl", lambda x: -np.log(x), _reverse_kl, math.inf, 0.0),
+    Generator("kl", lambda x: x * np.log(x), lambda p, q: p * (np.log(p) - np.log(q)), 0.0, math.inf),
+    Generator("reverse_kl", lambda x: -np.log(x), lambda p, q: q * (np.log(q) - np.log(p)), math.inf, 0.0),
     Generator(
         "jensen_shannon",  # (KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2: between 0 and log 2
         lambda x: (x * np.log(x) - (x + 1) * np.log((x + 1) / 2)) / 2,

@@ -12,12 +12,11 @@ distribution there: a kernel that the grid cuts off, or resolves badly, would ot
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from greedy_ensembles.checks import check_kind
+from greedy_ensembles.checks import check_kind, check_number
 from greedy_ensembles.theory.arrays import Array, floats, in_blocks, increasing_grid, trapezoid_weights
 
 
@@ -29,8 +28,8 @@ class Kernel:
     power: float
 
     def __post_init__(self) -> None:
-        for name in ("strength", "power"):
-            _check_positive(name, getattr(self, name))
+        check_number("strength of a kernel", self.strength, above=0)
+        check_number("power of a kernel", self.power, above=0)
 
     def log_constant(self, dimensions: int) -> float:
         """Return the logarithm of the integral of exp(-strength * |z|^power) over all z of so many dimensions."""
@@ -41,25 +40,19 @@ class Kernel:
 
 def gaussian(width: float) -> Kernel:
     """Return the Gaussian kernel of that standard deviation."""
-    _check_positive("width", width)
+    check_number("width of a kernel", width, above=0)
     return Kernel(0.5 / width / width, 2.0)
 
 
 def laplace(width: float) -> Kernel:
     """Return the Laplace kernel exp(-distance / width)."""
-    _check_positive("width", width)
+    check_number("width of a kernel", width, above=0)
     return Kernel(1 / width, 1.0)
 
 
 def generalised_exponential(strength: float, power: float) -> Kernel:
     """Return the kernel exp(-strength * distance^power)."""
     return Kernel(strength, power)
-
-
-def _check_positive(name: str, value: float) -> None:
-    check_kind(f"{name} of a kernel", value, Real, "a number")
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} of a kernel must be positive and finite, got {value}")
 
 
 class KernelMixture:
@@ -77,8 +70,7 @@ class KernelMixture:
     """
 
     def __init__(self, centres: ArrayLike, kernel: Kernel) -> None:
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"kernel must be a Kernel such as theory.gaussian(0.5), got {kernel!r}")
+        check_kind("kernel", kernel, Kernel, "a Kernel such as theory.gaussian(0.5)")
         dimensions = np.ndim(centres)
         if dimensions not in (1, 2):
             raise ValueError(f"centres must be of shape (M,) or (M, d), got {np.shape(centres)}")
@@ -108,7 +100,7 @@ class KernelMixture:
 
     def on_grid(self, grid: ArrayLike) -> Array:
         """Return the (M, grid) densities of the kernels, each integrating to 1 by the trapezoid rule on the grid."""
-        grid = increasing_grid("grid", grid)
+        grid = increasing_grid(grid)
         if self.centres.ndim != 1:
             raise ValueError("centres must be on the line to be normalised on a grid; use kernels(points)")
         if self.centres.min() < grid[0] or self.centres.max() > grid[-1]:

@@ -43,9 +43,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from greedy_ensembles.checks import check_count, check_kind, check_number
 from greedy_ensembles.theory.algorithms import Indices, SetFunction, evaluate_all
-from greedy_ensembles.theory.arrays import Array, density_on_grid, in_blocks, non_negative, same_length
+from greedy_ensembles.theory.arrays import Array, in_blocks, non_negative, same_length
 from greedy_ensembles.theory.divergence import GENERATORS, DivergenceFrom, Function, Generator, as_generator
 
+#: How far from 1 a density may integrate: room for quadrature and a cut-off tail, not for a forgotten constant.
+INTEGRAL_TOLERANCE = 1e-3
 #: The factor of Random Greedy for non-negative submodular functions of sets of at most M elements.
 RANDOM_GREEDY_FACTOR = 1 / math.e
 #: No polynomial algorithm has a larger factor than this on all such functions.
@@ -84,7 +86,11 @@ class DivergenceObjective(SetFunction):
         offset: float = 0.0,
     ) -> None:
         self.weights = non_negative("weights", weights, 1).astype(np.float64)
-        self.density = density_on_grid("density", density, self.weights)
+        self.density = non_negative("density", density, 1).astype(np.float64)
+        same_length("density", self.density, "weights", self.weights)
+        integral = float(self.density @ self.weights)
+        if abs(integral - 1) > INTEGRAL_TOLERANCE:
+            raise ValueError(f"density must integrate to 1 within {INTEGRAL_TOLERANCE:g}, got {integral:.6g}")
         self.kernels = non_negative("kernels", kernels, 2)
         same_length("kernels", self.kernels, "density", self.density)
         super().__init__(len(self.kernels), size)
