@@ -8,13 +8,13 @@ has claimed is passed over and come back to, until every run has its record.
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 from torch import nn
 
 from greedy_ensembles.benchmark import judge, pack_predictions, predict
@@ -109,7 +109,7 @@ class Runner:
     def make(self, study: Study, jobs: Sequence[Job], tell: Callable[[Epoch | str | None], None]) -> None:
         """Do the jobs of one run, as soon as no other process does, telling of epochs and of what came of each job."""
         for job in jobs:
-            with self._lock(job, -1):
+            with self.claimed(job, patience=-1):
                 if not self._is_done(job, study):
                     record = self.do(job, study, [lambda epoch: tell(dataclasses.replace(epoch, model=None))])
                     tell(f"{job.name}:{_outcome(record)}")
@@ -119,23 +119,20 @@ class Runner:
         return is_complete(self.records.read(job), study)
 
     @contextmanager
-    def claimed(self, job: Job) -> Iterator[bool]:
-        """Hold the run of a job for this process inside the block; False where another process holds it."""
-        lock = self._lock(job, 0)
-        try:
-            lock.acquire()
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
+    def claimed(self, job: Job, patience: float = 0) -> Iterator[bool]:
+        """Hold the run of a job for this process inside the block; False where another holds it for longer.
 
-    def _lock(self, job: Job, timeout: float) -> BaseFileLock:
+        patience : seconds; -1: as long as it takes.
+        """
         claims = self.out / "claims"
         claims.mkdir(parents=True, exist_ok=True)
-        return FileLock(claims / f"{job.run}.lock", timeout=timeout)
+        lock = FileLock(claims / f"{job.run}.lock", timeout=patience)
+        with suppress(Timeout):
+            lock.acquire()
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
 
     def do(self, job: Job, study: Study, callbacks: Sequence[Callback] = ()) -> Record:
         """Do what is missing of a run, and keep its record; training that left the range of numbers is recorded."""
@@ -198,12 +195,12 @@ class Runner:
         sets = {name: images for name, images in bench.ood.items() if name != known}
         inside = predict(ensemble, bench.in_domain, precision=precision)
         outside = [predict(ensemble, images.replace(name=n), precision=precision) for n, images in sets.items()]
-        packed: tuple[str, ...] = ()
+        packed: list[str] = []
         if self.pack or study.pictures:
             file = self.records.predictions(job.name)
             information = {**record.information, "judged_in": precision}
             files = pack_predictions(file, inside, outside, missing=bench.missing, information=information)
-            packed = tuple(path.name for path in files)
+            packed = [path.name for path in files]
         return {"evaluation": judge(inside, outside, missing=bench.missing).without_scores(), "packed": packed}
 
 
@@ -225,7 +222,7 @@ def _trained(job: Job, run: Run) -> Record:
         machine=_machine_of(run),
         seconds=sum(epoch["seconds"] for history in histories for epoch in history),
         epoch_seconds=epoch_seconds(histories),
-        validation_accuracies=tuple(member["validation_accuracy"] for member in run.members[: job.case.size]),
+        validation_accuracies=[member["validation_accuracy"] for member in run.members[: job.case.size]],
     )
 
 
