@@ -130,7 +130,7 @@ def reproduce(
         show_studies([asked], protocol, device_found(place), root)
         return
     if asked.special is not None:
-        asked.special(page or out / study, not quiet, **_own_options(context, asked.special))
+        asked.special(page or out / study, progress=not quiet, **_own_options(context, asked.special))
         print(f"Wrote {(page or out / study) / f'{study}.md'}")
         return
     another = size is not None and size not in {case.size for case in asked.cases}

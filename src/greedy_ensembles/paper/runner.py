@@ -7,6 +7,7 @@ has claimed is passed over and come back to, until every run has its record.
 
 import dataclasses
 import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -251,12 +252,7 @@ def fastest(act: Callable[[], object], clock: Callable[[], float] = time.perf_co
     The first makes kernels and recordings, which take longer than the predictions, and longer for the first ensemble
     of a process than for others.
     """
-    seconds = []
-    for _ in range(1 + _PASSES):
-        start = clock()
-        act()
-        seconds.append(clock() - start)
-    return min(seconds[1:])
+    return min(timeit.repeat(act, timer=clock, repeat=1 + _PASSES, number=1)[1:])
 
 
 def _corrupted(ensemble: Ensemble, sets: Sets, precision: Arithmetic) -> dict[str, dict[str, float]]:
