@@ -13,8 +13,7 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.benchmark.reference import Cell
-from greedy_ensembles.report.latex import latex_text, to_latex
-from greedy_ensembles.report.results import pivot
+from greedy_ensembles.report.results import latex_table, latex_text, pivot
 from greedy_ensembles.report.table import (
     Column,
     Entry,
@@ -136,7 +135,7 @@ def test_records_have_figures_by_name(table):
 
 
 def test_latex_is_balanced_and_every_row_has_all_columns(table):
-    text = to_latex(table)
+    text = latex_table(table)
     for environment in ("table", "tabular"):
         assert text.count(f"\\begin{{{environment}}}") == text.count(f"\\end{{{environment}}}") == 1
     unescaped = re.sub(r"\\[{}]", "", text)

@@ -252,7 +252,7 @@ def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Fi
                 marker=style.marker,
                 markersize=3.5,
                 linewidth=1,
-                dashes=style.dashes or (None, None),
+                linestyle=style.linestyle,
                 label=in_lines(method, 40),
             )
             axis.set_xticks(range(1, len(estimates) + 1))

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
-from greedy_ensembles.report import latex
 from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.table import EMPTY, PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
@@ -34,6 +33,17 @@ OOD = (
 BESIDE_OOD = tuple(Column(f"auc_{score}", f"AUC by {score.replace('_', ' ')}", 1, 3, "higher") for score in BESIDE)
 _ORDER = ("synthetic", "natural", "missing", "mean")  # of sets, by kind, in Markdown
 _ROW_FACTS = ("set", "kind", "images", "paper_images", "note", "method")  # of rows, in JSON
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    PLUS_MINUS: r"$\pm$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    **{character: f"\\{character}" for character in "{}&%$#_"},
+}
 _BRACKETS = "in brackets: the paper's, its means over the same sets"
 
 
@@ -178,7 +188,35 @@ def below(comparison: Comparison) -> list[str]:
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
     noted = (dataclasses.replace(table, notes=below(comparison)) for table in tables(comparison))
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(latex.to_latex, noted))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(latex_table, noted))
+
+
+def latex_table(table: Table) -> str:
+    """Return a table whose caption is its title and notes."""
+    body = []
+    for number, (opens, cells) in enumerate(table.printed()):
+        if opens and number:
+            body.append(r"\addlinespace")
+        body.append(" & ".join(map(latex_text, cells)) + r" \\")
+    layout = "".join("r" if table.is_numeric(column) else "l" for column in table.shown)
+    heading = " & ".join(latex_text(column.title) for column in table.shown)
+    rows = "\n".join(body)
+    return (
+        "\\begin{table}\n\\centering\n"
+        f"\\caption{{{latex_text('. '.join([table.title, *table.notes]))}.}}\n"
+        f"\\begin{{tabular}}{{{layout}}}\n"
+        f"\\toprule\n{heading} \\\\\n\\midrule\n{rows}\n\\bottomrule\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def latex_text(text: str) -> str:
+    r"""Return text that LaTeX prints as it is.
+
+    >>> latex_text("50 % of tiny_imagenet & more")
+    '50 \\% of tiny\\_imagenet \\& more'
+    """
+    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def to_markdown(comparison: Comparison) -> str:

@@ -193,9 +193,8 @@ def _chart(run: Run, members: Sequence[str], field: str, title: str, label: str)
     def draw(axis: Axes) -> None:
         for name, (x, y) in lines.items():
             marker = "o" if len(x) == 1 else ""
-            (line,) = axis.plot(x, y, color=styles[name].colour, marker=marker, clip_on=False, gid=name)
-            if styles[name].dashes:
-                line.set_dashes(styles[name].dashes)
+            style = styles[name]
+            axis.plot(x, y, color=style.colour, linestyle=style.linestyle, marker=marker, clip_on=False, gid=name)
         axis.margins(x=0)
         axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
 
