@@ -6,10 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from greedy_ensembles import theory
-from greedy_ensembles.cli import application
 from greedy_ensembles.paper import guarantee
 from greedy_ensembles.paper.guarantee import make_instance, measure_cell, measure_instance
 from greedy_ensembles.paper.guarantee_page import Cell, summarise
@@ -97,11 +95,9 @@ def test_a_study_writes_its_page_and_resumes(tmp_path: Path, monkeypatch: pytest
         guarantee.run(tmp_path, instances=3, progress=False)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invoke) -> None:
     monkeypatch.setattr(guarantee, "all_cells", lambda: CELLS[:1])
-    result = CliRunner().invoke(
-        application(), ["guarantee-study", "--out", str(tmp_path), "--instances", "2", "--seed", "3"]
-    )
+    result = invoke("guarantee-study", "--out", tmp_path, "--instances", 2, "--seed", 3)
     assert result.exit_code == 0, result.output
     assert "2 instances in 1 cells" in result.output
     assert "--instances 2 --seed 3" in (tmp_path / "guarantee.md").read_text()
