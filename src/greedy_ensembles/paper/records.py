@@ -86,6 +86,11 @@ class Records:
         except TypeError:
             raise storage.damaged(file, "it is no record of this version", "Delete it to do the run again") from None
 
+    def complete(self, job: Job, study: Study) -> Record | None:
+        """Return the record of a job if it has all that a study wants of it."""
+        record = self.read(job)
+        return record if is_complete(record, study) else None
+
     def write(self, record: Record) -> None:
         """Write a record, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -171,13 +176,12 @@ def gather(study: Study, protocol: Protocol, records: Records) -> list[Gathered]
     result = []
     with naming(records.folder, "holds records that are none of this version"):
         every = jobs(study, protocol)
-        known = {job: records.read(job) for job in every}
+        known = {job: record for job in every if (record := records.complete(job, study)) is not None}
         for section in study.sections:
             own = [job for job in every if job.case in section.cases]
-            found = {job: record for job in own if (record := known[job]) is not None and is_complete(record, study)}
-            done = {job: record for job, record in found.items() if record.status != DIVERGED}
-            diverged = {job: record for job, record in found.items() if record.status == DIVERGED}
-            missing = tuple(job for job in own if job not in found)
+            done = {job: known[job] for job in own if job in known and known[job].status != DIVERGED}
+            diverged = {job: known[job] for job in own if job in known and known[job].status == DIVERGED}
+            missing = tuple(job for job in own if job not in known)
             comparison = _compare(section, done, records, scores=study.pictures) if study.evaluated else None
             result.append(Gathered(section, comparison, done, diverged, missing))
     return result

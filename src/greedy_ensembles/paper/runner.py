@@ -28,7 +28,7 @@ from greedy_ensembles.inputs import as_tensor, device_of
 from greedy_ensembles.models import named
 from greedy_ensembles.paper.images import UNLIKE, Sets, split_of
 from greedy_ensembles.paper.published import PUBLISHED
-from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds, is_complete
+from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds
 from greedy_ensembles.paper.study import VALIDATION, Case, Job, Study, members_to_train
 from greedy_ensembles.runs import Run, load_run
 from greedy_ensembles.sweeps.executor import Executor
@@ -62,7 +62,7 @@ class Runner:
 
     def work(self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None]) -> None:
         """Do all jobs that have no record yet, and wait for those that another process is doing."""
-        waiting = [job for job in jobs if not self._is_done(job, study)]
+        waiting = [job for job in jobs if not self.records.complete(job, study)]
         total, begun, told = len(waiting), 0, False
         while waiting:
             busy = []
@@ -70,7 +70,7 @@ class Runner:
                 with self.claimed(job) as mine:
                     if not mine:
                         busy.append(job)
-                    elif not self._is_done(job, study):  # another may have done it meanwhile
+                    elif not self.records.complete(job, study):  # another may have done it meanwhile
                         begun += 1
                         tell(f"{job.name} ({begun} of {total})")
                         start = time.perf_counter()
@@ -81,7 +81,7 @@ class Runner:
                     tell(f"waiting for other processes; runs that they hold: {len(busy)}")
                     told = True
                 self.wait()
-            waiting = [job for job in busy if not self._is_done(job, study)]
+            waiting = [job for job in busy if not self.records.complete(job, study)]
 
     def share_out(
         self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None], executor: Executor
@@ -89,7 +89,7 @@ class Runner:
         """Have an executor do all jobs that have no record yet, those of a run together; return why runs failed."""
         runs: dict[str, list[Job]] = {}
         for job in jobs:
-            if not self._is_done(job, study):
+            if not self.records.complete(job, study):
                 runs.setdefault(job.run, []).append(job)
         page = None if self.page is None else self.page.absolute()
         there = dataclasses.replace(self, out=self.out.absolute(), page=page, progress=False)
@@ -111,13 +111,10 @@ class Runner:
         """Do the jobs of one run, as soon as no other process does, telling of epochs and of what came of each job."""
         for job in jobs:
             with self.claimed(job, patience=-1):
-                if not self._is_done(job, study):
+                if not self.records.complete(job, study):
                     record = self.do(job, study, [lambda epoch: tell(dataclasses.replace(epoch, model=None))])
                     tell(f"{job.name}:{_outcome(record)}")
         tell(None)
-
-    def _is_done(self, job: Job, study: Study) -> bool:
-        return is_complete(self.records.read(job), study)
 
     @contextmanager
     def claimed(self, job: Job, patience: float = 0) -> Iterator[bool]:
