@@ -13,7 +13,7 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.benchmark.reference import Cell
-from greedy_ensembles.report.results import latex_table, latex_text, pivot
+from greedy_ensembles.report.results import latex_table, latex_text
 from greedy_ensembles.report.table import (
     Column,
     Entry,
@@ -78,16 +78,6 @@ def test_markdown_has_published_figures_in_brackets(table):
         "| a_set & more | 25,000 (9,000) | one | 0.810±0.010 (0.30±0.22) | 25.00±0.10 |",
         r"| a_set & more | 25,000 | two \| 2 | 0.900 | 20.00 |",
         "| gone | missing |  |  |  |",
-    ]
-
-
-def test_a_pivot_has_a_column_for_each_method(table):
-    turned = pivot(table, "auc", ("set", "images"), "method")
-    assert turned.to_markdown().splitlines() == [
-        r"| set | images | one | two \| 2 |",
-        "|---|---|---|---|",
-        "| a_set & more | 25,000 (9,000) | 0.810±0.010 (0.30±0.22) | 0.900 |",
-        "| gone | missing |  |  |",
     ]
 
 
