@@ -87,7 +87,7 @@ def test_the_page_on_evaluation_names_the_presets():
 
 
 def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
-    from greedy_ensembles.paper.cost import Device, price, spelled, total
+    from greedy_ensembles.paper.cost import Device, makespan, price, spelled
     from greedy_ensembles.paper.studies import STUDIES
     from greedy_ensembles.paper.study import Protocol, jobs
 
@@ -97,7 +97,7 @@ def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
     for name, study in STUDIES.items():
         if study.sections:
             all_jobs = [jobs(study, protocol) for protocol in (Protocol(), Protocol("concurrent", "bf16"))]
-            prices = [total({job: price(job, Device("cuda", "H200")) for job in each}) for each in all_jobs]
+            prices = [makespan({job: price(job, Device("cuda", "H200")) for job in each}) for each in all_jobs]
             expected[name] = [str(len(all_jobs[0])), *map(spelled, prices)]
     assert found == expected
 

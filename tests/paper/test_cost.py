@@ -1,11 +1,8 @@
 import dataclasses
-import io
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
 from greedy_ensembles.paper.cost import (
     H200,
@@ -93,13 +90,17 @@ def test_devices_are_known_again(record_of, tiny):
     assert "as if it were an H200" in Device("cuda", "Some GPU").basis
 
 
-def shown(show, *arguments):
-    stream = io.StringIO()
-    show(*arguments, Console(file=stream, width=200))
-    return stream.getvalue()
+@pytest.fixture
+def shown(capsys, monkeypatch):
+    def read(show, *arguments, width=200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        show(*arguments)
+        return capsys.readouterr().out
+
+    return read
 
 
-def test_studies_are_listed_with_what_they_lack(tmp_path, write_mnist):
+def test_studies_are_listed_with_what_they_lack(tmp_path, write_mnist, shown):
     write_mnist(tmp_path / "mnist", "train", 20, 0)
     write_mnist(tmp_path / "mnist", "t10k", 20, 0)
     text = shown(show_studies, list(STUDIES.values()), Protocol(), H200, tmp_path)
@@ -110,19 +111,16 @@ def test_studies_are_listed_with_what_they_lack(tmp_path, write_mnist):
     assert "NVIDIA H200" in text
 
 
-def test_on_a_narrow_screen_names_of_studies_are_whole_and_no_estimate_is_missing(tmp_path):
-    stream = io.StringIO()
-    show_studies(list(STUDIES.values()), Protocol(), H200, tmp_path, Console(file=stream, width=80))
-    begun = [line.split()[0] for line in stream.getvalue().splitlines() if line[:1].isalpha()]
+def test_on_a_narrow_screen_names_of_studies_are_whole_and_no_estimate_is_missing(tmp_path, shown):
+    text = shown(show_studies, list(STUDIES.values()), Protocol(), H200, tmp_path, width=80)
+    begun = [line.split()[0] for line in text.splitlines() if line[:1].isalpha()]
     assert set(STUDIES) <= set(begun)
-    assert stream.getvalue().count("a minute on") == sum(study.special is not None for study in STUDIES.values())
+    assert text.count("a minute on") == sum(study.special is not None for study in STUDIES.values())
 
 
-def test_more_gpus_take_less_time_but_no_less_than_a_run(tmp_path):
+def test_more_gpus_take_less_time_but_no_less_than_a_run(tmp_path, shown):
     def estimate(gpus):
-        stream = io.StringIO()
-        show_studies([STUDIES["overhead"]], Protocol(), H200, tmp_path, Console(file=stream, width=200), gpus)
-        return stream.getvalue()
+        return shown(show_studies, [STUDIES["overhead"]], Protocol(), H200, tmp_path, gpus)
 
     prices = sorted(price(job, H200) for job in jobs(STUDIES["overhead"], Protocol()))
     assert f" {spelled(sum(prices))} " in estimate(1)
@@ -130,14 +128,14 @@ def test_more_gpus_take_less_time_but_no_less_than_a_run(tmp_path):
     assert f"{spelled(sum(prices))} of one device, {spelled(prices[-1])} on 64" in estimate(64)
 
 
-def test_the_page_on_scale_has_what_the_paper_takes(tmp_path):
+def test_the_page_on_scale_has_what_the_paper_takes(tmp_path, shown):
     page = (Path(__file__).parents[2] / "docs/scale.md").read_text().splitlines()
     for gpus in (1, 8, 64):
-        text = shown(partial(show_studies, gpus=gpus), list(STUDIES.values()), Protocol(), H200, tmp_path)
+        text = shown(show_studies, list(STUDIES.values()), Protocol(), H200, tmp_path, gpus)
         assert text.splitlines()[-1] in page
 
 
-def test_runs_are_listed_with_their_state(tmp_path, tiny, records_with):
+def test_runs_are_listed_with_their_state(tmp_path, tiny, records_with, shown):
     protocol = Protocol()
     records = records_with(tiny, protocol, but=[3], figures=lambda job: {"message": "no"} if job.seed else {})
     lines = shown(show_jobs, tiny, jobs(tiny, protocol), records, H200, tmp_path).splitlines()

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from greedy_ensembles import theory
-from greedy_ensembles.cli import application
 from greedy_ensembles.paper import guarantee
-from greedy_ensembles.paper.guarantee import Cell, make_instance, measure_cell, measure_instance
-from greedy_ensembles.paper.guarantee_page import summarise
+from greedy_ensembles.paper.guarantee import make_instance, measure_cell, measure_instance
+from greedy_ensembles.paper.guarantee_page import Cell, summarise
 from greedy_ensembles.storage import FolderError, write_json
 
 CELLS = [Cell("reverse_kl", 8, 2), Cell("kl", 8, 3), Cell("squared_hellinger", 9, 2)]
@@ -71,8 +69,9 @@ def test_a_summary_by_hand() -> None:
     assert row["slack_min"] == pytest.approx(min(bounds[0] - 1, bounds[1] - 3))
 
 
-def test_a_study_writes_its_page_and_resumes(tmp_path: Path) -> None:
-    guarantee.run(tmp_path, instances=3, progress=False, cells=CELLS)
+def test_a_study_writes_its_page_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarantee, "all_cells", lambda: CELLS)
+    guarantee.run(tmp_path, instances=3, progress=False)
     text = (tmp_path / "guarantee.md").read_text()
     assert "nan" not in text
     assert (tmp_path / "guarantee.png").stat().st_size > 10_000
@@ -84,23 +83,21 @@ def test_a_study_writes_its_page_and_resumes(tmp_path: Path) -> None:
     kept, lost = (tmp_path / "cells" / f"{cell.name}.json" for cell in CELLS[:2])
     before, times = lost.read_text(), kept.stat().st_mtime_ns
     lost.unlink()
-    results = guarantee.run(tmp_path, instances=3, progress=False, cells=CELLS)
+    results = guarantee.run(tmp_path, instances=3, progress=False)
     assert kept.stat().st_mtime_ns == times
     assert json.loads(lost.read_text())["measurements"] == json.loads(before)["measurements"]
-    assert results[1].measurements == measure_cell(CELLS[1], 3, 0)
+    assert results[CELLS[1]] == measure_cell(CELLS[1], 3, 0)
 
     with pytest.raises(FolderError, match=r"holds a study with .*'instances': 3"):
-        guarantee.run(tmp_path, instances=4, progress=False, cells=CELLS)
+        guarantee.run(tmp_path, instances=4, progress=False)
     write_json(kept, {"cell": "of another kind"})
     with pytest.raises(ValueError, match=f"{kept.parent} holds cells"):
-        guarantee.run(tmp_path, instances=3, progress=False, cells=CELLS)
+        guarantee.run(tmp_path, instances=3, progress=False)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invoke) -> None:
     monkeypatch.setattr(guarantee, "all_cells", lambda: CELLS[:1])
-    result = CliRunner().invoke(
-        application(), ["guarantee-study", "--out", str(tmp_path), "--instances", "2", "--seed", "3"]
-    )
+    result = invoke("guarantee-study", "--out", tmp_path, "--instances", 2, "--seed", 3)
     assert result.exit_code == 0, result.output
     assert "2 instances in 1 cells" in result.output
     assert "--instances 2 --seed 3" in (tmp_path / "guarantee.md").read_text()

@@ -4,16 +4,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from typer.testing import CliRunner
 
-from greedy_ensembles.cli import application
 from greedy_ensembles.paper import illustrate
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(tmp_path_factory: pytest.TempPathFactory, invoke) -> Path:
     folder = tmp_path_factory.mktemp("figure") / "one"
-    result = CliRunner().invoke(application(), ["illustrate", "--out", str(folder)])
+    result = invoke("illustrate", "--out", folder)
     assert result.exit_code == 0, result.output
     assert "illustrate.png" in result.output
     return folder

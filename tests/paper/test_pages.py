@@ -75,6 +75,10 @@ def test_your_own_reading_stands_first_and_is_kept(page, tmp_path):
     text = page(mnist(1)).read_text()
     assert text.startswith("# Mine\n\nThe answer.\n\n| ")
     assert text.index("FPR95, natural") < text.index("## Why\n\nThe rest.\n\n## Targets")
+    own.write_text("## Why\n\nThe rest.\n")  # without an answer
+    text = page(mnist(1)).read_text()
+    assert text.startswith("# MNIST\n\n| ")
+    assert text.index("FPR95, natural") < text.index("## Why\n\nThe rest.\n\n## Targets")
 
 
 def test_the_facts_of_every_run_are_there_and_name_no_path(page):

@@ -103,10 +103,3 @@ def test_the_radar_of_a_comparison_has_its_areas():
     (polygon,) = draw_areas(Comparison((deep,))).axes[0].lines
     assert polygon.get_label() == "Deep Ensembles"
     assert polygon.get_ydata() == pytest.approx([0.5] * 5)
-
-
-def test_what_is_no_radar():
-    with pytest.raises(ValueError, match="sets must be three or more of different names"):
-        draw_radar({"greedy": areas()}, SETS[:2], "a")
-    with pytest.raises(ValueError, match="sets must be three or more of different names"):
-        draw_radar({"greedy": areas()}, [*SETS, SETS[0]], "a")

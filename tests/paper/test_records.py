@@ -18,7 +18,7 @@ def job(tiny):
 
 
 def test_a_record_comes_back_as_it_was(tmp_path, job, record_of):
-    records, record = Records(tmp_path), record_of(job, packed=("a.npz",), corruptions={"fog/1": {"accuracy": 0.5}})
+    records, record = Records(tmp_path), record_of(job, packed=["a.npz"], corruptions={"fog/1": {"accuracy": 0.5}})
     assert records.read(job) is None
     records.write(record)
     assert records.read(job) == record
@@ -54,7 +54,7 @@ def test_what_is_complete_depends_on_the_study(tiny, job, record_of):
     assert not is_complete(dataclasses.replace(done, evaluation=None), tiny)
     assert is_complete(dataclasses.replace(done, evaluation=None), dataclasses.replace(tiny, evaluated=False))
     assert not is_complete(done, dataclasses.replace(tiny, pictures=True))
-    assert is_complete(dataclasses.replace(done, packed=("a.npz",)), dataclasses.replace(tiny, pictures=True))
+    assert is_complete(dataclasses.replace(done, packed=["a.npz"]), dataclasses.replace(tiny, pictures=True))
     assert not is_complete(done, dataclasses.replace(tiny, corruptions=True))
     assert is_complete(record_of(job, message="diverged", evaluation=None), tiny)
 

@@ -29,7 +29,7 @@ def test_every_run_leaves_a_folder_a_record_and_predictions_that_agree(tiny, run
         assert run.configuration["seed"] == job.seed
         assert record.evaluation["in_domain"]["name"] == "mnist (stand-in)"
         kept = [max(epoch["validation_accuracy"] for epoch in history) for history in run.histories]
-        assert record.validation_accuracies == tuple(kept[: job.case.size])
+        assert record.validation_accuracies == kept[: job.case.size]
         packed = unpack_predictions(runner.records.predictions(job.name))
         again = judge(packed.in_domain, packed.ood, missing=packed.missing).without_scores()
         for kept, anew in zip(record.evaluation["ood"], again["ood"], strict=True):
@@ -185,7 +185,7 @@ def test_training_that_diverges_is_recorded_and_not_tried_again(tiny, runner):
 
 def test_predictions_need_not_be_kept(tiny, runner):
     job = jobs(tiny, QUICK)[0]
-    assert dataclasses.replace(runner, pack=False).do(job, tiny).packed == ()
+    assert dataclasses.replace(runner, pack=False).do(job, tiny).packed == []
     assert not runner.records.predictions(job.name).exists()
 
 

@@ -34,6 +34,6 @@ def test_no_figure_stays_behind(tmp_path):
 def test_styles_differ():
     assert len(set(method_styles(60))) == 60
     first = method_styles(4)
-    for part in ("colour", "dashes", "marker"):  # in grey, dashes and markers must do
+    for part in ("colour", "linestyle", "marker"):  # in grey, dashes and markers must do
         assert len({getattr(style, part) for style in first}) == 4
     assert method_styles(2) == first[:2]

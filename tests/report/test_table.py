@@ -13,8 +13,7 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
 from greedy_ensembles.benchmark.reference import Cell
-from greedy_ensembles.report.latex import latex_text, to_latex
-from greedy_ensembles.report.results import pivot
+from greedy_ensembles.report.results import latex_table, latex_text
 from greedy_ensembles.report.table import (
     Column,
     Entry,
@@ -82,16 +81,6 @@ def test_markdown_has_published_figures_in_brackets(table):
     ]
 
 
-def test_a_pivot_has_a_column_for_each_method(table):
-    turned = pivot(table, "auc", ("set", "images"), "method")
-    assert turned.to_markdown().splitlines() == [
-        r"| set | images | one | two \| 2 |",
-        "|---|---|---|---|",
-        "| a_set & more | 25,000 (9,000) | 0.810±0.010 (0.30±0.22) | 0.900 |",
-        "| gone | missing |  |  |",
-    ]
-
-
 def test_csv_holds_no_formulas_but_numbers_below_zero():
     columns = [Column("set"), Column("strength"), Column("auc", digits=3)]
     row = {"set": Entry("=1+1"), "strength": Entry(-1.5), "auc": Entry(Estimate(-0.25, None, 1))}
@@ -136,7 +125,7 @@ def test_records_have_figures_by_name(table):
 
 
 def test_latex_is_balanced_and_every_row_has_all_columns(table):
-    text = to_latex(table)
+    text = latex_table(table)
     for environment in ("table", "tabular"):
         assert text.count(f"\\begin{{{environment}}}") == text.count(f"\\end{{{environment}}}") == 1
     unescaped = re.sub(r"\\[{}]", "", text)

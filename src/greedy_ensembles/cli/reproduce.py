@@ -130,7 +130,7 @@ def reproduce(
         show_studies([asked], protocol, device_found(place), root)
         return
     if asked.special is not None:
-        asked.special(page or out / study, not quiet, **_own_options(context, asked.special))
+        asked.special(page or out / study, progress=not quiet, **_own_options(context, asked.special))
         print(f"Wrote {(page or out / study) / f'{study}.md'}")
         return
     another = size is not None and size not in {case.size for case in asked.cases}
@@ -226,13 +226,12 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
     """Do what is missing and can be done, here or elsewhere, and return how many runs failed, after saying why."""
     from greedy_ensembles.data import data_root
     from greedy_ensembles.paper.images import CORRUPTED, missing
-    from greedy_ensembles.paper.records import is_complete
     from greedy_ensembles.sweeps.executor import open_executor
     from greedy_ensembles.sweeps.processes import one_thread
     from greedy_ensembles.sweeps.sweep import reason
 
     root, quick = runner.sets.root, runner.sets.protocol.quick
-    jobs = [job for job in jobs if not is_complete(runner.records.read(job), study)]
+    jobs = [job for job in jobs if not runner.records.complete(job, study)]
     if not quick and jobs:
         absent = {job: missing(job.case, study, root) for job in jobs}
         names = ", ".join(dict.fromkeys(name for names in absent.values() for name in names))
@@ -267,7 +266,6 @@ def _say_what_is_not_judged(study: "Study", to_do: list["Job"], runner: "Runner"
     """Say before training, which may take days, which OOD sets it cannot be judged on, and which tables leave out."""
     from greedy_ensembles.benchmark.presets import PRESETS, is_there
     from greedy_ensembles.data import data_root
-    from greedy_ensembles.paper.records import is_complete
     from greedy_ensembles.paper.study import jobs
 
     root = runner.sets.root
@@ -276,7 +274,7 @@ def _say_what_is_not_judged(study: "Study", to_do: list["Job"], runner: "Runner"
         if absent := [name for name in PRESETS[dataset] if name not in there]:
             _say(f"not in {data_root(root)}, so no run on {dataset} is judged on: {', '.join(absent)}")
         every = [job for job in jobs(study, runner.sets.protocol) if job.case.dataset == dataset]
-        done = [record for job in every if (record := runner.records.read(job)) and is_complete(record, study)]
+        done = [record for job in every if (record := runner.records.complete(job, study))]
         judged = [{result["name"] for result in record.evaluation["ood"]} for record in done if record.evaluation]
         sets = [set(there), *judged]
         if uneven := [name for name in PRESETS[dataset] if len({name in one for one in sets}) == 2]:

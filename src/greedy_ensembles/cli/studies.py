@@ -65,6 +65,6 @@ def guarantee_study(
 
     check_folder(out)
     results = study.run(out, instances, seed, progress=not quiet)
-    count = sum(len(result.measurements["best"]) for result in results)
+    count = sum(len(measured["best"]) for measured in results.values())
     print(f"{count:,} instances in {len(results)} cells")
     print(f"Wrote {out / 'guarantee.md'}, guarantee.png and records/guarantee.csv")

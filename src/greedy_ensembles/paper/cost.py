@@ -104,12 +104,7 @@ def _kind(job: Job) -> tuple[object, ...]:
     return job.case.dataset, job.case.images, job.case.model, job.case.method, job.protocol
 
 
-def total(prices: Mapping[Job, float]) -> float:
-    """Return the seconds of all jobs, one after another."""
-    return makespan(prices, 1)
-
-
-def makespan(prices: Mapping[Job, float], gpus: int) -> float:
+def makespan(prices: Mapping[Job, float], gpus: int = 1) -> float:
     """Return the seconds of all jobs on so many GPUs: the longest run that is left goes to the first that is free.
 
     Jobs that share a run, of which one is the largest, are paid for once. A run is on one GPU.
@@ -139,12 +134,7 @@ def _epoch(job: Job, device: Device, images: int) -> float:
 
 
 def show_studies(
-    studies: Sequence[Study],
-    protocol: Protocol,
-    device: Device,
-    root: Path | None,
-    console: Console | None = None,
-    gpus: int = 1,
+    studies: Sequence[Study], protocol: Protocol, device: Device, root: Path | None, gpus: int = 1
 ) -> None:
     """Print a table of studies: what each reproduces, the data it needs and lacks, and an estimate of its time.
 
@@ -153,7 +143,6 @@ def show_studies(
         protocol: How they are trained.
         device: Estimates are for it.
         root: The data folder.
-        console: Where to print; None: standard output.
         gpus: How many of the device there are.
     """
     rows, every = [], dict[Job, float]()
@@ -176,10 +165,10 @@ def show_studies(
     words = [f"Estimates are for {protocol.description}, {device.basis_of(gpus)}. Data folder: {data_root(root)}."]
     if every:
         runs = len({job.run for job in every})
-        whole = f"{runs} runs with all lambda_M that the paper tried: {spelled(total(every))} of one device"
+        whole = f"{runs} runs with all lambda_M that the paper tried: {spelled(makespan(every))} of one device"
         whole += "" if gpus == 1 else f", {spelled(makespan(every, gpus))} on {gpus}"
         words.append(f"All of these together, {whole}.")
-    _print(("study", "reproduces", "runs", "needs", "not there", "estimate"), rows, words, console)
+    _print(("study", "reproduces", "runs", "needs", "not there", "estimate"), rows, words)
 
 
 def show_jobs(
@@ -188,7 +177,6 @@ def show_jobs(
     records: Records,
     device: Device,
     root: Path | None,
-    console: Console | None = None,
     gpus: int = 1,
 ) -> None:
     """Print the runs of a study: what is done, and what the others would take, on so many of the device."""
@@ -203,15 +191,12 @@ def show_jobs(
         state = "to do" if not absent or job.protocol.quick else f"needs {', '.join(absent)}"
         rows.append([job.name, state, f"about {spelled(left[job])}"])
     words = f"To do: about {spelled(makespan(left, gpus))} {device.basis_of(gpus)}."
-    _print(("run", "state", "time"), rows, [words], console)
+    _print(("run", "state", "time"), rows, [words])
 
 
-def _print(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str], console: Console | None
-) -> None:
-    if console is None:
-        console = Console()
-        console = console if console.is_terminal or "COLUMNS" in os.environ else Console(width=160)
+def _print(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str]) -> None:
+    console = Console()
+    console = console if console.is_terminal or "COLUMNS" in os.environ else Console(width=160)
     table = Table(*headings, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in table.columns:
         column.overflow = "fold"  # no end is missing on a narrow screen

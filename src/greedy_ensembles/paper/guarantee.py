@@ -15,7 +15,7 @@ import platform
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from itertools import combinations
@@ -29,7 +29,7 @@ from scipy.stats import gamma, rankdata
 
 from greedy_ensembles import machine, theory
 from greedy_ensembles.checks import check_count, naming
-from greedy_ensembles.paper.guarantee_page import CellResult, write_report
+from greedy_ensembles.paper.guarantee_page import Cell, Measurements, write_report
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.storage import FolderError, read_json, write_json
 from greedy_ensembles.sweeps.processes import Processes
@@ -48,26 +48,12 @@ _WEIGHTS = theory.trapezoid_weights(_GRID)
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class Cell:
-    """What a cell is of."""
-
-    generator: str
-    candidates: int
-    size: int
-
-    @property
-    def name(self) -> str:
-        """The name of the cell's file."""
-        return f"{self.generator}-n{self.candidates}-M{self.size}"
-
-
 def generator_named(name: str) -> Generator:
     """Return a generator by its name, members of the alpha family included."""
     return theory.alpha(float(name[6:-1])) if name.startswith("alpha(") else theory.GENERATORS[name]
 
 
-def measure_cell(cell: Cell, instances: int, seed: int) -> dict[str, list[float]]:
+def measure_cell(cell: Cell, instances: int, seed: int) -> Measurements:
     """Return the measurements of `measure_instance` over the instances of a cell, by name."""
     rows = [measure_instance(cell, seed, number) for number in range(instances)]
     return {name: [row[name] for row in rows] for name in rows[0]}
@@ -201,13 +187,11 @@ def all_cells() -> list[Cell]:
     return sorted(cells, key=lambda cell: -cell.candidates * cell.size)
 
 
-def run(
-    out: Path, instances: int = 200, seed: int = 0, progress: bool = True, cells: list[Cell] | None = None
-) -> list[CellResult]:
+def run(out: Path, instances: int = 200, seed: int = 0, progress: bool = True) -> dict[Cell, Measurements]:
     """Compute the cells that ``out/cells`` does not hold yet, then write the figure, the tables and the page."""
     check_count("instances", instances, 1)
     check_count("seed", seed, 0)
-    cells = all_cells() if cells is None else cells
+    cells = all_cells()
     folder = out / "cells"
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder / "study.json", {"instances": instances, "seed": seed, "draws": DRAWS})
@@ -230,7 +214,7 @@ def run(
         Processes().run(jobs, told)
     with naming(folder, "holds cells that are none of this version"):
         contents = [read_json(_path(folder, cell)) for cell in cells]
-        results = [CellResult(**content["cell"], measurements=content["measurements"]) for content in contents]
+        results = {Cell(**content["cell"]): content["measurements"] for content in contents}
         write_report(results, _provenance(contents, out, instances, seed), out)
     return results
 

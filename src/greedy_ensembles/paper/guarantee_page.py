@@ -1,7 +1,7 @@
 """The guarantee study on paper: ratios over instances as CSV and Markdown, and a figure."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -58,30 +58,36 @@ _CAPTION = (
     "guarantee more; on the lower left the paper's bound on D."
 )
 
-Data = dict[str, np.ndarray]  # by measurement, one number an instance
+Measurements = dict[str, list[float]]  # of a cell, one number an instance
+Data = dict[str, np.ndarray]  # likewise, of several cells
 
 
 @dataclass(frozen=True)
-class CellResult:
-    """The measurements of a cell, one number an instance."""
+class Cell:
+    """What a cell is of."""
 
     generator: str
     candidates: int
     size: int
-    measurements: dict[str, list[float]]
+
+    @property
+    def name(self) -> str:
+        """The name of the cell's file."""
+        return f"{self.generator}-n{self.candidates}-M{self.size}"
 
 
-def write_report(results: Sequence[CellResult], provenance: Mapping[str, str], out: Path) -> None:
+def write_report(results: Mapping[Cell, Measurements], provenance: Mapping[str, str], out: Path) -> None:
     """Write ``records/guarantee.csv`` (every cell), ``guarantee.png`` and the page ``guarantee.md`` (by generator)."""
-    generators = list(dict.fromkeys(result.generator for result in results))
+    generators = list(dict.fromkeys(cell.generator for cell in results))
     cells = sorted(results, key=lambda cell: (generators.index(cell.generator), cell.candidates, cell.size))
+    ordered = {cell: results[cell] for cell in cells}
     (out / TABLE).parent.mkdir(parents=True, exist_ok=True)
-    _write_csv(cells, out / TABLE)
-    pools = {f: _pooled([cell for cell in cells if cell.generator == f]) for f in generators}
+    _write_csv(ordered, out / TABLE)
+    pools = {f: _pooled({cell: own for cell, own in ordered.items() if cell.generator == f}) for f in generators}
     draw_guarantee({f: _figures(data) for f, data in pools.items()}, out / "guarantee.png")
     rows = [
         [_name(f), _name(algorithm), *_row(summarise(data, algorithm))]
-        for f, data in {"all": _pooled(cells), **pools}.items()
+        for f, data in {"all": _pooled(ordered), **pools}.items()
         for algorithm in ALGORITHMS
     ]
     heading, every = ["f", "algorithm", *_COLUMNS], len(ALGORITHMS)
@@ -108,22 +114,22 @@ def _row(figures: Mapping[str, float]) -> list[str]:
     return ["" if np.isnan(figures[name]) else f"{figures[name]:{form}}" for name, form in _COLUMNS.values()]
 
 
-def _pooled(cells: Sequence[CellResult]) -> Data:
+def _pooled(results: Mapping[Cell, Measurements]) -> Data:
     """Return what all cells have measured, one after another, and M beside it."""
-    names = set.intersection(*(set(cell.measurements) for cell in cells))
-    together = {name: np.concatenate([cell.measurements[name] for cell in cells]) for name in sorted(names)}
-    together["size"] = np.concatenate([np.full(len(cell.measurements["best"]), cell.size) for cell in cells])
+    names = set.intersection(*map(set, results.values()))
+    together = {name: np.concatenate([own[name] for own in results.values()]) for name in sorted(names)}
+    together["size"] = np.concatenate([np.full(len(own["best"]), cell.size) for cell, own in results.items()])
     return together
 
 
-def _write_csv(cells: Sequence[CellResult], path: Path) -> None:
+def _write_csv(results: Mapping[Cell, Measurements], path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        for number, (cell, algorithm) in enumerate(product(cells, ALGORITHMS)):
-            figures = summarise(_pooled([cell]), algorithm)
+        for number, (cell, algorithm) in enumerate(product(results, ALGORITHMS)):
+            figures = summarise(_pooled({cell: results[cell]}), algorithm)
             if number == 0:
                 writer.writerow(["generator", "candidates", "size", "algorithm", "instances", *figures])
-            place = [cell.generator, cell.candidates, cell.size, algorithm, len(cell.measurements["best"])]
+            place = [cell.generator, cell.candidates, cell.size, algorithm, len(results[cell]["best"])]
             writer.writerow([*place, *("" if np.isnan(value) else f"{value:.6g}" for value in figures.values())])
 
 

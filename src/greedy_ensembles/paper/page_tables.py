@@ -121,7 +121,7 @@ def overhead_table(sections: Sequence[Gathered]) -> str:
             rows.append([gathered.section.title, label, f"{len(records)}", f"{seconds[label]:.3f}", *beside, image])
         if any(job.recipe.epochs == 1 for job in gathered.done):
             notes.append("seconds are those of the first epoch")
-        notes += [record.training_note for record in gathered.done.values()]
+        notes += [record.facts.training_note for record in gathered.done.values()]
     heading = ["", "method", "runs", "seconds a member and epoch", f"more than {DEEP}", "the paper's (V100)"]
     return markdown_table([*heading, "ms an image, all members"], rows) + _noted(notes) if rows else ""
 
@@ -134,11 +134,13 @@ def corruption_table(gathered: Gathered) -> str:
         for label, figures in found.items():
             shown = [Entry(figures[column.key][number]).shown(column) for column in _CORRUPTED]
             rows.append([str(severity), label, str(len(methods[label])), *shown])
-    notes = [f"means over {corruption_names(gathered)}, ± standard error over seeds"]
-    if any(map(is_generated, _names(gathered))):
+    names = _names(gathered)
+    kinds = dict.fromkeys(name.partition("/")[0] for name in names)
+    notes = [f"means over {plural(len(kinds), 'corruption')} ({', '.join(kinds)}), ± standard error over seeds"]
+    if any(map(is_generated, names)):
         notes.append(f"the corruptions are {NOTE}")
     heading = ["severity", "method", "seeds", *(column.heading for column in _CORRUPTED)]
-    notes += [record.training_note for record in gathered.done.values()]
+    notes += [record.facts.training_note for record in gathered.done.values()]
     return markdown_table(heading, rows) + _noted(notes)
 
 
@@ -156,12 +158,6 @@ def severities(gathered: Gathered) -> dict[str, dict[str, list[Estimate]]]:
         }
         for label, records in _by_method(gathered).items()
     }
-
-
-def corruption_names(gathered: Gathered) -> str:
-    """Return how many corruptions there are, and which."""
-    names = dict.fromkeys(name.partition("/")[0] for name in _names(gathered))
-    return f"{plural(len(names), 'corruption')} ({', '.join(names)})"
 
 
 def _names(gathered: Gathered) -> list[str]:
@@ -202,7 +198,7 @@ def missing_table(sections: Sequence[Gathered], records: Mapping[Job, Record], d
             rows.append([gathered.section.title, gathered.section.label(case), seeds, seconds])
     if not rows:
         return ""
-    rows.append(["all", "", f"{len(prices)} runs", spelled(cost.total(prices))])
+    rows.append(["all", "", f"{len(prices)} runs", spelled(cost.makespan(prices))])
     return markdown_table(["", "method", "seeds", f"estimate, {device.basis}"], rows)
 
 

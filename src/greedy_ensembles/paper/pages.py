@@ -69,7 +69,7 @@ def page_text(title: str, reading: str, parts: Iterable[str], summary: str = "")
     reading = reading.strip()
     if reading.startswith("# "):
         title, _, reading = reading.removeprefix("# ").partition("\n")
-    answer, heading, rest = reading.partition("\n## ")
+    answer, heading, rest = f"\n{reading}".partition("\n## ")  # the first line may be a heading
     every = (f"# {title}", answer.strip(), summary.strip(), f"{heading}{rest}".strip(), *parts)
     return "\n\n".join(part for part in every if part) + "\n"
 
@@ -252,7 +252,7 @@ def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Fi
                 marker=style.marker,
                 markersize=3.5,
                 linewidth=1,
-                dashes=style.dashes or (None, None),
+                linestyle=style.linestyle,
                 label=in_lines(method, 40),
             )
             axis.set_xticks(range(1, len(estimates) + 1))

@@ -99,17 +99,8 @@ def of_nearest_size(setting: Setting) -> Setting:
     return dataclasses.replace(setting, size=nearest)
 
 
-def strength_is_known(setting: Setting) -> bool:
-    """Say whether the paper names the lambda_M that it took; Deep Ensembles have none to be named.
-
-    >>> strength_is_known(Setting("PreResNet20", "cifar10", 11, "greedy", 3.0))
-    False
-    """
-    return setting.method != "greedy" or _chosen(setting) is not None
-
-
 def _chosen(setting: Setting) -> float | None:
-    return _strengths().get((setting.architecture, setting.dataset, setting.size))
+    return strengths().get((setting.architecture, setting.dataset, setting.size))
 
 
 def departures(facts: RunFacts) -> str:
@@ -122,7 +113,7 @@ def departures(facts: RunFacts) -> str:
     if facts.architecture in PUBLISHED and not is_published(facts):
         settings = ", ".join(f"{name}={value}" for name, value in PUBLISHED[facts.architecture].items())
         told.append(f"the paper's {facts.architecture} has {settings}, so its figures are not beside these")
-    if (place := setting_of(facts)) is not None and not strength_is_known(place):
+    if (place := setting_of(facts)) is not None and place.method == "greedy" and _chosen(place) is None:
         told.append("the paper does not say which lambda_M it took here")
     return "; ".join(told)
 
@@ -176,7 +167,7 @@ def table(name: str) -> tuple[dict[str, str], ...]:
 
 
 @functools.cache
-def _strengths() -> dict[tuple[str, str, int], float]:
+def strengths() -> dict[tuple[str, str, int], float]:
     """Return lambda_M by architecture, in-domain set and size, where the paper names it."""
     named = {
         (row["architecture"], _SETS[row["dataset"]], _SIZE): float(row["lambda_m"])

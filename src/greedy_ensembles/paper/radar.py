@@ -54,11 +54,9 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], title: str) -> F
         sets: the axes, three or more of different names; synthetic ones are put first.
         title: what stands above.
     """
-    if len({each.name for each in sets}) < max(3, len(sets)):
-        raise ValueError(f"sets must be three or more of different names, got {[each.name for each in sets]}")
     figure = new_figure(height=5.6, width=5.2)
     axis = cast(PolarAxes, figure.add_subplot(projection="polar"))
-    sets = sorted(sets, key=_place)  # stable: the order within a group is the caller's
+    sets = sorted(sets, key=lambda each: each.kind != "synthetic")  # stable: the order within a group is the caller's
     least = min(max(each.mean - each.error, 0.0) for of_method in areas.values() for each in of_method.values())
     angles = 2 * np.pi * np.arange(len(sets)) / len(sets)
     _prepare(axis, min(_CHANCE, math.floor(10 * least) / 10), angles, sets)
@@ -69,10 +67,6 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], title: str) -> F
     _legend(figure, axis, sets)
     entitle(figure, title)
     return figure
-
-
-def _place(each: OutOfDistribution) -> bool:
-    return each.kind != "synthetic"
 
 
 def _prepare(axis: PolarAxes, centre: float, angles: np.ndarray, sets: Sequence[OutOfDistribution]) -> None:
@@ -119,7 +113,7 @@ def _polygon(axis: PolarAxes, angles: np.ndarray, estimates: Sequence[Estimate],
         linewidth=1.4,
         marker=style.marker,
         markersize=3.5,
-        dashes=style.dashes or (None, None),
+        linestyle=style.linestyle,
         label=in_lines(method, 40),
         clip_on=False,
         zorder=3,

@@ -38,7 +38,6 @@ from greedy_ensembles.paper.study import Job, Protocol, Section, Study, jobs
 DONE, DIVERGED = "done", "diverged"
 #: The folder of records beside a page.
 KEPT = "records"
-_TUPLES = ("validation_accuracies", "packed")
 
 
 @dataclass(frozen=True)
@@ -52,18 +51,17 @@ class Record:
     machine: dict[str, Any] = dataclasses.field(default_factory=dict)  #: when, where and with what it was started
     seconds: float = 0.0  #: of training
     epoch_seconds: float = 0.0  #: of a member's epoch, the mean over members, without the first epoch
-    validation_accuracies: tuple[float | None, ...] = ()  #: of members' kept epochs; none in records of version 0.1
+    validation_accuracies: list[float | None] = dataclasses.field(default_factory=list)  #: of kept epochs; 0.1 had none
     judged_in: dict[str, str] = dataclasses.field(default_factory=dict)  #: by field, where it was not float32
     prediction: dict[str, float] | None = None  #: images, and seconds for all members on them
     evaluation: dict[str, Any] | None = None
     corruptions: dict[str, dict[str, float]] | None = None  #: by corruption/severity: accuracy, nll, ace, mi
-    packed: tuple[str, ...] = ()  #: names of the files of its predictions
+    packed: list[str] = dataclasses.field(default_factory=list)  #: names of the files of its predictions
 
     @property
-    def training_note(self) -> str:
-        """What a reader must know of the images that it was trained on."""
-        data = self.information["data"]
-        return f"trained on {data['name']}: {data['note']}" if data["note"] else ""
+    def facts(self) -> RunFacts:
+        """What its run.json says, as tables ask for it."""
+        return RunFacts(self.name, self.information)
 
 
 class Records:
@@ -84,9 +82,14 @@ class Records:
             return None
         content = storage.read_json(file)
         try:
-            return Record(**{**content, **{name: tuple(content[name]) for name in _TUPLES if name in content}})
-        except (TypeError, KeyError):
+            return Record(**content)
+        except TypeError:
             raise storage.damaged(file, "it is no record of this version", "Delete it to do the run again") from None
+
+    def complete(self, job: Job, study: Study) -> Record | None:
+        """Return the record of a job if it has all that a study wants of it."""
+        record = self.read(job)
+        return record if is_complete(record, study) else None
 
     def write(self, record: Record) -> None:
         """Write a record, whole or not at all."""
@@ -110,7 +113,7 @@ def keep(records: Iterable[Record], page: Path) -> None:
         information = dict(record.information)
         if "data" in information:
             information["data"] = {**information["data"], "source": ""}
-        moved = dataclasses.replace(record, information=information, packed=())
+        moved = dataclasses.replace(record, information=information, packed=[])
         storage.write_json(folder / f"{record.name}.json", dataclasses.asdict(moved))
 
 
@@ -170,22 +173,17 @@ class Gathered:
 
 def gather(study: Study, protocol: Protocol, records: Records) -> list[Gathered]:
     """Return all that the records of a study hold, section by section."""
-    with naming(records.folder, "holds records that are none of this version"):
-        return _gather(study, protocol, records)
-
-
-def _gather(study: Study, protocol: Protocol, records: Records) -> list[Gathered]:
-    every = jobs(study, protocol)
-    known = {job: records.read(job) for job in every}
     result = []
-    for section in study.sections:
-        own = [job for job in every if job.case in section.cases]
-        found = {job: record for job in own if (record := known[job]) is not None and is_complete(record, study)}
-        done = {job: record for job, record in found.items() if record.status != DIVERGED}
-        diverged = {job: record for job, record in found.items() if record.status == DIVERGED}
-        missing = tuple(job for job in own if job not in found)
-        comparison = _compare(section, done, records, scores=study.pictures) if study.evaluated else None
-        result.append(Gathered(section, comparison, done, diverged, missing))
+    with naming(records.folder, "holds records that are none of this version"):
+        every = jobs(study, protocol)
+        known = {job: record for job in every if (record := records.complete(job, study)) is not None}
+        for section in study.sections:
+            own = [job for job in every if job.case in section.cases]
+            done = {job: known[job] for job in own if job in known and known[job].status != DIVERGED}
+            diverged = {job: known[job] for job in own if job in known and known[job].status == DIVERGED}
+            missing = tuple(job for job in own if job not in known)
+            comparison = _compare(section, done, records, scores=study.pictures) if study.evaluated else None
+            result.append(Gathered(section, comparison, done, diverged, missing))
     return result
 
 
@@ -197,7 +195,7 @@ def _compare(section: Section, done: dict[Job, Record], records: Records, scores
             methods.append(_method(section.label(case), repetitions, records, scores))
     if not methods:
         return None
-    notes = dict.fromkeys([*(record.training_note for record in done.values()), *_notes(section, done)])
+    notes = dict.fromkeys([*(record.facts.training_note for record in done.values()), *_notes(section, done)])
     try:
         known = [note for note in (*notes, *members_alone(methods)) if note]
         return Comparison.on_common_sets(methods, known, published)
@@ -209,7 +207,7 @@ def _compare(section: Section, done: dict[Job, Record], records: Records, scores
 
 
 def _method(label: str, repetitions: Sequence[tuple[Job, Record]], records: Records, scores: bool) -> Method:
-    check_seeds([RunFacts(record.name, record.information) for _, record in repetitions])
+    check_seeds([record.facts for _, record in repetitions])
     return Method(
         label,
         tuple(_evaluation(record, records, scores) for _, record in repetitions),
@@ -235,7 +233,7 @@ def _setting(job: Job, record: Record) -> Setting | None:
     case = job.case
     if job.protocol.quick or case.images is not None or record.information["data"]["name"] != case.dataset:
         return None
-    if case.model in published.PUBLISHED and not published.is_published(RunFacts(record.name, record.information)):
+    if case.model in published.PUBLISHED and not published.is_published(record.facts):
         return None
     method = case.method
     if case.strength is not None and case.weighting != "wrap":
@@ -250,7 +248,7 @@ def _notes(section: Section, done: Mapping[Job, Record]) -> Iterator[str]:
     for case in section.cases:
         if case.epochs not in (None, case.published_epochs):
             yield f"{case.epochs} epochs of training, where the paper has {case.published_epochs}"
-    known = [RunFacts(record.name, record.information) for record in done.values()]
+    known = [record.facts for record in done.values()]
     found = dict.fromkeys(text for facts in known for text in published.differing(facts))
     if settings := [text for text in found if not text.startswith("epochs ")]:
         yield f"trained otherwise than in the paper: {', '.join(settings)}"

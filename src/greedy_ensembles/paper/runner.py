@@ -7,14 +7,15 @@ has claimed is passed over and come back to, until every run has its record.
 
 import dataclasses
 import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 from torch import nn
 
 from greedy_ensembles.benchmark import judge, pack_predictions, predict
@@ -27,7 +28,7 @@ from greedy_ensembles.inputs import as_tensor, device_of
 from greedy_ensembles.models import named
 from greedy_ensembles.paper.images import UNLIKE, Sets, split_of
 from greedy_ensembles.paper.published import PUBLISHED
-from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds, is_complete
+from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds
 from greedy_ensembles.paper.study import VALIDATION, Case, Job, Study, members_to_train
 from greedy_ensembles.runs import Run, load_run
 from greedy_ensembles.sweeps.executor import Executor
@@ -61,7 +62,7 @@ class Runner:
 
     def work(self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None]) -> None:
         """Do all jobs that have no record yet, and wait for those that another process is doing."""
-        waiting = [job for job in jobs if not self._is_done(job, study)]
+        waiting = [job for job in jobs if not self.records.complete(job, study)]
         total, begun, told = len(waiting), 0, False
         while waiting:
             busy = []
@@ -69,7 +70,7 @@ class Runner:
                 with self.claimed(job) as mine:
                     if not mine:
                         busy.append(job)
-                    elif not self._is_done(job, study):  # another may have done it meanwhile
+                    elif not self.records.complete(job, study):  # another may have done it meanwhile
                         begun += 1
                         tell(f"{job.name} ({begun} of {total})")
                         start = time.perf_counter()
@@ -80,7 +81,7 @@ class Runner:
                     tell(f"waiting for other processes; runs that they hold: {len(busy)}")
                     told = True
                 self.wait()
-            waiting = [job for job in busy if not self._is_done(job, study)]
+            waiting = [job for job in busy if not self.records.complete(job, study)]
 
     def share_out(
         self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None], executor: Executor
@@ -88,7 +89,7 @@ class Runner:
         """Have an executor do all jobs that have no record yet, those of a run together; return why runs failed."""
         runs: dict[str, list[Job]] = {}
         for job in jobs:
-            if not self._is_done(job, study):
+            if not self.records.complete(job, study):
                 runs.setdefault(job.run, []).append(job)
         page = None if self.page is None else self.page.absolute()
         there = dataclasses.replace(self, out=self.out.absolute(), page=page, progress=False)
@@ -109,33 +110,27 @@ class Runner:
     def make(self, study: Study, jobs: Sequence[Job], tell: Callable[[Epoch | str | None], None]) -> None:
         """Do the jobs of one run, as soon as no other process does, telling of epochs and of what came of each job."""
         for job in jobs:
-            with self._lock(job, -1):
-                if not self._is_done(job, study):
+            with self.claimed(job, patience=-1):
+                if not self.records.complete(job, study):
                     record = self.do(job, study, [lambda epoch: tell(dataclasses.replace(epoch, model=None))])
                     tell(f"{job.name}:{_outcome(record)}")
         tell(None)
 
-    def _is_done(self, job: Job, study: Study) -> bool:
-        return is_complete(self.records.read(job), study)
-
     @contextmanager
-    def claimed(self, job: Job) -> Iterator[bool]:
-        """Hold the run of a job for this process inside the block; False where another process holds it."""
-        lock = self._lock(job, 0)
-        try:
-            lock.acquire()
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
+    def claimed(self, job: Job, patience: float = 0) -> Iterator[bool]:
+        """Hold the run of a job for this process inside the block; False where another holds it for longer.
 
-    def _lock(self, job: Job, timeout: float) -> BaseFileLock:
+        patience : seconds; -1: as long as it takes.
+        """
         claims = self.out / "claims"
         claims.mkdir(parents=True, exist_ok=True)
-        return FileLock(claims / f"{job.run}.lock", timeout=timeout)
+        lock = FileLock(claims / f"{job.run}.lock", timeout=patience)
+        with suppress(Timeout):
+            lock.acquire()
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
 
     def do(self, job: Job, study: Study, callbacks: Sequence[Callback] = ()) -> Record:
         """Do what is missing of a run, and keep its record; training that left the range of numbers is recorded."""
@@ -198,20 +193,18 @@ class Runner:
         sets = {name: images for name, images in bench.ood.items() if name != known}
         inside = predict(ensemble, bench.in_domain, precision=precision)
         outside = [predict(ensemble, images.replace(name=n), precision=precision) for n, images in sets.items()]
-        packed: tuple[str, ...] = ()
+        packed: list[str] = []
         if self.pack or study.pictures:
             file = self.records.predictions(job.name)
             information = {**record.information, "judged_in": precision}
             files = pack_predictions(file, inside, outside, missing=bench.missing, information=information)
-            packed = tuple(path.name for path in files)
+            packed = [path.name for path in files]
         return {"evaluation": judge(inside, outside, missing=bench.missing).without_scores(), "packed": packed}
 
 
 def make_model(case: Case, data: ImageSet) -> Callable[[], nn.Module]:
     """Return the network of a case, as the published code builds it."""
-    if data.classes is None:
-        raise ValueError(f"{data.name} does not say how many classes it has")
-    shape: dict[str, Any] = {"classes": len(data.classes), "channels": data.images.shape[1]}
+    shape: dict[str, Any] = {"classes": len(data.classes or ()), "channels": data.images.shape[1]}
     return partial(named(case.model, **shape), **PUBLISHED.get(case.model, {}))
 
 
@@ -225,7 +218,7 @@ def _trained(job: Job, run: Run) -> Record:
         machine=_machine_of(run),
         seconds=sum(epoch["seconds"] for history in histories for epoch in history),
         epoch_seconds=epoch_seconds(histories),
-        validation_accuracies=tuple(member["validation_accuracy"] for member in run.members[: job.case.size]),
+        validation_accuracies=[member["validation_accuracy"] for member in run.members[: job.case.size]],
     )
 
 
@@ -254,12 +247,7 @@ def fastest(act: Callable[[], object], clock: Callable[[], float] = time.perf_co
     The first makes kernels and recordings, which take longer than the predictions, and longer for the first ensemble
     of a process than for others.
     """
-    seconds = []
-    for _ in range(1 + _PASSES):
-        start = clock()
-        act()
-        seconds.append(clock() - start)
-    return min(seconds[1:])
+    return min(timeit.repeat(act, timer=clock, repeat=1 + _PASSES, number=1)[1:])
 
 
 def _corrupted(ensemble: Ensemble, sets: Sets, precision: Arithmetic) -> dict[str, dict[str, float]]:

@@ -151,10 +151,9 @@ def _title(method: str) -> str:
 
 
 def _line(axis: Axes, x: np.ndarray, y: np.ndarray, averages: Averages, method: str, area: str) -> None:
-    style, label = _styles(averages)[method], _label(f"{area}  {method}")
-    line = axis.plot(x, y, color=style.colour, linewidth=1.3, label=label, clip_on=False, zorder=3, gid=method)[0]
-    if style.dashes:
-        line.set_dashes(style.dashes)
+    style = _styles(averages)[method]
+    (line,) = axis.plot(x, y, label=_label(f"{area}  {method}"), clip_on=False, zorder=3, gid=method)
+    line.set(color=style.colour, linestyle=style.linestyle, linewidth=1.3)
 
 
 def _finish(panel: Axes, place: Axes) -> None:
@@ -205,7 +204,10 @@ def draw_gallery(
         if len(members)
     }
     rows = -(-examples // _COLUMNS)
-    titles = {group: _group_title(group, len(members), len(images)) for group, (members, _) in groups.items()}
+    titles = {
+        group: in_lines(f"{group}: {len(members):,} images ({len(members) / len(images):.1%})", 52)
+        for group, (members, _) in groups.items()
+    }
     lines = 1 + max(title.count("\n") for title in titles.values())
     tile = 0.47 * WIDTH / _COLUMNS * images.shape[2] / images.shape[3]
     above = -(-len(groups) // 2)
@@ -214,7 +216,8 @@ def draw_gallery(
     for group, (_, shown) in groups.items():
         axis = next(places)
         axis.set_title(titles[group], fontsize=NORMAL)
-        _draw_group(axis, _montage(images, shown, rows))
+        axis.imshow(_montage(images, shown, rows), interpolation="nearest")
+        axis.set_axis_off()
     for axis in places:
         axis.remove()
     entitle(figure, name)
@@ -233,10 +236,6 @@ def _groups(averages: Averages) -> dict[str, np.ndarray]:
     }
 
 
-def _group_title(group: str, count: int, total: int) -> str:
-    return in_lines(f"{group}: {count:,} images ({count / total:.1%})", 52)
-
-
 def _montage(images: np.ndarray, shown: np.ndarray, rows: int) -> np.ndarray:
     """Return one RGB picture of the images in rows, white between them and where there is none."""
     _, _, height, width = images.shape
@@ -246,8 +245,3 @@ def _montage(images: np.ndarray, shown: np.ndarray, rows: int) -> np.ndarray:
         top, left = place // _COLUMNS * (height + gap), place % _COLUMNS * (width + gap)
         picture[top : top + height, left : left + width] = images[index].transpose(1, 2, 0)  # grey fills all channels
     return picture
-
-
-def _draw_group(axis: Axes, picture: np.ndarray) -> None:
-    axis.imshow(picture, interpolation="nearest")
-    axis.set_axis_off()

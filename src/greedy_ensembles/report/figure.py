@@ -8,6 +8,7 @@ that a copy in grey will do. What is to be said of a picture, notes on its sets 
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -18,7 +19,7 @@ SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  #: points
 DARK, GREY, RULE, PALE = "#404040", "#8c8c8c", "#cfcfcf", "#e6e6e6"  #: text, lines, grids, shades
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (3, 1, 1, 1), (1, 1))
+_LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v")
 
 
@@ -27,14 +28,14 @@ class Style:
     """How one method looks in every panel."""
 
     colour: str
-    dashes: tuple[float, ...]
+    linestyle: Any  #: as matplotlib has it
     marker: str
 
 
 def method_styles(count: int) -> list[Style]:
     """Return as many styles, no two alike up to 60: the three cycles are of different lengths."""
     return [
-        Style(COLOURS[i % len(COLOURS)], _DASHES[i % len(_DASHES)], _MARKERS[i % len(_MARKERS)]) for i in range(count)
+        Style(COLOURS[i % len(COLOURS)], _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)]) for i in range(count)
     ]
 
 

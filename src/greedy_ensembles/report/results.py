@@ -12,9 +12,8 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
-from greedy_ensembles.report import latex
 from greedy_ensembles.report import table as formats
-from greedy_ensembles.report.table import EMPTY, PLUS_MINUS, Column, Entry, Table
+from greedy_ensembles.report.table import PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
 from greedy_ensembles.version import __version__
 
@@ -34,6 +33,17 @@ OOD = (
 BESIDE_OOD = tuple(Column(f"auc_{score}", f"AUC by {score.replace('_', ' ')}", 1, 3, "higher") for score in BESIDE)
 _ORDER = ("synthetic", "natural", "missing", "mean")  # of sets, by kind, in Markdown
 _ROW_FACTS = ("set", "kind", "images", "paper_images", "note", "method")  # of rows, in JSON
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    PLUS_MINUS: r"$\pm$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    **{character: f"\\{character}" for character in "{}&%$#_"},
+}
 _BRACKETS = "in brackets: the paper's, its means over the same sets"
 
 
@@ -178,46 +188,63 @@ def below(comparison: Comparison) -> list[str]:
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
     noted = (dataclasses.replace(table, notes=below(comparison)) for table in tables(comparison))
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(latex.to_latex, noted))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(latex_table, noted))
+
+
+def latex_table(table: Table) -> str:
+    """Return a table whose caption is its title and notes."""
+    body = []
+    for number, (opens, cells) in enumerate(table.printed()):
+        if opens and number:
+            body.append(r"\addlinespace")
+        body.append(" & ".join(map(latex_text, cells)) + r" \\")
+    layout = "".join("r" if table.is_numeric(column) else "l" for column in table.shown)
+    heading = " & ".join(latex_text(column.title) for column in table.shown)
+    rows = "\n".join(body)
+    return (
+        "\\begin{table}\n\\centering\n"
+        f"\\caption{{{latex_text('. '.join([table.title, *table.notes]))}.}}\n"
+        f"\\begin{{tabular}}{{{layout}}}\n"
+        f"\\toprule\n{heading} \\\\\n\\midrule\n{rows}\n\\bottomrule\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def latex_text(text: str) -> str:
+    r"""Return text that LaTeX prints as it is.
+
+    >>> latex_text("50 % of tiny_imagenet & more")
+    '50 \\% of tiny\\_imagenet \\& more'
+    """
+    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def to_markdown(comparison: Comparison) -> str:
     """Return figures within the domain, and a table of sets by methods for each OOD figure, with the notes on them."""
-    first, (inside, outside) = comparison.first, tables(comparison)
+    first, (inside, _) = comparison.first, tables(comparison)
     counted = f"{first.in_domain.name}, {first.in_domain.images:,} images"
-    rows = sorted(outside.rows, key=lambda row: _ORDER.index(str(row["kind"].value)))  # stable
-    by_set = dataclasses.replace(outside, rows=[{**row, "set": Entry(_counted(row))} for row in rows])
-    turned = [pivot(by_set, column.key, ("set", "kind"), "method") for column in (*OOD, *_beside(comparison))]
     parts = [
         f"In-domain test set: {marked(counted, first.in_domain.note, comparison)}.",
         inside.to_markdown(),
         f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive. In brackets: the paper's figures, "
         "its means over the same sets.",
-        *(f"**{table.title}**\n\n{table.to_markdown()}" for table in turned),
+        *(f"**{one.heading}**\n\n{_by_set(comparison, one)}" for one in (*OOD, *_beside(comparison))),
         "\n".join(f"- {note}" for note in inside.notes),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def pivot(table: Table, metric: str, index: Sequence[str], across: str) -> Table:
-    """Return one figure of a table: a row for each value of the `index` columns, a column for each of `across`."""
-    by_key = {column.key: column for column in table.columns}
-    names = dict.fromkeys(row[across].shown(by_key[across]) for row in table.rows)
-    rows: dict[tuple[str, ...], dict[str, Entry]] = {}
-    for row in table.rows:
-        place = {key: row[key] for key in index}
-        own = rows.setdefault(tuple(entry.shown(by_key[key]) for key, entry in place.items()), place)
-        own[row[across].shown(by_key[across])] = row.get(metric, EMPTY)
-    facts = [dataclasses.replace(by_key[key], shown=True) for key in index]
-    figures = [dataclasses.replace(by_key[metric], key=name, heading=name, better="") for name in names if name]
-    return Table(by_key[metric].heading, [*facts, *figures], list(rows.values()))
-
-
-def _counted(row: formats.Row) -> str:
-    """Return the name of a set with its count of images, before the mark of its note."""
-    name, marked, images = str(row["set"].value), row["set"].text or "", row["images"].value
-    count = "" if images is None else f", {images:,} images"
-    return f"{name}{count}{marked.removeprefix(name)}"
+def _by_set(comparison: Comparison, column: Column) -> str:
+    """Return one figure on OOD sets in Markdown: a row for each set, a column for each method."""
+    labels = [method.label for method in comparison.methods]
+    sets: dict[tuple[str, str], dict[str, str]] = {}
+    for row in sorted([*comparison.ood_rows, *comparison.mean_rows], key=lambda row: _ORDER.index(row.kind)):  # stable
+        counted = row.set if row.images is None else f"{row.set}, {row.images:,} images"
+        own = sets.setdefault((marked(counted, row.note, comparison), row.kind), {})
+        if figure := row.figures.get(column.key):
+            own[row.method] = Entry(figure.ours, figure.paper).both(column)
+    rows = ([*place, *(own.get(label, "") for label in labels)] for place, own in sets.items())
+    return formats.markdown_table(["set", "kind", *labels], rows)
 
 
 def to_csv(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""One table in every format: Markdown, HTML and the terminal for people; CSV and JSON for programs. LaTeX: `latex`.
+"""One table in every format: Markdown, HTML and the terminal for people; CSV and JSON for programs. LaTeX: `results`.
 
 A table has columns of facts (a set, a count of images, a method) and of figures (means over seeds, with the published
 figure where there is one). Formats for people round; those for programs do not, and have shares from 0 to 1.

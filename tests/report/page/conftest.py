@@ -1,6 +1,5 @@
 """A real Chromium, spoken to over a pair of pipes in its own protocol, so that no driver is needed."""
 
-import base64
 import json
 import os
 import select
@@ -101,11 +100,6 @@ class Browser:
         sent = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         addresses = [each["request"]["url"] for each in sent if each.get("type") != "Document"]
         return [address for address in addresses if not address.startswith("data:")]
-
-    def screenshot(self, path, whole=True):
-        """Write what is to be seen as a PNG file."""
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     def close(self):
         """End the browser."""

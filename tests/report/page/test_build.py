@@ -6,7 +6,7 @@ import pytest
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark.stored_runs import facts_of
-from greedy_ensembles.report.page import build_page, dataset_of
+from greedy_ensembles.report.page import build_page, dataset_of, render
 from greedy_ensembles.report.page.build import trained_run, trained_table
 from greedy_ensembles.report.planes import KnownPoints
 
@@ -24,10 +24,9 @@ def train(blobs, quick, make_model, tmp_path):
 def test_a_part_for_each_data_set_and_runs_in_the_order_of_tables(train, blobs):
     x, y = blobs
     runs = [train("greedy", strength=1.0), train("other", (x + 1, y)), train("deep", seed=4), train("first", seed=0)]
-    page = build_page(runs)
-    assert [part.name for part in page.parts] == [dataset_of(runs[0]), dataset_of(runs[1])]
-    assert page.title == " and ".join(part.name for part in page.parts)
-    first = page.parts[0]
+    first, second = build_page(runs)
+    assert [first.name, second.name] == [dataset_of(runs[0]), dataset_of(runs[1])]
+    assert f"<title>{first.name} and {second.name} " in render([first, second])
     assert [row["method"].value for row in first.trained.rows] == [
         "Deep Ensembles",
         "Deep Ensembles",
@@ -44,14 +43,14 @@ def test_a_part_for_each_data_set_and_runs_in_the_order_of_tables(train, blobs):
 def test_known_points_give_the_part_its_name(train, blobs):
     x, y = (part.numpy() for part in blobs)
     asked = []
-    page = build_page([train("deep")], points=lambda run: asked.append(run) or KnownPoints("clouds", x, y))
-    assert page.title == "clouds"
+    (part,) = build_page([train("deep")], points=lambda run: asked.append(run) or KnownPoints("clouds", x, y))
+    assert part.name == "clouds"
     assert len(asked) == 1
 
 
 def test_a_run_whose_model_is_not_known_has_curves_and_no_map(train, tmp_path):
     train("deep")
-    (part,) = build_page([ge.load_run(tmp_path / "deep")]).parts
+    (part,) = build_page([ge.load_run(tmp_path / "deep")])
     assert not part.maps
     assert len(part.runs[0].charts) == 2
     (note,) = part.notes
@@ -70,7 +69,7 @@ def test_an_unfinished_run_is_shown_as_such(train, blobs, make_model, quick, tmp
     run.members.pop()
     run.histories.pop()
     run.information["size"] = 2
-    (part,) = build_page([run]).parts
+    (part,) = build_page([run])
     assert part.trained.rows[0]["M"].text == "1 of 2"
     assert len(part.runs[0].members) == 1
 
@@ -127,7 +126,7 @@ def test_the_table_has_what_was_asked_and_what_came_of_it(trained):
     cells = dict(zip((column.title for column in table.columns), shown, strict=True))
     mean = sum(member["validation_accuracy"] for member in trained.members) / 3
     held_out = trained.information["validation_examples"]
-    (part,) = build_page([trained]).parts
+    (part,) = build_page([trained])
     assert f"validation accuracy: greedy {100 * mean:.2f} % of {held_out} examples." in part.finding
     assert cells["validation accuracy"] == f"{mean:.2%} of {held_out}"
     assert (mean * 3 * held_out) == pytest.approx(round(mean * 3 * held_out), abs=1e-4)  # whole examples

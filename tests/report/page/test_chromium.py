@@ -5,12 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli import application
 from greedy_ensembles.report.figure import method_styles
-from greedy_ensembles.report.page import Page, write_page
+from greedy_ensembles.report.page import write_page
 from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Part, Picture, TrainedRun
 from greedy_ensembles.report.svg import draw_chart
 from greedy_ensembles.report.table import Column, Entry, Table
@@ -83,7 +81,7 @@ def page(tmp_path_factory):
     run = TrainedRun("greedy, seed 0 (runs/greedy)", "Selected epochs: 1.", [loss], members, '{"seed": 0}')
     part = Part("mnist", "part-1", "a finding", table, [run], ["Not finished."], evaluated, maps)
     file = tmp_path_factory.mktemp("page") / "page.html"
-    write_page(Page("mnist", [part]), file)
+    write_page([part], file)
     return file
 
 
@@ -104,15 +102,15 @@ def test_no_complaints_no_requests_and_nothing_wider_than_the_window(browser, pa
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_page_that_the_command_wrote(browser, tmp_path, dark):
+def test_a_page_that_the_command_wrote(browser, invoke, tmp_path, dark):
     """Two runs on points of a plane: curves, and a map with a slider over lambda_M."""
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
     for strength in (1.0, 10.0):
         options = {"strength": strength, "recipe": ge.Recipe(epochs=2), "device": "cpu", "progress": False}
         make_model = partial(ge.models.MLP, 2, hidden=(8,))
         ge.fit(make_model, (x, (x[:, 0] > 0).long()), size=2, run_dir=tmp_path / f"{strength}", **options)
-    runs = [str(tmp_path / name) for name in ("1.0", "10.0")]
-    done = CliRunner().invoke(application(), ["report", *runs, "--out", str(tmp_path / "page.html"), "--device", "cpu"])
+    runs = [tmp_path / name for name in ("1.0", "10.0")]
+    done = invoke("report", *runs, "--out", tmp_path / "page.html", "--device", "cpu")
     assert done.exit_code == 0, done.output
     browser.open(tmp_path / "page.html", width=400, dark=dark)
     assert browser.complaints == browser.requests == []

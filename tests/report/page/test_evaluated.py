@@ -125,18 +125,18 @@ def decoded(address):
 def test_galleries_are_the_extremes_and_a_lot_by_the_last_method_with_the_scores_of_all():
     images = np.random.default_rng(0).integers(0, 256, (30, 3, 4, 4), np.uint8)
     scores = {"one": np.arange(30.0), "other": np.arange(30.0)[::-1]}
-    certain, uncertain, _ = found = galleries(images, "things", scores, "mutual information", count=6)
+    certain, uncertain, _ = found = galleries(images, "things", scores, "mutual information")
     assert certain.title == "Most certain: the lowest mutual information"
     assert uncertain.title == "Least certain: the highest mutual information"
     for gallery in found:
-        assert len(gallery.pictures) == 6
+        assert len(gallery.pictures) == 8
         for picture in gallery.pictures:
             index = int(float(picture.lines[0]))
             assert picture.lines[1] == f"{29 - index:.3f}"
             assert picture.alt == f"Image {index} of things; score: one {index:.3f}, other {29 - index:.3f}"
             assert np.array_equal(decoded(picture.address), images[index].transpose(1, 2, 0))
     by_last = [[float(picture.lines[1]) for picture in gallery.pictures] for gallery in found]
-    assert by_last[:2] == [[0, 1, 2, 3, 4, 5], [29, 28, 27, 26, 25, 24]]
+    assert by_last[:2] == [list(range(8)), list(range(29, 21, -1))]
     assert by_last[2] == sorted(by_last[2])
     assert not set(by_last[2]) <= {*by_last[0], *by_last[1]}  # the usual is not the extreme
 

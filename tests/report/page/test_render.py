@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 import greedy_ensembles as ge
-from greedy_ensembles.report.page import Findings, Page, build_page, render, write_page
+from greedy_ensembles.report.page import Findings, build_page, render, write_page
 from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Part, Picture, TrainedRun
 from greedy_ensembles.report.svg import draw_chart
 from greedy_ensembles.report.table import Column, Entry, Table
@@ -42,7 +42,7 @@ class Reader(HTMLParser):
         self.texts.append(data)
 
 
-def hostile_page():
+def hostile_parts():
     def draw(axis):
         axis.plot([1.0, 2.0], [1.0, 2.0], gid=HOSTILE)
 
@@ -52,12 +52,12 @@ def hostile_page():
     run = TrainedRun(HOSTILE, HOSTILE, [chart], [HOSTILE], HOSTILE)
     view = OodView(HOSTILE, HOSTILE, [chart], [gallery])
     evaluated = Evaluated([table], [HOSTILE], [HOSTILE], [view], [gallery])
-    return Page(HOSTILE, [Part(HOSTILE, "part-1", HOSTILE, table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])])
+    return [Part(HOSTILE, "part-1", HOSTILE, table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])]
 
 
 @pytest.fixture(scope="module")
 def hostile():
-    return render(hostile_page())
+    return render(hostile_parts())
 
 
 def test_hostile_text_stays_text_wherever_it_stands(hostile):
@@ -125,4 +125,4 @@ def test_a_run_makes_a_page(blobs, quick, make_model, tmp_path):
     assert "b" not in [tag for tag, _ in read.elements]
     assert "a <note>" in "".join(read.texts)
     assert text == render(page)  # the same page from the same runs
-    assert len(page.parts[0].maps) == 1
+    assert len(page[0].maps) == 1

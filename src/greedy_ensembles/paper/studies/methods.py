@@ -148,11 +148,4 @@ def _run(folder: Path, progress: bool, seeds: int = 3) -> None:
     run(folder, progress, [replace(setting, seeds=seeds) for setting in SETTINGS])
 
 
-STUDY = Study(
-    "methods",
-    "Every method",
-    "not in the paper",
-    (),
-    seeds=3,
-    special=_run,
-)
+STUDY = Study("methods", "Every method", "not in the paper", (), seeds=3, special=_run)

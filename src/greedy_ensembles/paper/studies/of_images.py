@@ -73,9 +73,7 @@ _VGG_TARGETS = (
 
 def chosen(model: str, dataset: str) -> float:
     """Return the lambda_M that the paper chose for a network and a data set, M = 11."""
-    name = {"cifar10": "C10", "cifar100": "C100", "svhn": "SVHN"}[dataset]
-    rows = {(row["architecture"], row["dataset"], row["method"]): row for row in published.table("in_domain")}
-    return float(rows[model, name, "greedy"]["lambda_m"])
+    return published.strengths()[model, dataset, SIZE]
 
 
 def pair(dataset: str, model: str, size: int, *strengths: float, epochs: int | None = None) -> tuple[Case, ...]:

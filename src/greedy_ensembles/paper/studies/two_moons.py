@@ -172,6 +172,4 @@ def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Ten
     figure.savefig(path, dpi=150)
 
 
-STUDY = Study(
-    "two-moons", "Two moons", "Figure 2", (), seeds=1, special=lambda folder, progress: run(folder, progress=progress)
-)
+STUDY = Study("two-moons", "Two moons", "Figure 2", (), seeds=1, special=run)

@@ -5,6 +5,6 @@ only sorts tables, switches lines off and lets one look at one picture at a time
 """
 
 from greedy_ensembles.report.page.build import Findings, build_page, dataset_of
-from greedy_ensembles.report.page.render import Page, render, write_page
+from greedy_ensembles.report.page.render import render, write_page
 
-__all__ = ["Findings", "Page", "build_page", "dataset_of", "render", "write_page"]
+__all__ = ["Findings", "build_page", "dataset_of", "render", "write_page"]

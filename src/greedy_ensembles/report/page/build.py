@@ -16,7 +16,7 @@ from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.report.figure import method_styles
 from greedy_ensembles.report.page.evaluated import evaluated
 from greedy_ensembles.report.page.finding import finding, unevaluated
-from greedy_ensembles.report.page.render import Page, Part, TrainedRun
+from greedy_ensembles.report.page.render import Part, TrainedRun
 from greedy_ensembles.report.planes import KnownPoints, maps, takes_points
 from greedy_ensembles.report.results import spelled
 from greedy_ensembles.report.svg import Chart, draw_chart
@@ -47,8 +47,8 @@ def build_page(
     runs: Sequence[Run],
     findings: Mapping[str, Findings] | None = None,
     points: Callable[[Run], KnownPoints | None] = lambda run: None,
-) -> Page:
-    """Return the page of some runs.
+) -> list[Part]:
+    """Return the parts of the page of some runs, one a data set.
 
     Args:
         runs: on one data set or several.
@@ -60,11 +60,10 @@ def build_page(
     parts: dict[str, list[Run]] = {}
     for run in runs:
         parts.setdefault(dataset_of(run), []).append(run)
-    built = [
+    return [
         _part(name, f"part-{number}", of_part, (findings or {}).get(name, Findings()), points)
         for number, (name, of_part) in enumerate(parts.items(), start=1)
     ]
-    return Page(" and ".join(part.name for part in built), built)
 
 
 def dataset_of(run: Run) -> str:
@@ -193,9 +192,8 @@ def _chart(run: Run, members: Sequence[str], field: str, title: str, label: str)
     def draw(axis: Axes) -> None:
         for name, (x, y) in lines.items():
             marker = "o" if len(x) == 1 else ""
-            (line,) = axis.plot(x, y, color=styles[name].colour, marker=marker, clip_on=False, gid=name)
-            if styles[name].dashes:
-                line.set_dashes(styles[name].dashes)
+            style = styles[name]
+            axis.plot(x, y, color=style.colour, linestyle=style.linestyle, marker=marker, clip_on=False, gid=name)
         axis.margins(x=0)
         axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
 

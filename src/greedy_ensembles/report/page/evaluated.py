@@ -76,9 +76,7 @@ def _histogram(method: str, scores: Averages, label: str) -> Chart:
     )
 
 
-def galleries(
-    images: Bytes, name: str, scores: Mapping[str, np.ndarray], label: str, count: int = _EXAMPLES
-) -> list[Gallery]:
+def galleries(images: Bytes, name: str, scores: Mapping[str, np.ndarray], label: str) -> list[Gallery]:
     """Return the images of the lowest and of the highest scores, and some drawn by lot, with the scores of all methods.
 
     The last method's score decides, and puts them in order; `label` is what the score is called. Extremes say what the
@@ -86,10 +84,10 @@ def galleries(
     """
     last = list(scores.values())[-1]
     order = np.argsort(last, kind="stable")
-    lot = np.random.default_rng(_SEED).permutation(len(images))[:count]
+    lot = np.random.default_rng(_SEED).permutation(len(images))[:_EXAMPLES]
     chosen = {
-        f"Most certain: the lowest {label}": order[:count],
-        f"Least certain: the highest {label}": order[::-1][:count],
+        f"Most certain: the lowest {label}": order[:_EXAMPLES],
+        f"Least certain: the highest {label}": order[::-1][:_EXAMPLES],
         "Drawn by lot": lot[np.argsort(last[lot], kind="stable")],
     }
     return [

@@ -86,21 +86,13 @@ class Part:
     maps: Sequence[tuple[Chart, str]] = ()  #: of the plane, with captions, in the order of the slider
 
 
-@dataclass(frozen=True)
-class Page:
-    """The whole page."""
-
-    title: str
-    parts: Sequence[Part] = ()
-
-
-def write_page(page: Page, path: Path) -> None:
+def write_page(parts: Sequence[Part], path: Path) -> None:
     """Write a page; folders on the way are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, [render(page).encode()])
+    write_bytes(path, [render(parts).encode()])
 
 
-def render(page: Page) -> str:
+def render(parts: Sequence[Part]) -> str:
     """Return the page as HTML."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_read),
@@ -112,7 +104,8 @@ def render(page: Page) -> str:
     style, script = _read("style.css"), _read("page.js")
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
     return environment.get_template("template.html").render(
-        page=page,
+        title=" and ".join(part.name for part in parts),
+        parts=parts,
         table=to_html,
         number=partial(next, itertools.count()),  # of a chart
         version=__version__,
