@@ -72,7 +72,7 @@ def test_a_study_can_be_done_part_by_part(reproduce, tmp_path):
     options = ("overhead", "--budget", "quick", "--model", "VGG16BN")
     first = reproduce(*options, "--only", "1/4")
     assert first.exit_code == 0, first.output
-    assert "still missing: 3 runs" in first.output
+    assert "runs still missing: 3" in first.output
     assert "Missing with these settings" in (tmp_path / "out/quick/overhead/overhead.md").read_text()
     rest = reproduce(*options)
     assert "(1 of 3)" in rest.output
@@ -111,7 +111,7 @@ def test_two_jobs_of_a_slurm_array_do_parts_of_their_own_and_two_processes_share
     assert len(list((tmp_path / "out" / "quick" / "runs").iterdir())) == 2
     begun, lines = invoke_both(*[["reproduce", "overhead", "--out", str(tmp_path / "out"), *quick]] * 2)
     assert sorted(begun[0] + begun[1]) == sorted(job.name for job in wanted[2:])  # each of them once
-    assert not any("still missing" in line for each in lines for line in each)
+    assert not any("still missing:" in line for each in lines for line in each)
 
 
 def test_real_files_with_the_papers_protocol_cut_short(reproduce, tmp_path, write_mnist):
@@ -289,7 +289,7 @@ def test_what_is_done_needs_no_data(reproduce, tmp_path):
     fast = ("--fast", "--weighting-batch", "8", "--weighting-statistics", "batch")
     done = reproduce("weighting", "--model", "PreResNet8", *fast, "--page", tmp_path / "page")
     assert done.exit_code == 0, done.output
-    assert "still missing" not in done.output
+    assert "still missing:" not in done.output
 
 
 def test_the_grid_of_the_paper_can_be_asked_for(reproduce):

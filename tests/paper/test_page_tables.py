@@ -182,7 +182,7 @@ def test_what_is_missing_is_listed_with_its_cost(gathered):
     rows = cells(missing_table(sections, sections[0].done, device))
     # greedy, seed 100: 5 members x 20 epochs x 2 s, as timed on the GPU of the other runs
     assert rows[0] == ["M = 5", "greedy, lambda_M = 0.1", "100", "3.3 min"]
-    assert rows[1][2:] == ["1 runs", "3.3 min"]
+    assert rows[1][2:] == ["runs: 1", "3.3 min"]
     assert missing_table(gathered(part("mnist", 1)), {}, device) == ""
 
 

@@ -150,7 +150,7 @@ def test_a_study_is_made_on_a_cluster_and_says_what_failed(cluster, invoke, tmp_
     done = reproduce("there", "--on", "ray")
     assert done.exit_code == 1
     assert f"{bad.name} failed: FolderError: run_dir" in done.output
-    assert "1 runs failed" in done.output.splitlines()[-1]
+    assert "runs that failed: 1" in done.output.splitlines()[-1]
     assert content(tmp_path / "there" / "quick" / "runs" / good.name) == content(good)
     (record,) = (tmp_path / "there" / "quick" / "predictions").glob("*.json")
     assert "-deep-" in record.stem

@@ -159,7 +159,7 @@ def reproduce(
         failed = _work(runner, asked, wanted, where)
     _write(asked, out, page or out / study, protocol, place, root)
     if failed:
-        raise ChildProcessError(f"{failed} runs failed; the same command tries them again")
+        raise ChildProcessError(f"runs that failed: {failed}; the same command tries them again")
 
 
 def _own_options(context: typer.Context, special: Callable[..., object]) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def _write(
     command, images = ["greedy-ensembles", *sys.argv[1:]], _examples(study, protocol, root)
     path = write_page(study, protocol, sections, folder, command, device_found(device), images)
     missing = len({job for gathered in sections for job in gathered.missing})  # sections may share some
-    print(f"Wrote {path}" + (f"; still missing: {missing} runs" if missing else ""))
+    print(f"Wrote {path}" + (f"; runs still missing: {missing}" if missing else ""))
 
 
 def _examples(study: "Study", protocol: "Protocol", root: Path | None) -> dict[str, dict[str, "Bytes"]]:

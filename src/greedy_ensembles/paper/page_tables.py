@@ -198,7 +198,7 @@ def missing_table(sections: Sequence[Gathered], records: Mapping[Job, Record], d
             rows.append([gathered.section.title, gathered.section.label(case), seeds, seconds])
     if not rows:
         return ""
-    rows.append(["all", "", f"{len(prices)} runs", spelled(cost.makespan(prices))])
+    rows.append(["all", "", f"runs: {len(prices)}", spelled(cost.makespan(prices))])
     return markdown_table(["", "method", "seeds", f"estimate, {device.basis}"], rows)
 
 
