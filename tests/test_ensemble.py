@@ -301,13 +301,6 @@ def test_models_that_work_in_place_spoil_nothing(x):
     assert torch.equal(x, before)
 
 
-def test_what_is_no_list_of_models_or_no_batch_is_refused(ensemble):
-    with pytest.raises(TypeError, match="members must be a list of models, not one model"):
-        ge.Ensemble.from_members(nn.Sequential(nn.Linear(2, 2)))
-    with pytest.raises(ValueError, match=r"x must have shape \(n, ...\), got shape \(3,\)"):
-        ensemble.predict_proba(torch.zeros(3))
-
-
 def test_what_cannot_be_loaded_says_why(ensemble, tmp_path):
     ensemble.save(tmp_path / "saved")
     with pytest.raises(ValueError, match=r"make_model .*: '0\.weight' .*\(7, 3\) in the model .*\(6, 3\) in the file"):

@@ -83,15 +83,12 @@ def test_a_mixture_takes_entries_in_its_shares():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ge.weighting.Tokens(1, 4), "vocabulary"),
-        (lambda: ge.weighting.Tokens(9, 0), "length"),
         (lambda: ge.weighting.Shuffled(torch.zeros(3)), "x of Shuffled must be examples of shape"),
         (lambda: ge.weighting.Shuffled({}), "x of Shuffled must hold at least one entry"),
         (
             lambda: ge.weighting.Shuffled({"a": torch.zeros(3, 1), "b": torch.zeros(2, 1)}),
             r"x\['b'\] of shape \(2, 1\)",
         ),
-        (lambda: ge.weighting.Shuffled(torch.full((2, 2), torch.inf)), "finite"),
     ],
 )
 def test_what_will_not_do_is_named(make, message):
