@@ -187,7 +187,7 @@ def form_of(x: Tensor, first: int = 0) -> InputForm:
     """Return the form of inputs, or refuse numbers that cannot be trained on; `first` is the index of the first."""
     low, high = math.inf, -math.inf
     for number, chunk in enumerate(x.split(_CHUNK) if x.is_floating_point() and x.numel() else ()):
-        least, most = _extremes(chunk)
+        least, most = (value.item() for value in torch.aminmax(chunk))
         if not (least >= -_LARGEST and most <= _LARGEST):  # which no NaN is
             proper = (chunk.abs() <= _LARGEST).view(len(chunk), -1).all(dim=1)
             row = int(proper.logical_not().nonzero()[0])
