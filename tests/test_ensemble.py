@@ -184,6 +184,27 @@ def test_normalisation_is_part_of_prediction(ensemble):
     torch.testing.assert_close(normalised.predict_proba(images), expected)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_normalisation_of_other_channels_is_refused(channels):
+    """Grey images would become images of two channels, and the network might take them."""
+    flat = ge.Ensemble.from_members([nn.Sequential(nn.Flatten(), nn.Linear(8, 2))], normalize=((0.5, 0.5), (1.0, 1.0)))
+    with pytest.raises(ValueError, match=rf"normalize has 2 channels, .* \({channels}, 2, 2\) have {channels}"):
+        flat.predict_proba(torch.zeros(4, channels, 2, 2))
+
+
+class Sum(nn.Module):
+    def forward(self, a, b):
+        return a + b
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+def test_entries_of_other_lengths_are_refused(count):
+    a, b = torch.zeros(4, 2), torch.zeros(count, 2)
+    for x in ({"a": a, "b": b}, (a, b), {"a": a, "b": torch.tensor(count)}):
+        with pytest.raises(ValueError, match=r"entries of x must have a row for each input; got .*\(4, 2\), .*\("):
+            ge.Ensemble.from_members([Sum()]).predict_proba(x)
+
+
 def test_indexing(ensemble, x):
     assert len(ensemble) == 3
     assert isinstance(ensemble[1], nn.Module)
@@ -299,13 +320,6 @@ def test_models_that_work_in_place_spoil_nothing(x):
     probs = ge.Ensemble.from_members([member, member]).predict_proba(x)
     assert torch.equal(probs[0], probs[1])
     assert torch.equal(x, before)
-
-
-def test_what_is_no_list_of_models_or_no_batch_is_refused(ensemble):
-    with pytest.raises(TypeError, match="members must be a list of models, not one model"):
-        ge.Ensemble.from_members(nn.Sequential(nn.Linear(2, 2)))
-    with pytest.raises(ValueError, match=r"x must have shape \(n, ...\), got shape \(3,\)"):
-        ensemble.predict_proba(torch.zeros(3))
 
 
 def test_what_cannot_be_loaded_says_why(ensemble, tmp_path):

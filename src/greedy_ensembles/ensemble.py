@@ -59,7 +59,7 @@ class Ensemble:
         self._members: list[nn.Module] = [member.eval() for member in as_all("members", members, nn.Module, "models")]
         self.normalize: Normalize | None = as_normalize(normalize)
         self.notes = dict(notes or {})
-        self.inputs = None if inputs is None else check_form("inputs", inputs)
+        self.inputs = None if inputs is None else check_form(inputs)
         self.targets = targets
         self._say = prediction.label_probabilities if targets == "labels" else prediction.probabilities
         self._captured: CapturedPrediction | None = None

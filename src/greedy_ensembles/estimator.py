@@ -25,6 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from greedy_ensembles.checks import check_choice, check_unmasked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm
+from greedy_ensembles.inputs import device_of
 from greedy_ensembles.method import SCHEDULES, Coupling, as_coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.metrics.uncertainty import Uncertainty
@@ -176,13 +177,18 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if validation == 0 and len(X) <= self._recipe().batch_size:
             X, labels, weights = _merged(X, labels, weights)
         scaler = StandardScaler().fit(X, sample_weight=weights)
+        weighting = self.weighting
+        # The default is made in the space of standardised columns, where single precision has the digits for it; and
+        # what is no distribution is left for `ge.fit` to refuse.
+        if weighting is not None and callable(getattr(weighting, "sample", None)):
+            weighting = _Standardised(weighting, scaler.mean_, scaler.scale_)
         members = fit(
-            self.make_model or self._mlp(X.shape[1]),
+            self.make_model or partial(MLP, X.shape[1], self.hidden, len(self.classes_)),
             (scaler.transform(X), labels, weights),
             size=self.size,
             method=self.method,
             strength=self.strength,
-            weighting=_standardised(self.weighting, scaler),
+            weighting=weighting,
             recipe=recipe or self._recipe(),
             targets="labels" if labels.ndim == 2 else "classes",
             schedule=self._schedule() if self.schedule is None else self.schedule,
@@ -199,7 +205,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """Return what is pickled or copied: members on the CPU, so that a machine without their device can read it."""
         state: dict[str, Any] = dict(super().__getstate__())  # what it returns is the estimator's own
         if "ensemble_" in state:
-            state["ensemble_"] = _on_cpu(self.ensemble_)
+            there = all(device_of(member).type == "cpu" for member in self.ensemble_)
+            state["ensemble_"] = self.ensemble_ if there else copy.deepcopy(self.ensemble_).to("cpu")
         return state
 
     def _weighted(self, X: Any, y: np.ndarray, given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -213,13 +220,6 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             counts = weights > 0
             X, y, weights = X[counts], y[counts], weights[counts] / weights[counts].mean()
         return (X.toarray() if issparse(X) else X), y, weights
-
-    def _mlp(self, columns: int) -> ModelFactory:
-        try:
-            widths = tuple(self.hidden)
-        except TypeError:
-            raise TypeError(f"hidden must be the widths of layers, such as (128, 128); got {self.hidden!r}") from None
-        return partial(MLP, columns, widths, len(self.classes_))
 
     def _recipe(self) -> Recipe:
         recipe = TABLE_RECIPE if self.recipe is None else self.recipe
@@ -302,18 +302,6 @@ def _merged(
     return rows[:, : X.shape[1]], labels, None if same else weights / weights.mean()
 
 
-def _on_cpu(ensemble: Ensemble) -> Ensemble:
-    """Return an ensemble on the CPU, of the same members where they are there, and of copies of the others."""
-    members = []
-    for member in ensemble:
-        there = all(tensor.device.type == "cpu" for tensor in (*member.parameters(), *member.buffers()))
-        members.append(member if there else copy.deepcopy(member).to("cpu"))
-    form, notes = ensemble.inputs, ensemble.notes
-    moved = Ensemble(members, ensemble.normalize, inputs=form, notes=notes, targets=ensemble.targets)
-    moved.calibration = ensemble.calibration
-    return moved
-
-
 @dataclass(frozen=True)
 class _Standardised:
     """A distribution over rows of a table as given, as one over standardised rows."""
@@ -329,11 +317,3 @@ class _Standardised:
             raise ValueError(f"{n} samples of weighting should have shape {shape}, got {tuple(rows.shape)}")
         standardised: torch.Tensor = (rows.double() - torch.from_numpy(self.mean)) / torch.from_numpy(self.scale)
         return standardised.float()
-
-
-def _standardised(weighting: Weighting | None, scaler: StandardScaler) -> Weighting | None:
-    # The default is made in the space of standardised columns, where single precision has the digits for it; and what
-    # is no distribution is left for `ge.fit` to refuse.
-    if weighting is None or not callable(getattr(weighting, "sample", None)):
-        return weighting
-    return _Standardised(weighting, scaler.mean_, scaler.scale_)

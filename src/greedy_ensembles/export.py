@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from greedy_ensembles.checks import as_path
-from greedy_ensembles.engines.prediction import Statement, probabilities
+from greedy_ensembles.engines.prediction import Statement
 from greedy_ensembles.flags import SCORES, Calibration
 from greedy_ensembles.forms import describe_inputs
 from greedy_ensembles.inputs import Inputs, Normalize, dtype_of, each, entries, to_model
@@ -49,7 +49,7 @@ class Graph(nn.Module):
         members: Iterable[nn.Module],
         normalize: Normalize | None,
         calibration: Calibration | None,
-        say: Statement = probabilities,
+        say: Statement,
     ) -> None:
         super().__init__()
         # Copies, since a graph is made on the CPU and the ensemble is to stay where it is.
@@ -95,7 +95,8 @@ def export_onnx(graph: Graph, path: str | Path, example: Inputs) -> None:
             dynamo=True,
             verbose=False,
         )
-        onnx.save(unfinished, external_data=_bytes(program.state_dict.values()) > ONNX_LIMIT)
+        size = sum(tensor.nbytes for tensor in program.state_dict.values())
+        onnx.save(unfinished, external_data=size > ONNX_LIMIT)
 
 
 def export_torch(graph: Graph, path: str | Path, example: Inputs) -> None:
@@ -135,10 +136,6 @@ def _two_of(example: Inputs) -> Inputs:
         if one.ndim < (2 if isinstance(example, Tensor) else 1) or len(one) == 0:
             raise ValueError(f"example must be a batch (n, ...) of at least one input, got shape {tuple(one.shape)}")
     return each(lambda one: one[[0, 0]].detach().cpu(), example)  # type: ignore[no-any-return]
-
-
-def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _target(path: str | Path) -> Path:

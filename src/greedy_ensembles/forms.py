@@ -37,10 +37,11 @@ class InputForm(NamedTuple):
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}"
 
-    def fits(self, shape: Sequence[int]) -> bool:
-        """Return whether an input may have this shape."""
-        pairs = zip(shape, self.shape, strict=False)
-        return len(shape) == len(self.shape) and all(own is None or side == own for side, own in pairs)
+    def fits(self, shape: Sequence[int | None]) -> bool:
+        """Return whether inputs may have this shape, in which None may be any side."""
+        return len(shape) == len(self.shape) and all(
+            side == own or side is None or own is None for side, own in zip(shape, self.shape, strict=True)
+        )
 
     def example(self) -> Tensor:
         """Return a batch of one input that is nothing."""
@@ -141,11 +142,11 @@ class InputForm(NamedTuple):
 Form = InputForm | dict[str, InputForm] | tuple[InputForm, ...]
 
 
-def check_form(name: str, form: Any) -> Form:
-    """Return a form, or raise TypeError."""
+def check_form(form: Any) -> Form:
+    """Return what is known of inputs, or raise TypeError."""
     several = form.values() if isinstance(form, dict) else form if type(form) is tuple else (form,)
     if not several or not all(isinstance(one, InputForm) for one in several):
-        raise TypeError(f"{name} must be an InputForm, as ensemble.inputs is, or a dict or tuple of them; got {form!r}")
+        raise TypeError(f"inputs must be an InputForm, as ensemble.inputs is, or a dict or tuple of them; got {form!r}")
     return form  # type: ignore[no-any-return]
 
 
@@ -176,13 +177,9 @@ def from_json(value: Any) -> Form:
 
 def are_alike(one: Form, other: Form) -> bool:
     """Return whether inputs of two forms may be of one data set: entries, types and shapes are the same."""
-    pairs = list(zip(sorted(entries(one)), sorted(entries(other)), strict=False))
-    return len(entries(one)) == len(entries(other)) and all(
-        name == named
-        and a.dtype == b.dtype
-        and len(a.shape) == len(b.shape)
-        and all(s == t or s is None or t is None for s, t in zip(a.shape, b.shape, strict=True))
-        for (name, a), (named, b) in pairs
+    forms, others = dict(entries(one)), dict(entries(other))
+    return forms.keys() == others.keys() and all(
+        form.dtype == others[name].dtype and form.fits(others[name].shape) for name, form in forms.items()
     )
 
 
@@ -258,7 +255,7 @@ def admit(
         if form is not None:
             batch = as_trained(batch, form)
         for name, one in entries(batch):
-            check_finite(one, normalize, dtype, first, name=name)
+            _check_finite(name, one, normalize, dtype, first)
         yield batch
         first += length(batch)
 
@@ -278,7 +275,8 @@ def as_trained(batch: Inputs, form: Form) -> Inputs:
             f"x holds {describe_inputs(batch)}, and the ensemble was trained on {describe_inputs(form)}: give the same "
             "entries"
         )
-    return each(lambda one, value, name: one.admit(value, name), form, batch, _names(form))  # type: ignore[no-any-return]
+    names = iter(trained)
+    return each(lambda one, value: one.admit(value, next(names)), form, batch)  # type: ignore[no-any-return]
 
 
 def example_of(given: Any, form: Form | None) -> Inputs:
@@ -291,23 +289,15 @@ def example_of(given: Any, form: Form | None) -> Inputs:
     return each(InputForm.example, form)  # type: ignore[no-any-return]
 
 
-def _names(form: Form) -> Any:
-    """Return what messages call the entries, each in its place."""
-    names = iter(name for name, _ in entries(form))
-    return each(lambda _: next(names), form)
-
-
-def check_finite(
-    batch: Tensor, normalize: Normalize | None, dtype: torch.dtype, first: int = 0, name: str = "x"
-) -> None:
+def _check_finite(name: str, batch: Tensor, normalize: Normalize | None, dtype: torch.dtype, first: int) -> None:
     """Refuse inputs that are NaN or infinite, or become so in the model's own type, and name the first of them.
 
     Args:
+        name: what messages call them.
         batch: inputs in the space of the data.
         normalize: what is taken out of them.
         dtype: of the model's parameters.
         first: the index of the first input.
-        name: what messages call them.
     """
     if not batch.is_floating_point() or batch.numel() == 0:
         return

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.checks import check_kind
+from greedy_ensembles.checks import check_factory, check_kind
 
 #: Inside `once`: what each backbone was given last, and what it made of it.
 _kept: ContextVar[dict[nn.Module, tuple[Any, Tensor]] | None] = ContextVar("features", default=None)
@@ -62,10 +62,9 @@ class Headed(nn.Module):
 
 
 def _are_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    pairs = zip(one, other, strict=True) if len(one) == len(other) else ()
     return len(one) == len(other) and all(
         torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) and a.device == b.device else a is b
-        for a, b in pairs
+        for a, b in zip(one, other, strict=True)
     )
 
 
@@ -104,6 +103,5 @@ def heads(backbone: nn.Module, make_head: Callable[[], nn.Module]) -> Heads:
     True
     """
     check_kind("backbone", backbone, nn.Module, "an nn.Module")
-    if isinstance(make_head, nn.Module) or not callable(make_head):
-        raise TypeError("make_head must be a callable without arguments that builds a new nn.Module at every call")
+    check_factory("make_head", make_head)
     return Heads(copy.deepcopy(backbone).eval().requires_grad_(False), make_head)

@@ -154,7 +154,12 @@ def as_inputs(x: Any, several: bool = False) -> Any:
         if labelled:
             return as_inputs(x[0])
     if are_several(x):
-        return as_entries(x)
+        found = as_entries(x)
+        shapes = {name: tuple(one.shape) for name, one in entries(found)}
+        counts = {shape[:1] for shape in shapes.values()}
+        if len(counts) > 1 or () in counts:
+            raise ValueError(f"entries of x must have a row for each input; got {shapes}")
+        return found
     if not isinstance(x, list | tuple) and not hasattr(x, "__array__"):
         raise TypeError(
             "x must be a tensor, an array, a list of rows, a data frame, a dict or tuple of tensors, an ImageSet, a "
@@ -208,6 +213,9 @@ def to_model(x: Any, normalize: Normalize | None, dtype: torch.dtype) -> Any:
     elif normalize is None:
         # Some models work in place, and what they are given is not theirs.
         return x.clone() if x.dtype == dtype else x.to(dtype)
+    if x.ndim > 1 and len(normalize[0]) not in (1, x.shape[1]):  # which might broadcast to images of several channels
+        shape = tuple(x.shape[1:])
+        raise ValueError(f"normalize has {len(normalize[0])} channels, but inputs of shape {shape} have {x.shape[1]}")
     # In the wider of the two types: a column of timestamps in double precision keeps its digits until its mean is out.
     wide = torch.promote_types(x.dtype, dtype)
     # What tracers make of constants belongs to one trace, and must not be kept.

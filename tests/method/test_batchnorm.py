@@ -242,14 +242,6 @@ def test_what_batchnorm_takes_out_of_the_examples_is_out_of_the_samples_as_well(
     assert min(gradients("running")) > 1e-4
 
 
-def test_the_statistics_are_one_of_two(network):
-    with (
-        pytest.raises(ValueError, match="statistics must be one of 'running', 'batch'"),
-        split_batchnorm(network, 3, "x"),
-    ):
-        pass
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning:torch")  # of the compiler itself
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="compiling for the CPU needs gcc")
 @pytest.mark.parametrize("mode", ["running", "batch"])

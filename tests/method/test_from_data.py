@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import greedy_ensembles as ge
-from greedy_ensembles.method.weighting import Entries, Mixture
+from greedy_ensembles.method.weighting import Mixture
 
 
 def generator(seed=0):
@@ -59,15 +59,6 @@ def test_tokens_are_uniform_and_independent():
     assert stats.chisquare(list(found.values())).pvalue > 1e-3
 
 
-def test_the_generator_alone_decides():
-    x = torch.arange(30).reshape(10, 3)
-    for weighting in (ge.weighting.Shuffled(x), ge.weighting.Tokens(50, 3), Entries({"a": ge.weighting.Shuffled(x)})):
-        one, same, other = (weighting.sample(20, generator(seed)) for seed in (1, 1, 2))
-        one, same, other = (value["a"] if isinstance(value, dict) else value for value in (one, same, other))
-        assert torch.equal(one, same)
-        assert not torch.equal(one, other)
-
-
 def test_a_mixture_takes_entries_in_its_shares():
     x = {"a": torch.zeros(5, 2), "b": torch.zeros(5, 3, dtype=torch.long)}
     others = {"a": torch.ones(5, 2), "b": torch.ones(5, 3, dtype=torch.long)}
@@ -83,15 +74,12 @@ def test_a_mixture_takes_entries_in_its_shares():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ge.weighting.Tokens(1, 4), "vocabulary"),
-        (lambda: ge.weighting.Tokens(9, 0), "length"),
         (lambda: ge.weighting.Shuffled(torch.zeros(3)), "x of Shuffled must be examples of shape"),
         (lambda: ge.weighting.Shuffled({}), "x of Shuffled must hold at least one entry"),
         (
             lambda: ge.weighting.Shuffled({"a": torch.zeros(3, 1), "b": torch.zeros(2, 1)}),
             r"x\['b'\] of shape \(2, 1\)",
         ),
-        (lambda: ge.weighting.Shuffled(torch.full((2, 2), torch.inf)), "finite"),
     ],
 )
 def test_what_will_not_do_is_named(make, message):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
-from greedy_ensembles.method import Hyper, Snapshot
+from greedy_ensembles.method import Snapshot
 
 
 @pytest.mark.parametrize("method", ["snapshot", "hyper", "batch", "dropout"])
@@ -104,12 +104,6 @@ def test_hyper_members_train_one_after_another_and_can_be_added(tmp_path):
 def test_what_they_cannot_train_is_refused(method, make_model, recipe, named):
     with pytest.raises(ValueError, match=named):
         fit(make_model, method=method, recipe=recipe)
-
-
-@pytest.mark.parametrize("name", ["lr", "weight_decay", "label_smoothing", "dropout"])
-def test_a_range_that_is_none_is_refused(name):
-    with pytest.raises(ValueError, match=name):
-        Hyper(**{name: (0.5, 0.1)})
 
 
 def test_cycles_cover_all_epochs():

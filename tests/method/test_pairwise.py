@@ -2,18 +2,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.method.test_greedy import of, probabilities
 
 from greedy_ensembles.method import Pairwise
-
-
-def probabilities(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).softmax(dim=-1)
-
-
-def pairwise(strength, size):
-    method = Pairwise()
-    method.strength, method.size = strength, size
-    return method
 
 
 def by_loops(own, met, strength, size):
@@ -46,7 +37,7 @@ def test_terms_and_gradients_agree_with_loops(problem):
     generator = torch.Generator().manual_seed(seed)
     bank, live = probabilities(generator, finished, n, classes), probabilities(generator, training, n, classes)
     leaf = live.clone().requires_grad_()
-    terms = pairwise(strength, size).terms(leaf, bank)
+    terms = of(Pairwise, strength, size).terms(leaf, bank)
     terms.sum().backward()
     for i, term in enumerate(terms.tolist()):
         value, gradient = by_loops(live[i], torch.cat([bank, live[:i]]), strength, size)
@@ -65,12 +56,12 @@ def test_plausible_wrong_versions_differ(wrong):
         "also the later ones": -(3 / 5) * ((live[0] - torch.cat([bank, live[1:]])) ** 2).sum(dim=2).mean(),
         "no division by M": -3 * squares.sum(dim=2).mean(),
     }
-    assert pairwise(3.0, 5).terms(live, bank)[0].item() != pytest.approx(versions[wrong].item())
+    assert of(Pairwise, 3.0, 5).terms(live, bank)[0].item() != pytest.approx(versions[wrong].item())
 
 
 def test_two_that_coincide_cost_nothing_if_others_are_far():
     """What Figure 1b shows: the mean is as low where a member repeats another one."""
     bank = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
     repeated, between = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.5, 0.5]]])
-    method = pairwise(2.0, 3)
+    method = of(Pairwise, 2.0, 3)
     assert method.terms(repeated, bank).item() < method.terms(between, bank).item()

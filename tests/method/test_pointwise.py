@@ -4,18 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.method.test_greedy import of, probabilities
 
 from greedy_ensembles.method import Greedy, Pointwise
-
-
-def probabilities(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).softmax(dim=-1)
-
-
-def of(kind, strength, size):
-    method = kind()
-    method.strength, method.size = strength, size
-    return method
 
 
 def by_loops(own, met, strength, size):

@@ -5,12 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.method.test_greedy import probabilities
 
 from greedy_ensembles.method import Repulsive
-
-
-def probabilities(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).softmax(dim=-1)
 
 
 def repulsive(strength, bandwidth=None):
@@ -95,9 +92,3 @@ def test_members_that_are_all_alike_have_finite_terms_and_gradients(dtype):
     terms.sum().backward()
     assert terms.tolist() == pytest.approx([2 * math.log(3)] * 3)
     assert torch.isfinite(live.grad).all()
-
-
-@pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_bandwidth_that_is_none_is_refused(bandwidth):
-    with pytest.raises(ValueError, match="bandwidth"):
-        Repulsive(bandwidth)

@@ -10,7 +10,7 @@ from torch import Tensor
 from greedy_ensembles.checks import check_draw
 from greedy_ensembles.inputs import Inputs, are_several, as_entries, as_tensor, each, entries, length, take
 
-ArrayLike = Any  # a tensor, an array or a nested sequence; of inputs also a dict or tuple of them
+ArrayLike = Any  # a tensor, an array, a nested sequence or a number; of inputs also a dict or tuple of them
 _VALUES = 1 << 21  # that are worked on together: what bounds the memory that it takes
 
 

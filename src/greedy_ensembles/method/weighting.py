@@ -21,13 +21,12 @@ from torch import Tensor
 
 from greedy_ensembles.checks import check_choice, check_count, check_draw, check_kind, check_number
 from greedy_ensembles.inputs import Inputs, as_tensor, each
+from greedy_ensembles.method.from_data import ArrayLike, examples_of
 from greedy_ensembles.method.from_data import FromData as FromData
 from greedy_ensembles.method.from_data import PhaseScrambled as PhaseScrambled
 from greedy_ensembles.method.from_data import Shuffled as Shuffled
-from greedy_ensembles.method.from_data import examples_of
 
 Overflow = Literal["none", "clip", "wrap"]
-ArrayLike = Any  # a tensor, an array, a nested sequence or a number: what torch.as_tensor takes
 
 
 class Weighting(Protocol):
