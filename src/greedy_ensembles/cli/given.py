@@ -7,7 +7,6 @@ anything is computed.
 
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from PIL import Image
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
 from greedy_ensembles.checks import check_count, limit, naming
+from greedy_ensembles.cli.app import check_there, say
 from greedy_ensembles.cli.own_data import TABLES
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets, read_table
 from greedy_ensembles.data.archives import contents
@@ -158,9 +158,7 @@ class Inputs:
 
 def read_inputs(paths: Sequence[Path], form: ImageForm, columns: Sequence[str] | None = None) -> Inputs:
     """Read picture files, folders and archives of them, arrays (.npy, .npz), and tables (.csv) with these columns."""
-    for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist")
+    check_there(paths)
     names: list[str] = []
     parts: list[np.ndarray] = []
     counts: Counter[str] = Counter()
@@ -312,7 +310,7 @@ def judge_inputs(ensemble: Ensemble, values: np.ndarray, batch_size: int = 1024)
         mean = probs.mean(dim=0) if found is None else found.tempered(probs.mean(dim=0))
         flags = () if found is None else (found.flags(probs),)
         if len(values) > _AT_ONCE:
-            print(f"{min(start + _AT_ONCE, len(values)):,} of {len(values):,} inputs", file=sys.stderr)
+            say(f"{min(start + _AT_ONCE, len(values)):,} of {len(values):,} inputs")
         parts.append((mean.argmax(dim=1), mean.amax(dim=1), *Uncertainty.of(probs), *flags))
     classes, probability, *others = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
     flagged = None if found is None else others[3]

@@ -5,11 +5,12 @@ Members learn from one part, a second selects each member's best epoch (validati
 """
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from greedy_ensembles.cli.app import say
 
 if TYPE_CHECKING:
     from greedy_ensembles.data import LabelledSet
@@ -153,7 +154,7 @@ def _images(path: Path, shape: "Shape | None") -> "dict[str, LabelledSet]":
     unreadable: list[str] = []
     parts = read_parts(path, size, channels, unreadable=unreadable)
     for line in unreadable:
-        print(f"left out: {line}", file=sys.stderr)
+        say(f"left out: {line}")
     return dict(parts)
 
 
@@ -180,7 +181,7 @@ def say_parts(own: OwnData) -> None:
         lines.append(f"best epochs are selected on {own.validation}")
     held_out = "nothing is held out to be judged on (--test 0)"
     lines.append(held_out if own.test is None else f"judged and calibrated on {own.test}")
-    print(*lines, sep="\n", file=sys.stderr)
+    say("\n".join(lines))
 
 
 def read_on(text: str, run: Path) -> "LabelledSet":

@@ -5,7 +5,6 @@ import dataclasses
 import difflib
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from greedy_ensembles.cli.app import DataFolder, Device, Quiet, app, check_folder, goes_on, imported, in_one_line, leads
+from greedy_ensembles.cli.app import DataFolder, Device, Quiet, check_folder, command, goes_on, imported, leads, say
 
 if TYPE_CHECKING:
     from greedy_ensembles.cli.own_data import OwnData
@@ -42,8 +41,7 @@ def _list_fields(asked: list[str] | None) -> list[str] | None:
     raise typer.Exit
 
 
-@app.command("train")
-@in_one_line
+@command("train")
 def train(
     data: Annotated[
         str,
@@ -232,12 +230,12 @@ def _published(
     own = {} if paper else {"weighting_statistics": Recipe.weighting_statistics}
     recipe = _recipe(dataset, model, channels, own | changes)
     if data.note:
-        print(f"{dataset}: {data.note}", file=sys.stderr)
+        say(f"{dataset}: {data.note}")
     if model in PUBLISHED and paper:
         make_model = partial(make_model, **PUBLISHED[model])
     elif model in PUBLISHED:
         other = ", ".join(f"{name}={value}" for name, value in PUBLISHED[model].items())
-        print(f"{model} is that of its name; that of the paper's figures (--paper) has {other}.", file=sys.stderr)
+        say(f"{model} is that of its name; that of the paper's figures (--paper) has {other}.")
     return Task(data, make_model, recipe, 0.1 if validation is None else validation)
 
 
@@ -311,7 +309,7 @@ def _recipe(dataset: str, model: str, channels: int, changes: dict[str, Any]) ->
         Recipe.paper(*pair)
     except ValueError:
         pair = ("mnist", "PreResNet8") if channels == 1 else ("cifar10", _nearest(model))
-        print(f"The paper has no {model} on {dataset}; its recipe of {pair[1]} on {pair[0]} is used.", file=sys.stderr)
+        say(f"The paper has no {model} on {dataset}; its recipe of {pair[1]} on {pair[0]} is used.")
     try:
         return Recipe.paper(*pair, **changes)
     except TypeError as error:
