@@ -41,7 +41,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def home(make_home):
-    return make_home("tiny_model", MODEL, RUNS)
+    return make_home("tiny_model", RUNS, MODEL)
 
 
 @pytest.fixture
