@@ -196,15 +196,16 @@ def read_on(text: str, run: Path) -> "LabelledSet":
     from greedy_ensembles.runs import load_run
 
     information = load_run(run).information
-    data, shape = information.get("data") or {}, (information.get("inputs") or {}).get("shape")
-    classes = names_in(data, "classes")
+    # Not where it was trained on several arrays, nor where someone else wrote what they liked.
+    data, inputs = (found if isinstance(found := information.get(key), dict) else {} for key in ("data", "inputs"))
+    shape, classes = inputs.get("shape"), names_in(data, "classes")
     if not (path := Path(text).expanduser()).exists():
         raise FileNotFoundError(f"--on {text} does not exist")
     if path.suffix.lower() in TABLES:
         columns = names_in(data, "columns")
         if columns is None:
             raise ValueError(f"--on {text} is a table, and {run} was trained on none that has names of columns")
-        return read_table(path, str(data["target"]), columns=columns, classes=classes).replace(name=text)
+        return read_table(path, str(data.get("target")), columns=columns, classes=classes).replace(name=text)
     if not isinstance(shape, list) or len(shape) != 3:
         raise ValueError(f"--on {text} must be a table (.csv) with the columns that {run} was trained on")
     parts = _images(path, (shape[0], shape[1], shape[2]))
