@@ -81,7 +81,9 @@ def test_arrays_of_images_take_the_shape_that_is_known(tmp_path):
     assert found.names[2] == f"{tmp_path / 'images.npy'}[2]"
     assert found.conversions == ("3 images were turned to grey", "3 images were resized to 8 x 8")
     np.savez(tmp_path / "images.npz", x=images)
-    assert np.array_equal(read_inputs([tmp_path / "images.npz"], GREY).values, found.values)
+    (tmp_path / "images.npz").rename(tmp_path / "IMAGES.NPZ")  # as some cameras and systems spell names
+    assert np.array_equal(read_inputs([tmp_path / "IMAGES.NPZ"], GREY).values, found.values)
+    assert len(ge.data.read(tmp_path / "IMAGES.NPZ")) == 3
 
 
 def test_where_no_shape_is_known_arrays_are_taken_as_they_are(tmp_path):

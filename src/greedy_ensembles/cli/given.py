@@ -21,7 +21,7 @@ from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
 from greedy_ensembles.checks import check_count, limit, naming
 from greedy_ensembles.cli.app import check_there, say
-from greedy_ensembles.cli.own_data import TABLES
+from greedy_ensembles.cli.own_data import ARRAYS, TABLES
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets, read_table
 from greedy_ensembles.data.archives import contents
 from greedy_ensembles.data.formats import Npz, channels_first, load_numbers, read_arrays
@@ -164,13 +164,8 @@ def read_inputs(paths: Sequence[Path], form: ImageForm, columns: Sequence[str] |
     counts: Counter[str] = Counter()
     unreadable: list[str] = []
     for path in paths:
-        if path.suffix.lower() in TABLES:
-            values = _rows(path, columns)
-            names += [f"{path}[{index}]" for index in range(len(values))]
-            parts.append(values)
-            continue
-        if path.suffix in (".npy", ".npz"):
-            values = _array(path, form.shape, counts)
+        if (kind := path.suffix.lower()) in (*TABLES, *ARRAYS):
+            values = _rows(path, columns) if kind in TABLES else _array(path, form.shape, counts)
             names += [f"{path}[{index}]" for index in range(len(values))]
             parts.append(values)
             continue
@@ -235,7 +230,7 @@ class ShapeUnknownError(Exception):
 
 def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:
     """Return the inputs of a file: images of bytes if images are what is wanted, else numbers as they are."""
-    images = _numbers(path) if shape is None and path.suffix == ".npy" else read_arrays(path)[0]
+    images = _numbers(path) if shape is None and path.suffix.lower() == ".npy" else read_arrays(path)[0]
     if not len(images):
         raise ValueError(f"{path} holds an array of no inputs")
     if shape is None or images.shape[1:] == shape:
