@@ -122,6 +122,7 @@ def train(
     if weighting is not None and not coupled:
         raise ValueError(f"--weighting is where members meet, and those of {method} do not; leave it out")
     changes = _changes(change or [])
+    check_fields(changes)  # before pictures are read, which may take a while
     if data in SETS:
         given = {"--target": target, "--leave-out": leave_out, "--shape": shape, "--test": test}
         _refuse(given, f"is for data of your own, and {data} is a published set")
@@ -192,7 +193,6 @@ def _own(
         nearest = difflib.get_close_matches(text.lower(), SETS, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else " (`greedy-ensembles data list` has their names)"
         raise ValueError(f"there is no file or folder {text}, and no published set of that name{hint}")
-    check_fields(changes)  # before pictures are read, which may take a while
     size = None if shape is None else parse_shape(shape)
     own = read_own(text, shape=size, target=target, leave_out=leave_out, validation=validation, test=test)
     say_parts(own)
@@ -220,7 +220,6 @@ def _published(
             f"--model must name a network for {dataset}, such as PreResNet8 (the paper's for MNIST), PreResNet20 or "
             "VGG16BN"
         )
-    check_fields(changes)
     data = load(dataset, "train", root)
     if images is not None:
         data = _first(data, images)
