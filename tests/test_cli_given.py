@@ -271,17 +271,3 @@ def test_a_data_set_of_your_own_has_no_name_to_be_found_by(train, tmp_path):
     assert form_of(saved, tmp_path / "data") == ImageForm((1, 28, 28), tuple("0123456789"))
     with pytest.raises(ValueError, match="--on"):
         calibrate_folder(saved, root=tmp_path / "data")
-
-
-def test_folders_that_are_neither_are_refused(tmp_path):
-    with pytest.raises(ge.FolderError, match="neither a run"):
-        open_saved(tmp_path)
-    ge.Ensemble.from_members([linear()]).save(tmp_path / "saved")
-    with pytest.raises(ValueError, match="saved ensemble, which does not name its model"):
-        open_saved(tmp_path / "saved")
-
-
-def test_a_model_of_ours_need_not_be_named(train, tmp_path):
-    make_model = partial(ge.models.PreResNet, 8, classes=10, channels=1)
-    train(make_model=make_model)
-    assert len(open_saved(tmp_path / "run").ensemble) == 2

@@ -172,11 +172,7 @@ def load_members(
 
 
 def _load_member(
-    path: Path,
-    checksum: str,
-    make_model: Callable[[], nn.Module],
-    device: torch.device | str,
-    first: nn.Module | None,
+    path: Path, checksum: str, make_model: Callable[[], nn.Module], device: torch.device | str, first: nn.Module | None
 ) -> nn.Module:
     weights, metadata = storage.read_tensors(path, device, checksum)
     shared = _shared(path, metadata, first, device) if "shared" in metadata else {}

@@ -221,11 +221,7 @@ def _picture(content: bytes, name: str, shape: Shape | None, counts: Counter[str
 
 
 class ShapeUnknownError(Exception):
-    """A picture was given to an ensemble of which nobody knows what size it takes."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name} cannot be resized, for it is not known what images the ensemble takes")
-        self.name = name
+    """The picture of this name was given to an ensemble of which nobody knows what size it takes."""
 
 
 def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:

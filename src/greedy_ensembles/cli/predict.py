@@ -189,13 +189,16 @@ def _read(paths: list[Path], form: "ImageForm", saved: "SavedEnsemble") -> "Inpu
 
     try:
         given = read_inputs(paths, form, saved.columns)
-    except ShapeUnknownError as error:
+    except ShapeUnknownError as picture:
         if saved.columns is not None:
-            told = f"{error.name} is a picture, and {saved.folder} was trained on a table; give a .csv with its columns"
+            told = f"{picture} is a picture, and {saved.folder} was trained on a table; give a .csv with its columns"
             raise ValueError(told) from None
         name = saved.trained_on
         why = f"{name} is not in the data folder (--root)" if name else "it does not say what it was trained on"
-        raise ValueError(f"{error}: {why}. Name the shape of images, as in --shape 3x32x32") from None
+        raise ValueError(
+            f"{picture} cannot be resized, for it is not known what images the ensemble takes: {why}. Name the shape "
+            "of images, as in --shape 3x32x32"
+        ) from None
     for line in (*given.unreadable, *given.conversions):
         say(line)
     return given

@@ -113,15 +113,14 @@ def reproduce(
     if of_gpus is not None:
         check_count("--gpus", of_gpus, least=1)
     place, tiny = as_device(device), budget == "quick" and study is not None
+    machine = H200 if of_gpus else device_found(place)
     protocol = _protocol(
         fast, schedule, precision, weighting_batch, statistics, ood_images, three_channels, resize, tiny
     )
     if study is None:
         if not listed:
             raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
-        show_studies(
-            list(STUDIES.values()), protocol, H200 if of_gpus else device_found(place), root, gpus=of_gpus or 1
-        )
+        show_studies(list(STUDIES.values()), protocol, machine, root, gpus=of_gpus or 1)
         return
     check_choice("STUDY", study, STUDIES)
     asked = STUDIES[study]
@@ -136,12 +135,7 @@ def reproduce(
     if tiny and (another or epochs is not None):
         raise ValueError("--budget quick trains 2 members for 1 epoch in any study; leave --size and --epochs out")
     asked = filter_study(
-        asked,
-        models=model or [],
-        size=size,
-        seeds=seeds,
-        epochs=epochs,
-        strengths=_strengths(strengths, asked),
+        asked, models=model or [], size=size, seeds=seeds, epochs=epochs, strengths=_strengths(strengths, asked)
     )
     if tiny:
         asked, out = quick(asked, seeds or 2), out / "quick"
@@ -149,7 +143,7 @@ def reproduce(
     if part is not None and not (wanted := only(wanted, part)):
         raise ValueError(f"--only {part} is empty: {study} has fewer runs than parts")
     if listed:
-        show_jobs(asked, wanted, Records(out, page), H200 if of_gpus else device_found(place), root, gpus=of_gpus or 1)
+        show_jobs(asked, wanted, Records(out, page), machine, root, gpus=of_gpus or 1)
         return
     failed = 0
     if not page_only:

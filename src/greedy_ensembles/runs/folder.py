@@ -55,11 +55,7 @@ class RunFolder:
     """A store on disk, open for training; make one with `open_run_folder`."""
 
     def __init__(
-        self,
-        path: Path,
-        make_model: ModelFactory,
-        device: torch.device,
-        earlier: Iterable[nn.Module] = (),
+        self, path: Path, make_model: ModelFactory, device: torch.device, earlier: Iterable[nn.Module] = ()
     ) -> None:
         self.path, self._make_model, self._device, self._earlier = path, make_model, device, list(earlier)
         self._checkpoint = path / "checkpoint.safetensors"
