@@ -95,11 +95,15 @@ def train_run(invoke):
     return train
 
 
+#: A module of one's own, with the least network for a tiny MNIST.
+LINEAR = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+
+
 @pytest.fixture(scope="session")
 def make_home(tmp_path_factory, write_mnist, train_run):
     """Make a folder with a tiny MNIST, noise, a module whose `make` returns a model, and runs of it by name."""
 
-    def make(module, content, runs, examples=60):
+    def make(module, runs, content=LINEAR, examples=60):
         home = tmp_path_factory.mktemp("home")
         write_mnist(home / "data" / "mnist", "train", examples, 0)
         write_mnist(home / "data" / "mnist", "t10k", 40, 1)

@@ -41,7 +41,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def home(make_home):
-    return make_home("tiny_model", MODEL, RUNS)
+    return make_home("tiny_model", RUNS, MODEL)
 
 
 @pytest.fixture
@@ -121,11 +121,11 @@ def test_packed_predictions_give_the_same_table_without_weights_or_data(invoke, 
     assert str(file) in first.output
     again = invoke("evaluate", file, "--root", tmp_path / "nothing")
     assert again.exit_code == 0, again.output
-    table = first.output.partition("Wrote")[0]
+    table = first.stdout.partition("Wrote")[0]
     number = re.compile(r"\d+\.\d+")
-    assert number.sub("#", again.output) == number.sub("#", table)
-    figures = [[float(text) for text in number.findall(output)] for output in (again.output, table)]
-    (alone,) = re.findall(r"members alone are right on (.*)", again.output)
+    assert number.sub("#", again.stdout) == number.sub("#", table)
+    figures = [[float(text) for text in number.findall(output)] for output in (again.stdout, table)]
+    (alone,) = re.findall(r"members alone are right on (.*)", again.stdout)
     assert len(figures[0]) == 5 + 4 + len(number.findall(alone))
     assert len(number.findall(alone)) == (2 if " to " in alone else 1)
     assert figures[0] == pytest.approx(figures[1], rel=1e-3, abs=1e-3)

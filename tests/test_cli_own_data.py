@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import greedy_ensembles as ge
@@ -271,6 +272,20 @@ def test_the_fields_of_a_recipe_are_listed_without_anything_else(invoke):
     assert done.exit_code == 0, done.output
     assert "epochs=100" in done.output
     assert "select_by=accuracy" in done.output
+
+
+def test_a_run_on_several_arrays_is_judged_in_python_alone(at_home, invoke, tmp_path):
+    class Sum(torch.nn.Linear):
+        def forward(self, one, other):
+            return super().forward(one + other)
+
+    x = torch.randn(40, 2)
+    options = {"recipe": ge.Recipe(epochs=1), "progress": False, "device": "cpu", "run_dir": tmp_path / "run"}
+    ge.fit(lambda: Sum(2, 2), ((x, x), torch.arange(40) % 2), size=1, method="deep", **options)
+    for path in ("table.csv", "arrays.npz"):
+        done = invoke("evaluate", tmp_path / "run", "--on", path, "--device", "cpu")
+        assert done.exit_code == 1
+        assert done.stderr.startswith(f"error: --on {path} ")
 
 
 def test_a_forged_part_is_refused(at_home, tmp_path):

@@ -13,20 +13,13 @@ from PIL import Image
 
 import greedy_ensembles as ge
 
-MODEL = """
-from torch import nn
-
-def make_mine():
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
-"""
-
 
 @pytest.fixture(scope="module")
-def built(invoke, tmp_path_factory, write_mnist):
+def built(make_home, train_run):
     """A folder with data, a module with a model, pictures, and runs of that model and of one of ours."""
-    home = tmp_path_factory.mktemp("home")
-    write_mnist(home / "data" / "mnist", "train", 150, 0)
-    (home / "predicted_model.py").write_text(MODEL)
+    options = ["--method", "deep", "--validation", 0.3]
+    home = make_home("predicted_model", {"own": options}, examples=150)
+    train_run(home, "known", *options, model="PreResNet8")
     (home / "pictures").mkdir()
     (home / "empty").mkdir()
     generator = np.random.default_rng(0)
@@ -34,12 +27,6 @@ def built(invoke, tmp_path_factory, write_mnist):
     Image.fromarray(np.full((28, 28), 25, np.uint8)).save(home / "pictures" / "one.png")
     np.save(home / "digits.npy", ge.data.load("mnist", "train", home / "data").images[:20, 0])
     np.save(home / "table.npy", np.zeros((3, 2), np.float32))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        for name, model in (("own", "predicted_model:make_mine"), ("known", "PreResNet8")):
-            fixed = ["--size", 2, "--root", "data", "--out", name, "--device", "cpu", "--quiet", "--set", "epochs=1"]
-            done = invoke("train", "mnist", "--method", "deep", "--model", model, "--validation", 0.3, *fixed)
-            assert done.exit_code == 0, done.output
     return home
 
 
@@ -77,7 +64,7 @@ def test_calibrate_and_then_predict(invoke, home):
 
 
 def test_without_a_calibration_there_are_no_flags_and_a_line_says_how_to_get_them(invoke, home):
-    done = invoke("predict", "own", "pictures/one.png", "--model", "predicted_model:make_mine", "--root", "data")
+    done = invoke("predict", "own", "pictures/one.png", "--model", "predicted_model:make", "--root", "data")
     assert done.exit_code == 0, done.output
     assert re.search(r"no flags: .*not calibrated; `greedy-ensembles calibrate own`", done.stderr)
     (row,) = rows(done.stdout)
@@ -85,13 +72,9 @@ def test_without_a_calibration_there_are_no_flags_and_a_line_says_how_to_get_the
     assert float(row["total"]) == pytest.approx(float(row["aleatoric"]) + float(row["mutual_information"]), abs=1e-4)
 
 
-def test_a_run_with_more_members_is_no_longer_calibrated(invoke, home):
+def test_a_run_with_more_members_is_no_longer_calibrated(invoke, train_run, home):
     invoke("calibrate", "known", "--root", "data")
-    fixed = ["--root", "data", "--out", "known", "--device", "cpu", "--quiet", "--set", "epochs=1"]
-    done = invoke(
-        "train", "mnist", "--method", "deep", "--model", "PreResNet8", "--validation", 0.3, "--size", 3, *fixed
-    )
-    assert done.exit_code == 0, done.output
+    train_run(home, "known", "--method", "deep", "--validation", 0.3, "--size", 3, model="PreResNet8")
     done = invoke("predict", "known", "pictures/one.png", "--root", "data")
     assert "no flags: calibration.json is of other weights" in done.stderr
 
@@ -132,10 +115,10 @@ def test_a_broken_picture_in_an_archive_does_not_end_it(invoke, home, archive):
 
 
 def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(invoke, home):
-    own = ["--model", "predicted_model:make_mine"]
+    own = ["--model", "predicted_model:make"]
     import predicted_model
 
-    ensemble = ge.load_run("own", predicted_model.make_mine).ensemble
+    ensemble = ge.load_run("own", predicted_model.make).ensemble
     ensemble.save("trained here")
     done = invoke("predict", "trained here", "pictures", *own)  # which says what images are like
     assert done.exit_code == 0, done.output

@@ -8,18 +8,11 @@ import pytest
 import greedy_ensembles as ge
 from greedy_ensembles.paper.studies import two_moons
 
-MODEL = """
-from torch import nn
-
-def make():
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
-"""
-
 
 @pytest.fixture(scope="module")
 def home(make_home):
     two = ["--set", "epochs=2"]
-    return make_home("reported_model", MODEL, {"deep": ["--method", "deep", *two], "greedy": ["--strength", 1, *two]})
+    return make_home("reported_model", {"deep": ["--method", "deep", *two], "greedy": ["--strength", 1, *two]})
 
 
 @pytest.fixture

@@ -27,16 +27,15 @@ SHORT = ("--epochs", "1", "--weighting-batch", "8")
 
 
 @pytest.fixture
-def reproduce(tmp_path, monkeypatch):
+def reproduce(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
     for name, count in FEW.items():
         monkeypatch.setattr(sets, name, count)
 
     def run(*arguments, root="no-data", out="out"):
         fixed = ["--out", tmp_path / out, "--quiet"]
         fixed += [] if root is None else ["--root", tmp_path / root, "--device", "cpu"]
-        return CliRunner().invoke(application(), [str(argument) for argument in ("reproduce", *arguments, *fixed)])
+        return invoke("reproduce", *arguments, *fixed)
 
     return run
 
@@ -199,20 +198,8 @@ def test_the_study_of_methods_takes_a_number_of_seeds(reproduce, tmp_path, monke
 
 @pytest.mark.parametrize("study", ["two-moons", "methods"])
 def test_options_that_a_study_with_settings_of_its_own_cannot_have_are_named(reproduce, tmp_path, study):
-    given = [
-        "--budget",
-        "quick",
-        "--page-only",
-        "--model",
-        "VGG16BN",
-        "--epochs",
-        "1",
-        "--strengths",
-        "1",
-        "--on",
-        "ray",
-    ]
-    given += ["--fast", "--only", "1/2", "--no-pack", "--size", "3"]
+    given = ["--budget", "quick", "--page-only", "--model", "VGG16BN", "--epochs", "1", "--strengths", "1"]
+    given += ["--on", "ray", "--fast", "--only", "1/2", "--no-pack", "--size", "3"]
     done = reproduce(study, *given, *(["--seeds", "1"] if study == "two-moons" else []))
     assert done.exit_code == 1
     assert len(done.output.strip().splitlines()) == 1

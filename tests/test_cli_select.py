@@ -9,7 +9,6 @@ import torch
 import greedy_ensembles as ge
 from greedy_ensembles.training.split import split
 
-MODEL = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
 RUNS = {
     "deep-0": ["--method", "deep"],
     "deep-2": ["--method", "deep", "--seed", 2],
@@ -26,7 +25,7 @@ SIX = list(RUNS)[:6]
 @pytest.fixture(scope="module")
 def home(make_home):
     """Runs of several strengths on the first 60 images."""
-    return make_home("linear_model", MODEL, {name: ["--images", 60, *more] for name, more in RUNS.items()}, 80)
+    return make_home("linear_model", {name: ["--images", 60, *more] for name, more in RUNS.items()}, examples=80)
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """`greedy-ensembles train`, on a tiny MNIST in the published format."""
 
-import gzip
 import json
 import re
-import struct
 
 import numpy as np
 import pytest
@@ -17,17 +15,9 @@ MEETING = ["--weighting", "clip", "--schedule", "concurrent"]
 
 
 @pytest.fixture
-def root(tmp_path):
-    folder = tmp_path / "data" / "mnist"
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (60, 28, 28)).astype(np.uint8)
-    labels = (np.arange(60) % 10).astype(np.uint8)
-    with gzip.open(folder / "train-images-idx3-ubyte.gz", "wb") as file:
-        file.write(struct.pack(">IIII", 0x803, *images.shape) + images.tobytes())
-    with gzip.open(folder / "train-labels-idx1-ubyte.gz", "wb") as file:
-        file.write(struct.pack(">II", 0x801, 60) + labels.tobytes())
-    return folder.parent
+def root(tmp_path, write_mnist):
+    write_mnist(tmp_path / "data" / "mnist", "train", 60, 0)
+    return tmp_path / "data"
 
 
 @pytest.fixture

@@ -9,18 +9,16 @@ import os
 import pickle
 import shutil
 import struct
-from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import save
+from tests.runs.forgery import forge, make_model
 
 import greedy_ensembles as ge
 from greedy_ensembles import storage
 from greedy_ensembles.cli.given import open_saved
 from greedy_ensembles.storage import FolderError
-
-make_model = partial(ge.models.MLP, 2, hidden=(3,))
 
 
 class Bomb:
@@ -41,11 +39,6 @@ def saved(tmp_path):
 
 def load(folder):
     return ge.Ensemble.load(folder, make_model).predict_proba(torch.zeros(3, 2))
-
-
-def forge(path, **changes):
-    """Change fields of a JSON file, and give it the checksum that it then has to have."""
-    storage.write_json(path, {**storage.read_json(path), **changes})
 
 
 @pytest.mark.parametrize("kind", ["pickle", "torch checkpoint", "old torch checkpoint"])
@@ -74,7 +67,10 @@ TEXTS = {
     "a number": "1e999",
     "text": '"members"',
     "nothing": "null",
-    "no checksum": "{}",
+    "a list": "[]",
+    "no checksum": '{"members": ["a"]}',
+    "an empty file": "",
+    "half of an object": "{",
     "a checksum of another type": '{"sha256": {"a": [1]}}',
     "not UTF-8": b"\xff\xfe{\x00}\x00",
 }
@@ -88,18 +84,8 @@ def test_odd_json_is_refused(saved, text):
 
 
 NUMBERS = [True, 1.0, 0, 2, -1, 10**400, "1", None, [1], {}]
-CHECKSUMS = [
-    None,
-    3,
-    "../../elsewhere",
-    {"1": "a"},
-    [],
-    [None],
-    [1.5],
-    [["a"]],
-    ["../../../etc/passwd"],
-    ["0" * 64] * 3,
-]
+CHECKSUMS = [None, 3, "../../elsewhere", {"1": "a"}, [], [None], [1.5], [["a"]]]
+CHECKSUMS += [["../../../etc/passwd"], ["0" * 64] * 3]
 NORMALS = [5, "ab", [1], [1, 2, 3], [0, 0], [[0, 0], [1]], {"a": 1, "b": 2}, [10**400, 1], ["x", "y"], [None, 1]]
 
 FLOATS = {"type": "float32"}

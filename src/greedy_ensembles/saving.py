@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ from greedy_ensembles.version import __version__
 HELD_OUT = "held-out.safetensors"
 #: What each member's best epoch was selected on, of data of one's own; lambda_M is chosen on it.
 VALIDATION = "validation.safetensors"
+
+Converted = TypeVar("Converted")
 
 
 class Description(NamedTuple):
@@ -60,8 +62,9 @@ def read_description(path: Path) -> Description:
     storage.require(proper, path, "its 'notes' are not texts by title")
     run: Any = content.get("run")  # nor this
     storage.require(run is None or isinstance(run, dict), path, "its 'run' is no object")
-    normalize = read_normalize(path, content.get("normalize"))
-    return Description(checksums, normalize, read_inputs(path, content), notes, run, read_targets(path, content))
+    normalize = read_field(path, as_normalize, content.get("normalize"))
+    inputs = read_field(path, from_json, content.get("inputs"))
+    return Description(checksums, normalize, inputs, notes, run, read_targets(path, content))
 
 
 def write_description(path: Path, told: Description) -> None:
@@ -70,11 +73,10 @@ def write_description(path: Path, told: Description) -> None:
     storage.write_json(path, {"format": storage.FORMAT, **told._asdict(), "inputs": inputs})
 
 
-def read_inputs(path: Path, content: Mapping[str, Any]) -> Form | None:
-    """Return what a file says of inputs, if it does, or refuse the file."""
-    value = content.get("inputs")  # which older folders do not have
+def read_field(path: Path, convert: Callable[[Any], Converted], value: Any) -> Converted | None:
+    """Return what a field of a file is converted into, None where older files do not have it, or refuse the file."""
     try:
-        return None if value is None else from_json(value)
+        return None if value is None else convert(value)
     except ValueError as error:
         raise storage.damaged(path, str(error)) from None
 
@@ -84,14 +86,6 @@ def read_targets(path: Path, content: Mapping[str, Any]) -> str:
     found = content.get("targets", "classes")  # which older folders do not have
     storage.require(found in TARGETS, path, f"its 'targets' are none of {', '.join(TARGETS)}")
     return str(found)
-
-
-def read_normalize(path: Path, value: Any) -> Normalize | None:
-    """Return a normalisation that a file holds, or refuse the file."""
-    try:
-        return as_normalize(value)
-    except ValueError as error:
-        raise storage.damaged(path, str(error)) from None
 
 
 def weights_file(folder: Path, number: int) -> Path:
@@ -178,11 +172,7 @@ def load_members(
 
 
 def _load_member(
-    path: Path,
-    checksum: str,
-    make_model: Callable[[], nn.Module],
-    device: torch.device | str,
-    first: nn.Module | None,
+    path: Path, checksum: str, make_model: Callable[[], nn.Module], device: torch.device | str, first: nn.Module | None
 ) -> nn.Module:
     weights, metadata = storage.read_tensors(path, device, checksum)
     shared = _shared(path, metadata, first, device) if "shared" in metadata else {}
@@ -270,7 +260,7 @@ def model_card(
         targets: what members predict, "classes" or independent "labels".
     """
     members = list(members)
-    kinds = Counter(_qualified_name(member) for member in members)
+    kinds = Counter(f"{type(member).__module__}.{type(member).__qualname__}" for member in members)
     facts = {
         "Members": len(members),
         "Models": ", ".join(f"{count} x {kind}" for kind, count in kinds.items()),
@@ -311,10 +301,6 @@ def _table(rows: Mapping[str, object]) -> str:
 
 def _cell(value: object) -> str:
     return html.escape(" ".join(str(value).split()), quote=False).replace("|", "\\|")  # a text may bring a script
-
-
-def _qualified_name(member: nn.Module) -> str:
-    return f"{type(member).__module__}.{type(member).__qualname__}"
 
 
 def _range(counts: list[int]) -> str:

@@ -236,17 +236,6 @@ def read_tensors(
     return tensors, metadata
 
 
-def count_tensors(path: Path) -> int:
-    """Return how many tensors a file holds, from its header alone."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return len(file.keys())
-    except FileNotFoundError:
-        raise damaged(path, "it is missing") from None
-    except (SafetensorError, OSError):
-        raise damaged(path, "it is truncated or not safetensors") from None
-
-
 def _digest_of_tensors(path: Path, checksum: str) -> str:
     """Hash the file as it was before its checksum was put in, by plain reads that leave nothing in memory."""
     with path.open("rb") as file:

@@ -1,6 +1,7 @@
 """What a run folder keeps of a member under way, and when."""
 
 import shutil
+import time
 
 import pytest
 import torch
@@ -22,12 +23,13 @@ def test_an_optimizer_with_nested_state_resumes_exactly(fit):
     assert all(same(a, b) for a, b in zip(resumed, whole, strict=True))
 
 
-def test_states_that_take_long_to_write_are_saved_now_and_then(fit, make_model, tmp_path):
+def test_states_that_take_long_to_write_are_saved_now_and_then(fit, make_model, tmp_path, monkeypatch):
     """Ten times as long as it took, by which a kill costs some epochs; the last state of a member always."""
     with pytest.raises(Stop):
         fit(callbacks=[stop_at(1, 1)])
     now = [0.0]
-    folder = RunFolder(tmp_path / "run", make_model, torch.device("cpu"), clock=lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    folder = RunFolder(tmp_path / "run", make_model, torch.device("cpu"))
 
     def saved(epoch, seconds, last=False):
         def state():

@@ -5,13 +5,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.runs.notes import (
-    exploded_members,
-    guessing,
-    idle_members,
-    training_notes,
-    weak_members,
-)
+from greedy_ensembles.runs.notes import exploded_members, guessing, idle_members, training_notes, weak_members
 
 HOW = ("greedy, lambda_M = 3", "concurrent", 7, 0.1)
 

@@ -150,7 +150,7 @@ def test_a_study_is_made_on_a_cluster_and_says_what_failed(cluster, invoke, tmp_
     done = reproduce("there", "--on", "ray")
     assert done.exit_code == 1
     assert f"{bad.name} failed: FolderError: run_dir" in done.output
-    assert "runs that failed: 1" in done.output.splitlines()[-1]
+    assert "runs that failed: 1" in done.stderr.splitlines()[-1]
     assert content(tmp_path / "there" / "quick" / "runs" / good.name) == content(good)
     (record,) = (tmp_path / "there" / "quick" / "predictions").glob("*.json")
     assert "-deep-" in record.stem
@@ -172,13 +172,12 @@ def test_a_strength_is_chosen_on_a_cluster_as_it_is_here(cluster, tmp_path):
 
 
 def test_the_command_chooses_on_a_cluster_as_it_does_here(cluster, invoke, make_home, tmp_path, monkeypatch):
-    own = "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
     runs = {
         f"{name}-{seed}": ["--seed", seed, *more]
         for name, more in (("deep", ["--method", "deep"]), ("one", ["--strength", 1]))
         for seed in (0, 2)
     }
-    monkeypatch.chdir(make_home("flat_model", own, runs))
+    monkeypatch.chdir(make_home("flat_model", runs))
     asked = ["select", *runs, "--model", "flat_model:make", "--root", "data", "--device", "cpu"]
     done = invoke(*asked, "--out", tmp_path / "here")
     assert done.exit_code == 0, done.output

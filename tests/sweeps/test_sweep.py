@@ -98,15 +98,9 @@ def test_an_address_that_is_none_of_rays_is_named(blobs, make_model, tmp_path):
     """Such as that of its dashboard, where Ray itself would wait for minutes."""
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.handle_request).start()
-        with pytest.raises(ValueError, match=rf"on='127.0.0.1:{server.server_port}' does not answer"):
-            ge.sweep(
-                make_model,
-                blobs,
-                {"seed": [0]},
-                size=2,
-                storage=tmp_path / "runs",
-                on=f"127.0.0.1:{server.server_port}",
-            )
+        address = f"127.0.0.1:{server.server_port}"
+        with pytest.raises(ValueError, match=f"on='{address}' does not answer"):
+            ge.sweep(make_model, blobs, {"seed": [0]}, size=2, storage=tmp_path / "runs", on=address)
     assert not (tmp_path / "runs").exists()
 
 

@@ -24,8 +24,7 @@ DataFolder = Annotated[
     Path | None, typer.Option("--root", help="The data folder; default: GREEDY_ENSEMBLES_DATA, else a cache folder.")
 ]
 OwnModel = Annotated[
-    str | None,
-    typer.Option("--model", help="package:function, for runs of a model of your own."),
+    str | None, typer.Option("--model", help="package:function, where a folder does not name one of our models.")
 ]
 Device = Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")]
 BatchSize = Annotated[
@@ -110,8 +109,13 @@ def goes_on(
         interruption.add_note(note)
 
 
-def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Make a command end in one line, not in a traceback, where its user can mend what went wrong.
+def command(name: str, of: typer.Typer = app) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
+    """Register a function as a command that ends in one line, not in a traceback, where its user can mend it."""
+    return lambda function: of.command(name)(_in_one_line(function))
+
+
+def _in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Say in one line what went wrong where its user can mend it.
 
     Warnings are one line as well. Of the processes that `torchrun` starts, the others speak of errors alone.
     """
@@ -119,7 +123,7 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
     @functools.wraps(command)
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         def show(message: Warning | str, *where: object, **others: object) -> None:  # where is no help to a user
-            print(f"warning: {in_options(str(message), _options_of(command))}", file=sys.stderr)
+            say(f"warning: {in_options(str(message), _options_of(command))}")
 
         try:
             with warnings.catch_warnings(), ExitStack() as quiet:
@@ -132,10 +136,15 @@ def in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, Non
             print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
             raise typer.Exit(130) from None
         except (ValueError, OSError, ArithmeticError, ChildProcessError) as error:
-            print(f"error: {in_options(str(error), _options_of(command))}", file=sys.stderr)
+            say(f"error: {in_options(str(error), _options_of(command))}")
             raise typer.Exit(1) from None
 
     return run
+
+
+def say(line: str) -> None:
+    """Tell something on standard error, since standard output may be read by a program."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def leads() -> bool:

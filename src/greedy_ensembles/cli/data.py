@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from greedy_ensembles.cli.app import DataFolder, Quiet, app, in_one_line
+from greedy_ensembles.cli.app import DataFolder, Quiet, app, command
 
 data_app = typer.Typer(no_args_is_help=True, help="List, find, download and check the data sets.")
 app.add_typer(data_app, name="data")
@@ -18,8 +18,7 @@ def _show(table: Table) -> None:
     Console(markup=False).print(table)  # square brackets in paths are no markup
 
 
-@data_app.command("list")
-@in_one_line
+@command("list", data_app)
 def data_list() -> None:
     """List every data set that has a name here."""
     from greedy_ensembles.data.sets import SETS
@@ -34,8 +33,7 @@ def data_list() -> None:
     _show(table)
 
 
-@data_app.command("status")
-@in_one_line
+@command("status", data_app)
 def data_status(root: DataFolder = None) -> None:
     """Say which data sets are in the data folder, and where; `check` reads them, and finds what is partial."""
     from greedy_ensembles.data import SETS, registry
@@ -54,8 +52,7 @@ def data_status(root: DataFolder = None) -> None:
         print(f"Not there: {', '.join(missing)}")
 
 
-@data_app.command("download")
-@in_one_line
+@command("download", data_app)
 def data_download(
     names: Annotated[list[str], typer.Argument(help="Names of data sets, as `data list` shows them.")],
     trust: Annotated[bool, typer.Option("--trust", help="Take files of which no public hash is known.")] = False,
@@ -71,8 +68,7 @@ def data_download(
         download.download(name, root, trust=trust, progress=not quiet)
 
 
-@data_app.command("check")
-@in_one_line
+@command("check", data_app)
 def data_check(
     names: Annotated[list[str] | None, typer.Argument(help="Data sets; default: all that are there.")] = None,
     root: DataFolder = None,

@@ -6,7 +6,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,13 +24,13 @@ from greedy_ensembles.cli.app import (
     On,
     OwnModel,
     Quiet,
-    app,
     check_file,
     check_folder,
     check_there,
+    command,
     goes_on,
     imported,
-    in_one_line,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ JudgedOn = Annotated[
 ]
 
 
-@app.command("evaluate")
-@in_one_line
+@command("evaluate")
 def evaluate(
     runs: Annotated[
         list[Path],
@@ -112,10 +111,10 @@ def evaluate(
     if save_predictions is not None and len(runs) != 1:
         raise ValueError(f"--save-predictions packs one run at a time, got {len(runs)}")
     judged = None if on is None else read_on(on, next((path for path in runs if path.is_dir()), runs[0]))
-    with progress(not quiet, fresh) as predict:
+    with progress(not quiet, batch_size, fresh) as predict:
         stored = open_runs(
             runs,
-            predict(batch_size),
+            predict,
             ood=names(ood or []),
             on=judged,
             make_model=None if model is None else imported(model),
@@ -134,8 +133,7 @@ def evaluate(
         print(line)
 
 
-@app.command("report")
-@in_one_line
+@command("report")
 def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Run folders or saved ensembles, on one data set or several.")
@@ -155,7 +153,6 @@ def report(
     from greedy_ensembles.report.page import Findings, build_page, dataset_of, write_page
     from greedy_ensembles.runs import load_run
 
-    check_there(runs)
     check_file(out)
     make_model, where = None if model is None else imported(model), as_device(device)
     if len(set(runs)) < len(runs):
@@ -165,17 +162,14 @@ def report(
     for run in loaded:
         by_dataset.setdefault(dataset_of(run), []).append(run)
     findings = {}
-    with progress(not quiet) as predict:
+    with progress(not quiet, batch_size) as predict:
         for dataset, same in by_dataset.items():
-            findings[dataset] = (
-                _findings(dataset, same, predict(batch_size), names(ood or []), make_model, where, root)
-                if evaluate
-                else Findings()
-            )
+            asked = (dataset, same, predict, names(ood or []), make_model, where, root)
+            findings[dataset] = _findings(*asked) if evaluate else Findings()
     write_page(build_page(loaded, findings, known_points), out)
     for found in findings.values():
         for note in found.notes:
-            print(note, file=sys.stderr)
+            say(note)
     size = f"{out.stat().st_size / 1e3:,.0f} kB"
     print(f"Wrote {out} ({size})")
 
@@ -222,8 +216,7 @@ def _findings(
     return Findings(comparison, images, notes)
 
 
-@app.command("select")
-@in_one_line
+@command("select")
 def select(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Folders of runs that differ in lambda_M and seed alone.")
@@ -264,27 +257,26 @@ def select(
         # Other processes do not look for modules in this folder.
         cloudpickle.register_pickle_by_value(sys.modules[model.partition(":")[0]])
     with (
-        progress(not quiet) as watched,
+        progress(not quiet, batch_size) as watched,
         open_executor(on, storage=runs[0].absolute().parent, cpus=cpus, gpus=gpus, device=device) as executor,
     ):
         trials, measured_on, tried = try_strengths(
             runs,
-            watched(batch_size) if on is None else kept_beside_the_run(batch_size),
+            watched if on is None else kept_beside_the_run(batch_size),
             split=split or SPLITS[0],
             make_model=make_model,
             device=as_device(device) if on is None else device,
             root=root,
             executor=executor,
-            hear=lambda run, _: None if quiet or on is None else print(f"{run}: predicted", file=sys.stderr),
+            hear=lambda run, _: None if quiet or on is None else say(f"{run}: predicted"),
         )
     selection = choose(trials, by)
     written = [] if out is None else report.write(selection, measured_on, tried, out)
     report.show(selection, measured_on, wide_console())
     if split == "test":
-        print(
+        say(
             "warning: lambda_M was chosen on test examples, so figures on them no longer show how the choice does on "
-            "new ones; the paper chose so, and --split validation does not",
-            file=sys.stderr,
+            "new ones; the paper chose so, and --split validation does not"
         )
     if written:
         print(f"Wrote {', '.join(map(str, written))}")
@@ -306,10 +298,11 @@ def names(texts: list[str]) -> list[str]:
 
 
 @contextmanager
-def progress(shown: bool, fresh: bool = False) -> Iterator[Callable[[int | None], "Predict"]]:
+def progress(shown: bool, batch_size: int | None, fresh: bool = False) -> Iterator["Predict"]:
     """Show, while the block runs, which run is predicting which set; say in the end which were not predicted anew."""
     from greedy_ensembles.benchmark.stored_runs import kept_beside_the_run
 
+    predict = kept_beside_the_run(batch_size, fresh)
     used: dict[Path, None] = {}  # folders in which predictions were found, in order
 
     console = Console(stderr=True)
@@ -317,20 +310,15 @@ def progress(shown: bool, fresh: bool = False) -> Iterator[Callable[[int | None]
         if not (shown and console.is_terminal):
             status.stop()
 
-        def watched(batch_size: int | None) -> "Predict":
-            predict = kept_beside_the_run(batch_size, fresh)
-
-            def show(ensemble: "Ensemble", images: "LabelledSet", folder: Path) -> "Predictions":
-                state = f"{folder}: {len(ensemble)} members on {len(images):,} {images.unit} of {images.name}"
-                status.update(Text(state))
-                if shown and not console.is_terminal:  # as in a file
-                    print(state, file=sys.stderr)
-                predictions = predict(ensemble, images, folder)
-                if predictions.kept and not fresh:
-                    used[folder / "predictions"] = None
-                return predictions
-
-            return show
+        def watched(ensemble: "Ensemble", images: "LabelledSet", folder: Path) -> "Predictions":
+            state = f"{folder}: {len(ensemble)} members on {len(images):,} {images.unit} of {images.name}"
+            status.update(Text(state))
+            if shown and not console.is_terminal:  # as in a file
+                say(state)
+            predictions = predict(ensemble, images, folder)
+            if predictions.kept and not fresh:
+                used[folder / "predictions"] = None
+            return predictions
 
         try:
             yield watched
@@ -339,4 +327,4 @@ def progress(shown: bool, fresh: bool = False) -> Iterator[Callable[[int | None]
             raise
     if used:
         places = ", ".join(map(str, used))
-        print(f"used predictions kept in {places}; evaluate --fresh makes them anew", file=sys.stderr)
+        say(f"used predictions kept in {places}; evaluate --fresh makes them anew")

@@ -7,7 +7,6 @@ anything is computed.
 
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from PIL import Image
 from greedy_ensembles.benchmark.runs import RunFacts
 from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
 from greedy_ensembles.checks import check_count, limit, naming
-from greedy_ensembles.cli.own_data import TABLES
+from greedy_ensembles.cli.app import check_there, say
+from greedy_ensembles.cli.own_data import ARRAYS, TABLES
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets, read_table
 from greedy_ensembles.data.archives import contents
 from greedy_ensembles.data.formats import Npz, channels_first, load_numbers, read_arrays
@@ -158,21 +158,14 @@ class Inputs:
 
 def read_inputs(paths: Sequence[Path], form: ImageForm, columns: Sequence[str] | None = None) -> Inputs:
     """Read picture files, folders and archives of them, arrays (.npy, .npz), and tables (.csv) with these columns."""
-    for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist")
+    check_there(paths)
     names: list[str] = []
     parts: list[np.ndarray] = []
     counts: Counter[str] = Counter()
     unreadable: list[str] = []
     for path in paths:
-        if path.suffix.lower() in TABLES:
-            values = _rows(path, columns)
-            names += [f"{path}[{index}]" for index in range(len(values))]
-            parts.append(values)
-            continue
-        if path.suffix in (".npy", ".npz"):
-            values = _array(path, form.shape, counts)
+        if (kind := path.suffix.lower()) in (*TABLES, *ARRAYS):
+            values = _rows(path, columns) if kind in TABLES else _array(path, form.shape, counts)
             names += [f"{path}[{index}]" for index in range(len(values))]
             parts.append(values)
             continue
@@ -228,16 +221,12 @@ def _picture(content: bytes, name: str, shape: Shape | None, counts: Counter[str
 
 
 class ShapeUnknownError(Exception):
-    """A picture was given to an ensemble of which nobody knows what size it takes."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name} cannot be resized, for it is not known what images the ensemble takes")
-        self.name = name
+    """The picture of this name was given to an ensemble of which nobody knows what size it takes."""
 
 
 def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:
     """Return the inputs of a file: images of bytes if images are what is wanted, else numbers as they are."""
-    images = _numbers(path) if shape is None and path.suffix == ".npy" else read_arrays(path)[0]
+    images = _numbers(path) if shape is None and path.suffix.lower() == ".npy" else read_arrays(path)[0]
     if not len(images):
         raise ValueError(f"{path} holds an array of no inputs")
     if shape is None or images.shape[1:] == shape:
@@ -312,7 +301,7 @@ def judge_inputs(ensemble: Ensemble, values: np.ndarray, batch_size: int = 1024)
         mean = probs.mean(dim=0) if found is None else found.tempered(probs.mean(dim=0))
         flags = () if found is None else (found.flags(probs),)
         if len(values) > _AT_ONCE:
-            print(f"{min(start + _AT_ONCE, len(values)):,} of {len(values):,} inputs", file=sys.stderr)
+            say(f"{min(start + _AT_ONCE, len(values)):,} of {len(values):,} inputs")
         parts.append((mean.argmax(dim=1), mean.amax(dim=1), *Uncertainty.of(probs), *flags))
     classes, probability, *others = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
     flagged = None if found is None else others[3]

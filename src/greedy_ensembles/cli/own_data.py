@@ -5,11 +5,12 @@ Members learn from one part, a second selects each member's best epoch (validati
 """
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from greedy_ensembles.cli.app import say
 
 if TYPE_CHECKING:
     from greedy_ensembles.data import LabelledSet
@@ -153,7 +154,7 @@ def _images(path: Path, shape: "Shape | None") -> "dict[str, LabelledSet]":
     unreadable: list[str] = []
     parts = read_parts(path, size, channels, unreadable=unreadable)
     for line in unreadable:
-        print(f"left out: {line}", file=sys.stderr)
+        say(f"left out: {line}")
     return dict(parts)
 
 
@@ -180,7 +181,7 @@ def say_parts(own: OwnData) -> None:
         lines.append(f"best epochs are selected on {own.validation}")
     held_out = "nothing is held out to be judged on (--test 0)"
     lines.append(held_out if own.test is None else f"judged and calibrated on {own.test}")
-    print(*lines, sep="\n", file=sys.stderr)
+    say("\n".join(lines))
 
 
 def read_on(text: str, run: Path) -> "LabelledSet":
@@ -195,15 +196,16 @@ def read_on(text: str, run: Path) -> "LabelledSet":
     from greedy_ensembles.runs import load_run
 
     information = load_run(run).information
-    data, shape = information.get("data") or {}, (information.get("inputs") or {}).get("shape")
-    classes = names_in(data, "classes")
+    # Not where it was trained on several arrays, nor where someone else wrote what they liked.
+    data, inputs = (found if isinstance(found := information.get(key), dict) else {} for key in ("data", "inputs"))
+    shape, classes = inputs.get("shape"), names_in(data, "classes")
     if not (path := Path(text).expanduser()).exists():
         raise FileNotFoundError(f"--on {text} does not exist")
     if path.suffix.lower() in TABLES:
         columns = names_in(data, "columns")
         if columns is None:
             raise ValueError(f"--on {text} is a table, and {run} was trained on none that has names of columns")
-        return read_table(path, str(data["target"]), columns=columns, classes=classes).replace(name=text)
+        return read_table(path, str(data.get("target")), columns=columns, classes=classes).replace(name=text)
     if not isinstance(shape, list) or len(shape) != 3:
         raise ValueError(f"--on {text} must be a table (.csv) with the columns that {run} was trained on")
     parts = _images(path, (shape[0], shape[1], shape[2]))

@@ -7,13 +7,12 @@ epoch was chosen on them, so on new images the rate of false alarms may be a lit
 
 import csv
 import io
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from greedy_ensembles.cli.app import BatchSize, DataFolder, Device, app, check_file, check_there, imported, in_one_line
+from greedy_ensembles.cli.app import BatchSize, DataFolder, Device, OwnModel, check_file, command, imported, say
 
 if TYPE_CHECKING:
     from greedy_ensembles.cli.given import Inputs, SavedEnsemble, Verdicts
@@ -21,24 +20,20 @@ if TYPE_CHECKING:
     from greedy_ensembles.flags import Calibration, ImageForm
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or one that Ensemble.save wrote.")]
-Model = Annotated[
-    str | None, typer.Option("--model", help="package:function, where the folder does not name one of our models.")
-]
 InputShape = Annotated[
     str | None,
     typer.Option("--shape", help="What images to make of pictures, as in 3x32x32; default: as it was trained on."),
 ]
 
 
-@app.command("predict")
-@in_one_line
+@command("predict")
 def predict(
     run: RunFolder,
     inputs: Annotated[
         list[Path], typer.Argument(metavar="INPUT", help="Pictures; folders or archives of them; .npy, .npz or .csv.")
     ],
     out: Annotated[Path | None, typer.Option(help="A CSV file; default: the terminal.")] = None,
-    model: Model = None,
+    model: OwnModel = None,
     shape: InputShape = None,
     batch_size: BatchSize = None,
     device: Device = None,
@@ -61,7 +56,7 @@ def predict(
     verdicts = judge_inputs(saved.ensemble, given.values, at_once)
     table = to_csv(given.names, verdicts, form.classes)
     if verdicts.flagged is None:
-        _say(f"no flags: {_why_none(saved)}; `greedy-ensembles calibrate {run}` finds a threshold for them")
+        say(f"no flags: {_why_none(saved)}; `greedy-ensembles calibrate {run}` finds a threshold for them")
     if out is None:
         print(table, end="")
     else:
@@ -72,8 +67,7 @@ def predict(
         raise ValueError(f"{len(given.unreadable):,} of {len(given.names) + len(given.unreadable):,} could not be read")
 
 
-@app.command("calibrate")
-@in_one_line
+@command("calibrate")
 def calibrate(
     run: RunFolder,
     fpr: Annotated[float, typer.Option(help="The share of in-domain images that may be flagged.")] = 0.05,
@@ -81,7 +75,7 @@ def calibrate(
         list[Path] | None,
         typer.Option(help="In-domain images that it was not trained on; default: those that the run held out."),
     ] = None,
-    model: Model = None,
+    model: OwnModel = None,
     shape: InputShape = None,
     device: Device = None,
     root: DataFolder = None,
@@ -176,7 +170,6 @@ def _open(run: Path, model: str | None, device: str | None) -> "SavedEnsemble":
     from greedy_ensembles.cli.given import open_saved
     from greedy_ensembles.engines.execution import as_device
 
-    check_there([run])
     return open_saved(run, None if model is None else imported(model), as_device(device))
 
 
@@ -196,15 +189,18 @@ def _read(paths: list[Path], form: "ImageForm", saved: "SavedEnsemble") -> "Inpu
 
     try:
         given = read_inputs(paths, form, saved.columns)
-    except ShapeUnknownError as error:
+    except ShapeUnknownError as picture:
         if saved.columns is not None:
-            told = f"{error.name} is a picture, and {saved.folder} was trained on a table; give a .csv with its columns"
+            told = f"{picture} is a picture, and {saved.folder} was trained on a table; give a .csv with its columns"
             raise ValueError(told) from None
         name = saved.trained_on
         why = f"{name} is not in the data folder (--root)" if name else "it does not say what it was trained on"
-        raise ValueError(f"{error}: {why}. Name the shape of images, as in --shape 3x32x32") from None
+        raise ValueError(
+            f"{picture} cannot be resized, for it is not known what images the ensemble takes: {why}. Name the shape "
+            "of images, as in --shape 3x32x32"
+        ) from None
     for line in (*given.unreadable, *given.conversions):
-        _say(line)
+        say(line)
     return given
 
 
@@ -213,7 +209,3 @@ def _why_none(saved: "SavedEnsemble") -> str:
 
     there = (saved.folder / FILE).exists()
     return f"{FILE} is of other weights, as after more members were trained" if there else "it is not calibrated"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)

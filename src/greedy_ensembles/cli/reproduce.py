@@ -16,10 +16,10 @@ from greedy_ensembles.cli.app import (
     GpusPerRun,
     On,
     Quiet,
-    app,
     check_folder,
+    command,
     goes_on,
-    in_one_line,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ _OF_ALL = ("study", "out", "page", "quiet")  #: what each study has, also one wi
 _CORRUPTIONS = "; `pip install 'greedy-ensembles[corruptions]'` lets it make corruptions like those of CIFAR-10-C"
 
 
-@app.command("reproduce")
-@in_one_line
+@command("reproduce")
 def reproduce(
     context: typer.Context,
     study: Annotated[str | None, typer.Argument(help="A study, as --list shows them.")] = None,
@@ -114,15 +113,14 @@ def reproduce(
     if of_gpus is not None:
         check_count("--gpus", of_gpus, least=1)
     place, tiny = as_device(device), budget == "quick" and study is not None
+    machine = H200 if of_gpus else device_found(place)
     protocol = _protocol(
         fast, schedule, precision, weighting_batch, statistics, ood_images, three_channels, resize, tiny
     )
     if study is None:
         if not listed:
             raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
-        show_studies(
-            list(STUDIES.values()), protocol, H200 if of_gpus else device_found(place), root, gpus=of_gpus or 1
-        )
+        show_studies(list(STUDIES.values()), protocol, machine, root, gpus=of_gpus or 1)
         return
     check_choice("STUDY", study, STUDIES)
     asked = STUDIES[study]
@@ -137,12 +135,7 @@ def reproduce(
     if tiny and (another or epochs is not None):
         raise ValueError("--budget quick trains 2 members for 1 epoch in any study; leave --size and --epochs out")
     asked = filter_study(
-        asked,
-        models=model or [],
-        size=size,
-        seeds=seeds,
-        epochs=epochs,
-        strengths=_strengths(strengths, asked),
+        asked, models=model or [], size=size, seeds=seeds, epochs=epochs, strengths=_strengths(strengths, asked)
     )
     if tiny:
         asked, out = quick(asked, seeds or 2), out / "quick"
@@ -150,7 +143,7 @@ def reproduce(
     if part is not None and not (wanted := only(wanted, part)):
         raise ValueError(f"--only {part} is empty: {study} has fewer runs than parts")
     if listed:
-        show_jobs(asked, wanted, Records(out, page), H200 if of_gpus else device_found(place), root, gpus=of_gpus or 1)
+        show_jobs(asked, wanted, Records(out, page), machine, root, gpus=of_gpus or 1)
         return
     failed = 0
     if not page_only:
@@ -242,7 +235,7 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
                 f"sets, and --budget quick makes do with stand-ins{_CORRUPTIONS if CORRUPTED in names else ''}"
             )
         if len(possible) < len(jobs):
-            _say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
+            say(f"{len(jobs) - len(possible)} of {len(jobs)} runs are left out: {names} not in {data_root(root)}")
         jobs = possible
         if study.evaluated:
             _say_what_is_not_judged(study, jobs, runner)
@@ -250,15 +243,15 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
     try:
         if where["on"] is None:
             with one_thread() if quick and str(runner.device) == "cpu" else nullcontext():
-                runner.work(study, jobs, _say)
+                runner.work(study, jobs, say)
         elif jobs:
             with open_executor(**where, storage=runner.out) as executor:
-                failures = runner.share_out(study, jobs, _say, executor)
+                failures = runner.share_out(study, jobs, say, executor)
     except KeyboardInterrupt as interruption:
         goes_on(interruption)
         raise
     for name, error in failures.items():
-        _say(f"{name} failed: {reason(error)}")
+        say(f"{name} failed: {reason(error)}")
     return len(failures)
 
 
@@ -272,17 +265,13 @@ def _say_what_is_not_judged(study: "Study", to_do: list["Job"], runner: "Runner"
     for dataset in dict.fromkeys(job.case.dataset for job in to_do):
         there = [name for name in PRESETS[dataset] if is_there(name, root)]
         if absent := [name for name in PRESETS[dataset] if name not in there]:
-            _say(f"not in {data_root(root)}, so no run on {dataset} is judged on: {', '.join(absent)}")
+            say(f"not in {data_root(root)}, so no run on {dataset} is judged on: {', '.join(absent)}")
         every = [job for job in jobs(study, runner.sets.protocol) if job.case.dataset == dataset]
         done = [record for job in every if (record := runner.records.complete(job, study))]
         judged = [{result["name"] for result in record.evaluation["ood"]} for record in done if record.evaluation]
         sets = [set(there), *judged]
         if uneven := [name for name in PRESETS[dataset] if len({name in one for one in sets}) == 2]:
-            _say(f"runs that are done were judged otherwise; tables with both leave out {', '.join(uneven)}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+            say(f"runs that are done were judged otherwise; tables with both leave out {', '.join(uneven)}")
 
 
 def _write(

@@ -7,11 +7,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from greedy_ensembles.cli.app import Quiet, app, check_folder, in_one_line
+from greedy_ensembles.cli.app import Quiet, check_folder, command
 
 
-@app.command("two-moons")
-@in_one_line
+@command("two-moons")
 def two_moons(
     out: Annotated[Path, typer.Option(help="Folder for the picture, the figures and the runs.")],
     seed: Annotated[int, typer.Option(help="Where all random numbers come from.")] = 0,
@@ -31,8 +30,7 @@ def two_moons(
     print(f"Wrote {out / 'two-moons.md'}, two-moons.png and records/two-moons.json")
 
 
-@app.command("illustrate")
-@in_one_line
+@command("illustrate")
 def illustrate(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the figures.")],
     seed: Annotated[int, typer.Option(help="The first of the 20 seeds.")] = 0,
@@ -50,8 +48,7 @@ def illustrate(
     print(f"Wrote {out / 'illustrate.md'}, illustrate.png and records/illustrate.json")
 
 
-@app.command("guarantee-study")
-@in_one_line
+@command("guarantee-study")
 def guarantee_study(
     out: Annotated[
         Path, typer.Option(help="Folder for the figure, the tables and the page; a study there is resumed.")

@@ -5,7 +5,6 @@ import dataclasses
 import difflib
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from greedy_ensembles.cli.app import DataFolder, Device, Quiet, app, check_folder, goes_on, imported, in_one_line, leads
+from greedy_ensembles.cli.app import DataFolder, Device, Quiet, check_folder, command, goes_on, imported, leads, say
 
 if TYPE_CHECKING:
     from greedy_ensembles.cli.own_data import OwnData
@@ -42,8 +41,7 @@ def _list_fields(asked: list[str] | None) -> list[str] | None:
     raise typer.Exit
 
 
-@app.command("train")
-@in_one_line
+@command("train")
 def train(
     data: Annotated[
         str,
@@ -124,6 +122,7 @@ def train(
     if weighting is not None and not coupled:
         raise ValueError(f"--weighting is where members meet, and those of {method} do not; leave it out")
     changes = _changes(change or [])
+    check_fields(changes)  # before pictures are read, which may take a while
     if data in SETS:
         given = {"--target": target, "--leave-out": leave_out, "--shape": shape, "--test": test}
         _refuse(given, f"is for data of your own, and {data} is a published set")
@@ -194,7 +193,6 @@ def _own(
         nearest = difflib.get_close_matches(text.lower(), SETS, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else " (`greedy-ensembles data list` has their names)"
         raise ValueError(f"there is no file or folder {text}, and no published set of that name{hint}")
-    check_fields(changes)  # before pictures are read, which may take a while
     size = None if shape is None else parse_shape(shape)
     own = read_own(text, shape=size, target=target, leave_out=leave_out, validation=validation, test=test)
     say_parts(own)
@@ -222,7 +220,6 @@ def _published(
             f"--model must name a network for {dataset}, such as PreResNet8 (the paper's for MNIST), PreResNet20 or "
             "VGG16BN"
         )
-    check_fields(changes)
     data = load(dataset, "train", root)
     if images is not None:
         data = _first(data, images)
@@ -232,12 +229,12 @@ def _published(
     own = {} if paper else {"weighting_statistics": Recipe.weighting_statistics}
     recipe = _recipe(dataset, model, channels, own | changes)
     if data.note:
-        print(f"{dataset}: {data.note}", file=sys.stderr)
+        say(f"{dataset}: {data.note}")
     if model in PUBLISHED and paper:
         make_model = partial(make_model, **PUBLISHED[model])
     elif model in PUBLISHED:
         other = ", ".join(f"{name}={value}" for name, value in PUBLISHED[model].items())
-        print(f"{model} is that of its name; that of the paper's figures (--paper) has {other}.", file=sys.stderr)
+        say(f"{model} is that of its name; that of the paper's figures (--paper) has {other}.")
     return Task(data, make_model, recipe, 0.1 if validation is None else validation)
 
 
@@ -310,7 +307,7 @@ def _recipe(dataset: str, model: str, channels: int, changes: dict[str, Any]) ->
         Recipe.paper(*pair)
     except ValueError:
         pair = ("mnist", "PreResNet8") if channels == 1 else ("cifar10", _nearest(model))
-        print(f"The paper has no {model} on {dataset}; its recipe of {pair[1]} on {pair[0]} is used.", file=sys.stderr)
+        say(f"The paper has no {model} on {dataset}; its recipe of {pair[1]} on {pair[0]} is used.")
     try:
         return Recipe.paper(*pair, **changes)
     except TypeError as error:

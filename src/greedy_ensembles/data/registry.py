@@ -94,7 +94,7 @@ def read(
     path, look = as_path("path", path), _look(size, channels, resize)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
-    if path.suffix in (".npy", ".npz"):
+    if path.suffix.lower() in (".npy", ".npz"):
         images, labels = formats.read_arrays(path)
         return _shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels, resize)
     names = picture_sets.picture_names(path)

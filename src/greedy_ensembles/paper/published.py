@@ -123,7 +123,8 @@ def differing(facts: RunFacts) -> list[str]:
     if not _is_trained_there(facts):
         return []
     published = describe(Recipe.paper(facts.dataset, facts.architecture))
-    recipe = {name: value for name, value in facts.configuration["recipe"].items() if name in published}
+    own = facts.configuration["recipe"]
+    recipe = {name: own[name] for name in published if name in own}
     no_matter = _NO_MATTER | (_OF_P_STAR if facts.strength is None else set())
     found = [
         f"{where} {ours} instead of {theirs}"

@@ -55,16 +55,10 @@ class RunFolder:
     """A store on disk, open for training; make one with `open_run_folder`."""
 
     def __init__(
-        self,
-        path: Path,
-        make_model: ModelFactory,
-        device: torch.device,
-        earlier: Iterable[nn.Module] = (),
-        clock: Callable[[], float] = time.monotonic,
+        self, path: Path, make_model: ModelFactory, device: torch.device, earlier: Iterable[nn.Module] = ()
     ) -> None:
         self.path, self._make_model, self._device, self._earlier = path, make_model, device, list(earlier)
         self._checkpoint = path / "checkpoint.safetensors"
-        self._clock = clock
         self._pace = self._written = 0.0  # seconds that the last checkpoint took, and when it was there
         # What later members share with the first, which may be gone by then, is stored once.
         self._first: dict[str, weakref.ref[Tensor]] = {}
@@ -136,17 +130,17 @@ class RunFolder:
 
     def is_due(self, last: bool) -> bool:
         """Return whether it is time to save: always where that is quick, and after the last epoch."""
-        return last or self._pace <= _BRIEF or self._clock() - self._written >= _PATIENCE * self._pace
+        return last or self._pace <= _BRIEF or time.monotonic() - self._written >= _PATIENCE * self._pace
 
     def save_checkpoint(self, state: Callable[[], dict[str, Any]], last: bool) -> None:
         """Replace the state of the members under way, unless that would take more time than a kill could cost."""
         if not self.is_due(last):
             return
-        start = self._clock()
+        start = time.monotonic()
         tensors: dict[str, Tensor] = {}
         skeleton = flatten(state(), tensors)
         storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton), **self._bound})
-        self._written = self._clock()
+        self._written = time.monotonic()
         self._pace = self._written - start
 
     def drop_checkpoint(self) -> None:

@@ -80,15 +80,13 @@ def weak_members(members: Sequence[Mapping[str, Any]], held_out: int) -> str:
     >>> weak_members(facts, held_out=1000)
     'member 2 is right on 71.00% of the 1,000 held-out examples, and the best member on 93.00%'
     """
-    found = {member["number"]: member.get("validation_accuracy") for member in members}
-    known = {number: accuracy for number, accuracy in found.items() if accuracy is not None}
+    known = {m["number"]: found for m in members if (found := m.get("validation_accuracy")) is not None}
     best, pairs = max(known.values(), default=0.0), math.comb(len(known), 2)
     weak = {n: accuracy for n, accuracy in known.items() if clearly_below(accuracy, best, held_out, pairs)}
     if not weak:
         return ""
     each = ", ".join(f"{accuracy:.2%}" for accuracy in weak.values())
-    who = "member {} is" if len(weak) == 1 else "members {} are"
-    who = who.format(", ".join(map(str, weak)))
+    who = f"{_told(list(weak))} {'is' if len(weak) == 1 else 'are'}"
     return f"{who} right on {each} of the {held_out:,} held-out examples, and the best member on {best:.2%}"
 
 

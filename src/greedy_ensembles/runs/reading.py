@@ -21,41 +21,24 @@ from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.engines.member import History
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
-from greedy_ensembles.forms import to_json
+from greedy_ensembles.forms import from_json, to_json
+from greedy_ensembles.inputs import as_normalize
 from greedy_ensembles.runs.notes import training_notes
 from greedy_ensembles.saving import (
     HELD_OUT,
     check_format,
     load_members,
     read_description,
-    read_inputs,
-    read_normalize,
+    read_field,
     read_targets,
     weights_file,
 )
 from greedy_ensembles.storage import FolderError, check_contained, damaged, require
 
-#: What a member of version 0.1 was trained by where its folder does not say it.
-_RECIPE_OF_0_1: dict[str, Any] = {
-    "class": "Recipe",
-    "epochs": 100,
-    "batch_size": 128,
-    "weighting_batch_size": None,
+#: What a recipe had where the folder of an older version does not say it.
+_OLD_RECIPE: dict[str, Any] = {
     "weighting_statistics": "running",
-    "weighting_samples": None,
-    "optimizer": "sgd",
-    "lr": 0.1,
-    "momentum": 0.9,
-    "nesterov": False,
-    "weight_decay": 1e-4,
-    "schedule": "anneal",
-    "lr_scale": 0.01,
     "lr_updates": "step",
-    "warmup_epochs": 0,
-    "milestones": [],
-    "gamma": 0.5,
-    "loss": None,
-    "augment": None,
     "accumulate": 1,
     "normalize": None,
     "select_by": "accuracy",
@@ -98,7 +81,7 @@ def _checked(file: Path, run: dict[str, Any]) -> dict[str, Any]:
     threads: Any = run.get("threads")  # nothing on a GPU, nor in older folders
     proper = threads is None or (type(threads) is int and 0 < threads <= _MOST_THREADS)
     require(proper, file, "its 'threads' is no number of threads")
-    read_normalize(file, configuration["recipe"].get("normalize"))
+    read_field(file, as_normalize, configuration["recipe"].get("normalize"))
     read_targets(file, configuration)
     run["configuration"] = in_todays_words(configuration)
     method: Any = run["configuration"].get("method")
@@ -112,7 +95,7 @@ KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_o
 
 def in_todays_words(configuration: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration as this version writes it, whichever version did."""
-    recipe, name = {**_RECIPE_OF_0_1, **configuration.get("recipe", {})}, configuration.get("method")
+    recipe, name = {**_OLD_RECIPE, **configuration.get("recipe", {})}, configuration.get("method")
     if not isinstance(name, str) or name not in _METHODS_OF_0_1:
         return {**configuration, "recipe": recipe}
     others = {key: value for key, value in configuration.items() if key != "strength"}
@@ -244,7 +227,7 @@ class Run:
             _check_size(known, self.folder)
         checksums = [facts["files"]["weights"] for facts in self.members]
         members = load_members(self.folder, checksums, make_model, self.device)
-        inputs = read_inputs(self.folder / "run.json", self.information)
+        inputs = read_field(self.folder / "run.json", from_json, self.information.get("inputs"))
         notes: dict[str, str] = {}
         # A folder from elsewhere may say what it likes.
         with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -323,7 +306,7 @@ def _check_size(make_model: "partial[nn.Module]", folder: Path) -> None:
     """
     first = weights_file(folder, 1)
     run = folder / ("run.json" if (folder / "run.json").exists() else "ensemble.json")
-    tensors = storage.count_tensors(first)
+    tensors = len(storage.read_tensors(first)[0])
     try:
         given = inspect.signature(make_model.func).bind(*make_model.args, **make_model.keywords).arguments
     except TypeError as error:
