@@ -65,6 +65,30 @@ def test_by_likelihood_the_epoch_of_the_smallest_nll_is_kept(schedule):
         assert [e.validation_score for e, _ in record.of(number)] == pytest.approx([-loss for loss in losses], abs=1e-5)
 
 
+def test_by_likelihood_also_where_probabilities_round_to_zero():
+    """Beyond a difference of 104 between logits, single precision has 0 for a probability."""
+
+    class Sharp(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = network()
+
+        def forward(self, x):
+            return 1000 * self.network(x)
+
+    def own_loss(logits, targets):
+        return cross_entropy(logits / 1000, targets)
+
+    record = Recorder()
+    recipe = ge.Recipe(epochs=10, batch_size=8, lr=0.2, schedule="constant", select_by="nll", loss=own_loss)
+    options = {"size": 1, "method": "deep", "recipe": recipe, "progress": False, "device": "cpu"}
+    x, y = noisy(50, 1)
+    ensemble = ge.fit(Sharp, noisy(40, 0), validation=(x, y), callbacks=[record], **options)
+    losses = [cross_entropy(model(x), y).item() for model in record.models]
+    assert losses.index(min(losses)) != len(losses) - 1
+    assert same(ensemble[0], record.models[losses.index(min(losses))])
+
+
 def test_by_a_score_of_ones_own_the_largest_is_kept():
     record = Recorder()
     ensemble = train(record, size=1, select_by=lambda probs, labels: -probs.max(dim=1).values.mean())  # least certain
