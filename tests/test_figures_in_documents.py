@@ -70,9 +70,11 @@ def test_what_the_readme_says_against_the_method_is_in_the_records():
     greedy, deep = (digits[name]["other_MI_auc"]["mean"] for name in ("greedy", "deep"))
     spelled = [f"{value:.3f}".removeprefix("0") for value in (*simple, greedy, deep)]
     assert "(AUC {} and {}; greedy {}, Deep\n  Ensembles {})".format(*spelled) in told
-    alone = f"{digits['one network']['other_score_auc']['mean']:.3f}".removeprefix("0")
-    assert f"entropy of one network is as good as Deep Ensembles' MI there ({alone})" in told
-    assert digits["one network"]["score"] == "predictive_entropy"
+    scores = {"one network": "predictive_entropy", "one network, features": "mahalanobis", "deep": "mahalanobis"}
+    assert {name: digits[name]["score"] for name in scores} == scores
+    entropy, alone, five = (f"{digits[name]['other_score_auc']['mean']:.3f}".removeprefix("0") for name in scores)
+    one = f"One network is as good as Deep Ensembles there: by its entropy ({entropy}), and by the Mahalanobis distance"
+    assert f"{one} of its features ({alone}, theirs {five};" in " ".join(told.split())
     study = (ROOT / "results/guarantee/guarantee.md").read_text()
     assert "| reverse KL | point estimate | +0.04 |" in study
     assert "| reverse KL | expectation | +0.93 |" in study

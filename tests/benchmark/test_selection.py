@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,14 @@ def test_a_strength_that_breaks_a_member_is_not_chosen_however_good_the_ensemble
     assert (found.strength, found.harmless) == (1.0, (1.0,))
     assert found.harms == {9.0: "member 2 of repetition 2 is right on 67.00%, and those of Deep Ensembles on 98.00%"}
     assert found.harms[9.0] in found.verdict
+
+
+def test_a_larger_one_that_diverged_was_tried():
+    found = choose([trial(None), trial(1.0)])
+    larger, smaller = (replace(found, harms={strength: "it diverged"}) for strength in (9.0, 0.1))
+    assert larger.strength == smaller.strength == 1.0
+    assert "a larger one may do as well" not in larger.verdict
+    assert "a larger one may do as well" in smaller.verdict
 
 
 @pytest.mark.parametrize(("accuracy", "chance", "chosen"), [(0.2, 0.1, None), (0.52, 0.5, None), (0.6, 0.5, 1.0)])

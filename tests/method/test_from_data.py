@@ -51,6 +51,20 @@ def test_shuffled_takes_entries_of_one_shape_from_the_same_examples():
     assert [part.shape for part in pair] == [(2, 5), (2, 5)]
 
 
+def test_shuffled_takes_columns_that_are_entries_from_examples_of_their_own():
+    column = torch.arange(1000.0)
+    for x in ({"age": column, "income": column}, (column[:, None], column[:, None])):
+        samples = ge.weighting.Shuffled(x).sample(500, generator())
+        one, other = samples.values() if isinstance(x, dict) else samples
+        assert (one == other).sum() < 10  # and not all of them, which would be the data
+
+
+def test_shuffled_takes_entries_of_several_shapes_from_examples_of_their_own():
+    short, long = torch.arange(1000)[:, None].expand(-1, 3), torch.arange(1000)[:, None].expand(-1, 5)
+    one, other = ge.weighting.Shuffled((short, long)).sample(20, generator())
+    assert (one == other[:, :3]).sum() < 3  # in the first sample, too
+
+
 def test_tokens_are_uniform_and_independent():
     samples = ge.weighting.Tokens(3, 2).sample(4500, generator())
     assert samples.dtype == torch.int64

@@ -248,6 +248,23 @@ def test_a_mask_is_the_same_for_all_inputs_and_another_for_each_member():
     assert len({tuple(member[2](torch.ones(1, 6)).flatten().tolist()) for member in ensemble}) > 1
 
 
+def test_a_layer_that_drops_all_of_its_units_returns_zeros():
+    def make_model():
+        return nn.Sequential(nn.Linear(2, 6), nn.Dropout(1.0), nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, CLASSES))
+
+    probs = fit(make_model, method="dropout").predict_proba(torch.randn(5, 2))
+    assert torch.equal(probs[:, :1].expand_as(probs), probs)  # nothing of the input is left
+
+
+def test_a_mask_comes_from_the_weights_that_were_loaded_last():
+    one, other, _ = fit(method="dropout")
+    x = torch.randn(5, 2, dtype=torch.float64)
+    before = one(x)
+    one.load_state_dict(other.state_dict())
+    assert torch.equal(one(x), other(x))
+    assert not torch.equal(one(x), before)
+
+
 def test_a_channel_is_dropped_as_a_whole():
     model = nn.Sequential(nn.Conv2d(1, 64, 1), nn.Dropout2d(0.25), nn.Flatten(), nn.Linear(64 * 9, 2))
     method = Dropout()

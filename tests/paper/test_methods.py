@@ -49,7 +49,8 @@ def rows(out):
 
 
 def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
-    assert list(rows) == [*METHODS, "one network", "random forest", "isolation forest", "5 neighbours"]
+    alone = "one network", "one network, features"
+    assert list(rows) == [*METHODS, *alone, "random forest", "isolation forest", "5 neighbours"]
     page = (out / "methods.md").read_text()
     assert page.index("The answer.") < page.index("| method |")
     assert "No data" in page
@@ -116,9 +117,17 @@ def test_costs_are_those_of_the_definitions(rows):
     assert {name: rows[name]["steps"] for name in expected} == expected
     assert rows["dropout"]["parameters"] == rows["deep"]["parameters"] / 2
     assert rows["5 neighbours"]["steps"] is None
-    assert rows["one network"]["steps"] == rows["deep"]["steps"] / 2  # its first member, by its outputs
-    assert rows["one network"]["score"] in ("predictive_entropy", "max_probability", "energy", "expected_entropy")
-    assert "other_MI_auc" not in rows["one network"]
+    for name in ("one network", "one network, features"):
+        assert rows[name]["steps"] == rows["deep"]["steps"] / 2  # its first member
+        assert "other_MI_auc" not in rows[name]
+
+
+def test_one_network_may_choose_among_the_scores_that_ensembles_may(rows):
+    """A score of features is not the ensemble's merit: one network has them, too."""
+    by_outputs = ("predictive_entropy", "max_probability", "energy", "expected_entropy")
+    assert rows["one network"]["score"] in by_outputs
+    assert rows["one network, features"]["score"] not in by_outputs
+    assert rows["one network, features"]["noise_score_auc"]["mean"] > rows["one network"]["noise_score_auc"]["mean"]
 
 
 def test_neighbours_by_scikit_learn(rows):

@@ -121,7 +121,7 @@ class Selection:
             none = f"No lambda_M that was tried does no harm (that is: {rule}). Take {BASELINE}, or try smaller ones."
             return none + told
         text = f"Chosen: lambda_M = {self.strength:g}, the largest that does no harm ({rule})."
-        if self.strength == self.trials[-1].strength:
+        if self.strength > max(self.harms, default=0.0):  # which may name strengths without figures, that diverged
             text += " It is the largest that was tried; a larger one may do as well."
         return text + told
 

@@ -7,6 +7,7 @@ of noise. The cost: the parameters and steps of one network, M passes at predict
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,8 +40,12 @@ class FixedMask(nn.Module):
         shape = (x.shape[1], *(1,) * (x.ndim - 2)) if self.channels else x.shape[1:]
         if self._mask is None or self._mask.shape != shape or self._mask.device != x.device:
             uniform = np.random.default_rng(self.key.tolist()).uniform(size=tuple(shape))
-            self._mask = torch.from_numpy((uniform >= self.p) / (1 - self.p)).to(x.device)
+            self._mask = torch.from_numpy((uniform >= self.p) / (1 - self.p or 1)).to(x.device)
         return x * self._mask.to(x.dtype)
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
+        self._mask = None  # which was drawn from another key
 
 
 class Dropout(Deep):

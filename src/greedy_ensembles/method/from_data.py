@@ -38,7 +38,7 @@ class Shuffled:
 
     A sample takes each of its positions from an example of its own: marginals are the data's, what ties positions
     together is gone. Of a dict or tuple this is done entry by entry. Entries of one shape take the same examples, so
-    that a token keeps its mask.
+    that a token keeps its mask; entries of one number, columns of a table, do not.
 
     >>> Shuffled([[1, 10], [2, 20]]).sample(3, torch.Generator().manual_seed(0)).shape
     torch.Size([3, 2])
@@ -52,8 +52,15 @@ class Shuffled:
     def sample(self, n: int, generator: torch.Generator) -> Inputs:
         """Draw n samples of the data's own type."""
         check_draw(n, generator)
-        seed = int(torch.randint(2**62, (), generator=generator))
-        return each(lambda one: self._of_entry(one, n, torch.Generator().manual_seed(seed)), self.x)  # type: ignore[no-any-return]
+        seeds: dict[tuple[int, ...], int] = {}
+
+        def of_entry(x: Tensor) -> Tensor:
+            shape = tuple(x.shape[1:])
+            if math.prod(shape) == 1 or shape not in seeds:
+                seeds[shape] = int(torch.randint(2**62, (), generator=generator))
+            return self._of_entry(x, n, torch.Generator().manual_seed(seeds[shape]))
+
+        return each(of_entry, self.x)  # type: ignore[no-any-return]
 
     def _of_entry(self, x: Tensor, n: int, generator: torch.Generator) -> Tensor:
         columns = x.flatten(1) if x.ndim > 1 else x[:, None]

@@ -201,7 +201,7 @@ def judged(setting: Setting, data: Data, runs: Path, progress: bool) -> list[Res
 
 
 def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: bool) -> list[Result]:
-    """Return a method's figures; behind those of Deep Ensembles, those of one network, by its outputs alone."""
+    """Return a method's figures; behind those of Deep Ensembles, those of one network, by its outputs and by all."""
     folders = [_folder(setting, method, number, runs) for number in range(setting.seeds)]
     with ProgressBars() if progress else nullcontext() as bars:
         ensembles = [
@@ -226,11 +226,13 @@ def _judged(setting: Setting, method: str, data: Data, runs: Path, progress: boo
     parameters = sum(held.values())
     results = [Result(method, evaluations, steps, len(ensembles[0]), parameters)]
     if METHODS[method] is Deep:
-        alone = [
-            ge.benchmark.evaluate(ensemble[:1], data.test, data.ood, score="predictive_entropy")
-            for ensemble in ensembles
-        ]
-        results.append(Result("one network", alone, steps // setting.size, 1, parameters // setting.size))
+        one = steps // setting.size, 1, parameters // setting.size
+        for name, more in (("one network", {}), ("one network, features", known)):
+            alone = [
+                ge.benchmark.evaluate(ensemble[:1], data.test, data.ood, score="predictive_entropy", **more)
+                for ensemble in ensembles
+            ]
+            results.append(Result(name, alone, *one))
     return results
 
 
@@ -284,6 +286,7 @@ def table(setting: Setting, rows: Sequence[Mapping[str, Any]]) -> Table:
         f"{setting.size} members of {setting.recipe.epochs} epochs for every method, each with its defaults; of "
         f"{setting.seeds} seeds: mean and standard error",
         "score: the one with the largest mean AUC on noise and choosing sets; the other sets had no say",
+        "one network: the first member of Deep Ensembles, by scores of its outputs; with features, by any score",
         "MI: by mutual information, which one model alone has not; standing beside it, by the score chosen",
         "member-steps: those of all networks, times how often each row passes; where members meet, p* passes as well",
         *(f"{_label(method)}: {own.what}" for method, own in setting.own.items()),

@@ -32,7 +32,7 @@ from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_p
 from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, dtype_of, entries, move, take, to_model
-from greedy_ensembles.labels import bernoulli
+from greedy_ensembles.labels import bernoulli, log_bernoulli
 from greedy_ensembles.method import Bank, Coupling, Schedule
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
@@ -242,15 +242,16 @@ class Algorithm:
         rows = []
         for batch in self.data.held_out.ordered(held_out, _ROWS):
             inputs, own = self.data.look_up(batch, held_out=True)
-            logits = engine.predict(inputs)
-            rows.append((bernoulli(logits) if own.ndim == 2 else logits.softmax(dim=2), own))
-        probs, labels = torch.cat([probs for probs, _ in rows], dim=1), torch.cat([own for _, own in rows])
+            rows.append((engine.predict(inputs), own))
+        logits, labels = torch.cat([said for said, _ in rows], dim=1), torch.cat([own for _, own in rows])
+        probs = bernoulli(logits) if labels.ndim == 2 else logits.softmax(dim=2)
         each_probs, each_label = probs.flatten(1, -2), labels.flatten()  # every label of an example counts by itself
         accuracies = (each_probs.argmax(dim=2) == each_label).sum(dim=1).div(len(each_label)).tolist()
         if select_by == "accuracy":
             return accuracies, accuracies
         if select_by == "nll":
-            return accuracies, each_probs[:, torch.arange(len(each_label)), each_label].log().mean(dim=1).tolist()
+            logs = log_bernoulli(logits) if labels.ndim == 2 else logits.log_softmax(dim=2)  # where probs may be 0
+            return accuracies, logs.flatten(1, -2)[:, torch.arange(len(each_label)), each_label].mean(dim=1).tolist()
         try:
             return accuracies, [float(select_by(own, labels)) for own in probs]
         except Exception as error:  # of any kind: it is the user's

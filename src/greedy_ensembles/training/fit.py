@@ -48,7 +48,7 @@ from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import advice_on_scale, as_examples
 from greedy_ensembles.training.frozen import HeadedAlgorithm, check_heads, digest_of
 from greedy_ensembles.training.loaders import LoaderExamples
-from greedy_ensembles.training.recipe import Recipe
+from greedy_ensembles.training.recipe import Recipe, check_average
 from greedy_ensembles.training.shared import SharedAlgorithm, check_ranks
 from greedy_ensembles.training.split import Data, split_off
 from greedy_ensembles.training.trial import try_model
@@ -191,6 +191,7 @@ def _build(
     if not isinstance(validation, Real | str | None.__class__):
         apart = as_examples(validation, "validation", seed, targets, recipe)
     train, held_out, chosen = split_off(examples, apart, seed)
+    check_average(recipe, math.ceil(len(train) / recipe.batch_size))
     take = default_weighting if weighting is None or isinstance(weighting, str) else check_weighting
     p_star = None if coupling.sees == "none" else take(weighting, examples)
     first = coupling.recipe(recipe, 1, seed)
