@@ -170,6 +170,13 @@ def refusal(error, message, **changes):
             "earlier member 1 returns probabilities",
             earlier=ge.Ensemble([nn.Sequential(nn.Linear(2, 2), nn.Softmax(dim=1))]),
         ),
+        refusal(
+            ValueError,
+            "InstanceNorm with track_running_stats=True",
+            make_model=lambda: nn.Sequential(
+                nn.Unflatten(1, (1, 2)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten(), nn.Linear(2, 2)
+            ),
+        ),
         refusal(ValueError, r"gave \(1, 2\)", make_model=lambda: Shape(lambda z: z[:1])),
         refusal(
             ValueError, "loss must return a scalar tensor .* got shape", recipe=ge.Recipe(loss=lambda z, y: z.sum(1))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
 from greedy_ensembles.engines.execution import Execution, generator
@@ -95,6 +96,11 @@ def try_model(
             "are not: training moves them. To keep them, use ge.models.heads, override train(mode) of the model so "
             "that it leaves the frozen part in eval mode, or set momentum=0 in these layers",
             stacklevel=4,
+        )
+    counting = [layer for layer in model.modules() if isinstance(layer, _InstanceNorm) and layer.track_running_stats]
+    if counting and weighting is not None:
+        raise ValueError(
+            "the model has InstanceNorm with track_running_stats=True, which would count samples of p*; leave that out"
         )
     model = model.to(execution.device).eval()
     x, labels = (move(part, execution.device) for part in examples.few())
