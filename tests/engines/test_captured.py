@@ -12,6 +12,7 @@ from torch import nn
 import greedy_ensembles as ge
 from greedy_ensembles.engines import captured
 from greedy_ensembles.engines.plain import PlainEngine
+from greedy_ensembles.runs.notes import WeakMemberWarning
 from greedy_ensembles.training import algorithm
 
 pytestmark = [
@@ -48,6 +49,7 @@ def fit(images, make_model=network, **options):
     fields |= options.pop("recipe", {})
     chosen = {"size": 3, "strength": 2.0, "progress": False, "device": "cuda", "validation": 0.1, **options}
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakMemberWarning)  # a learning rate of 1 may leave some
         warnings.filterwarnings("error", "trained ")  # that it fell back
         return ge.fit(make_model, images, recipe=ge.Recipe(**fields), **chosen)
 

@@ -36,9 +36,8 @@ class MethodsTable(Table):
             for score in evaluations[0].known_scores:
                 found = [evaluation.ood[number].by_score[score] for evaluation in evaluations]
                 figures = {one.key: Entry(estimate([getattr(each, one.key) for each in found])) for one in OOD}
-                rows.append(
-                    {"set": names[result.name], "images": Entry(result.images), "score": Entry(score), **figures}
-                )
+                told = {"set": names[result.name], "images": Entry(result.images), "score": _score(score)}
+                rows.append({**told, **figures})
         columns = [Column("set"), Column("images", "examples"), Column("score"), *OOD]
         return Table(f"{method}: all scores", columns, rows, self.notes, "score")
 
@@ -206,6 +205,11 @@ def _entries(row: Row, scores: Mapping[str, str], comparison: Comparison) -> dic
         "images": Entry(row.images, text="missing" if row.kind == "missing" else None),
         "method": Entry(row.method),
         "seeds": Entry(ours[0].seeds if ours else None),
-        "score": Entry("" if row.kind == "in-domain" else scores.get(row.method, "")),
+        "score": _score("" if row.kind == "in-domain" else scores.get(row.method, "")),
         **{metric: Entry(figure.ours) for metric, figure in row.figures.items()},
     }
+
+
+def _score(name: str) -> Entry:
+    """Return the name of a score in words, so that a narrow table breaks it between them."""
+    return Entry(name, text=name.replace("_", " "))
