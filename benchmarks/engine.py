@@ -295,7 +295,7 @@ def on_gpu(parts: list[str], out: Path | None) -> None:
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(content, indent=2) + "\n")
-            own = file.parents[1] / "speed-reading.md"  # written by hand, and kept
+            own = file.with_name("speed-reading.md")  # written by hand, and kept
             (file.parents[1] / "speed.md").write_text(page(content, own.read_text() if own.exists() else ""))
 
 

@@ -145,7 +145,7 @@ def main() -> None:
     print(page(found))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        own = out / "reading.md"  # written by hand, and kept
+        own = out / "records" / "reading.md"  # written by hand, and kept
         (out / "repeats.md").write_text(page(found, own.read_text() if own.exists() else ""))
 
 

@@ -35,7 +35,7 @@ def facts(command: str, device: str = "cpu") -> dict[str, Any]:
 
 
 def publish(out: Path | None, stem: str, page: Callable[[dict[str, Any], str], str], content: dict[str, Any]) -> None:
-    """Print a page and, where asked, write it; what a person wrote beside it, NAME-reading.md or reading.md, begins it.
+    """Print a page and, where asked, write it; it begins with NAME-reading.md or reading.md of its records.
 
     Args:
         out: the folder, if any.
@@ -43,7 +43,7 @@ def publish(out: Path | None, stem: str, page: Callable[[dict[str, Any], str], s
         page: from the content and what a person wrote to the page.
         content: what it is made of, which is written as JSON.
     """
-    readings = [] if out is None else [out / f"{stem}-reading.md", out / "reading.md"]
+    readings = [] if out is None else [out / "records" / name for name in (f"{stem}-reading.md", "reading.md")]
     text = page(content, next((file.read_text() for file in readings if file.exists()), ""))
     print(text)
     if out is not None:

@@ -12,7 +12,7 @@ The model of a step is
 
 where cores are shared: 4 processes on 2 cores take twice as long for a member. It is held against what was measured,
 and read out for GPUs with the step times of `results/engine/records/speed.json` and NCCL's own latencies. FOLDER's
-`reading.md`, written by hand, begins the page.
+`records/reading.md`, written by hand, begins the page.
 
 With `--one-gpu`, two processes share a GPU (gloo carries the exchange through the CPU, since NCCL wants a GPU for each)
 and train what one process trains on it alone, VGG16BN in recorded steps: what the exchange and the second process cost.

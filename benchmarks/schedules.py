@@ -5,7 +5,7 @@
 Sequential with the paper's p* batch, concurrent with the same, and concurrent with a p* batch of 8, each evaluated on
 MNIST's test images and five OOD sets. They may differ by 0.1 points of accuracy and .01 of AUC. All of that for samples
 of p* normalised by the statistics of the step's examples, and by running ones as in the paper. Runs that FOLDER has
-already are not done again, and its `schedules-reading.md`, written by hand, begins the page. Needs the data
+already are not done again, and its `records/schedules-reading.md`, written by hand, begins the page. Needs the data
 (GREEDY_ENSEMBLES_DATA); without, it says so and ends.
 """
 

@@ -16,10 +16,10 @@ _LINK = re.compile(r"```.*?```|`[^`\n]*`|(!?)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the README, and pages and pictures of results; readings stand on their pages already."""
+    """Add the README, and pages and pictures of results; what lies among their records stands on the pages already."""
     files.append(File.generated(config, "index.md", abs_src_path=str(PROJECT / "README.md")))
     for path in sorted(RESULTS.rglob("*")):
-        if path.suffix in (".md", ".png") and not path.name.endswith("reading.md"):
+        if path.suffix in (".md", ".png") and path.parent.name != "records":
             files.append(File.generated(config, f"results/{path.relative_to(RESULTS)}", abs_src_path=str(path)))
     return files
 

@@ -74,7 +74,8 @@ def engine(monkeypatch):
 
 
 def test_the_speed_of_a_network_is_measured_from_the_loop_to_the_page(engine, tmp_path):
-    (tmp_path / "speed-reading.md").write_text("Written by hand.")
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "speed-reading.md").write_text("Written by hand.")
     engine.on_gpu(["VGG16BN"], tmp_path)
     found = json.loads((tmp_path / "records" / "speed.json").read_text())["parts"]["VGG16BN"]
     members = {name: entry.get("members_at_once") for name, entry in found["times"].items()}
@@ -172,7 +173,7 @@ def test_pieces_are_left_out_inside_a_block_alone(ablation):
 def test_pages_are_made_of_what_was_measured(page):
     file = RESULTS / f"{page}.md"
     content = json.loads((file.parent / "records" / f"{file.stem}.json").read_text())
-    readings = (file.with_name(f"{file.stem}-reading.md"), file.with_name("reading.md"))
+    readings = [file.parent / "records" / name for name in (f"{file.stem}-reading.md", "reading.md")]
     reading = next(own.read_text() for own in readings if own.exists())
     module, _, function = PAGES[page].partition(".")
     assert file.read_text() == getattr(importlib.import_module(module), function or "page")(content, reading)

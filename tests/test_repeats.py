@@ -69,5 +69,5 @@ def test_the_page_has_every_try_and_what_was_written_by_hand(results):
 
 def test_the_page_that_is_published_is_made_of_its_records():
     results = Path(__file__).parents[1] / "results"
-    reading = (results / "repeats/reading.md").read_text()
+    reading = (results / "repeats/records/reading.md").read_text()
     assert (results / "repeats/repeats.md").read_text() == repeats.page(repeats.tries(results), reading)

@@ -36,7 +36,8 @@ TINY = dataclasses.replace(
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     out = tmp_path_factory.mktemp("methods")
-    (out / "reading.md").write_text("The answer.\n")
+    (out / "records").mkdir()
+    (out / "records" / "reading.md").write_text("The answer.\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakMemberWarning)  # two epochs may leave some
         methods_page.run(out, False, (TINY, dataclasses.replace(TINY, name="none", title="No data", read=lambda: None)))
@@ -77,7 +78,8 @@ def test_a_method_that_refuses_a_setting_has_a_row_and_its_reason(out, rows):
 
 def test_the_committed_page_is_made_of_its_records(tmp_path):
     committed = Path(__file__).parents[2] / "results" / "methods"
-    shutil.copy(committed / "reading.md", tmp_path)
+    (tmp_path / "records").mkdir()
+    shutil.copy(committed / "records" / "reading.md", tmp_path / "records")
     methods_page.write(tmp_path, json.loads((committed / "records/methods.json").read_text()), methods.SETTINGS)
     assert (tmp_path / "methods.md").read_text() == (committed / "methods.md").read_text()
 

@@ -65,8 +65,8 @@ def test_what_diverged_is_told(page):
 
 
 def test_your_own_reading_stands_first_and_is_kept(page, tmp_path):
-    own = tmp_path / "page" / "reading.md"
-    own.parent.mkdir()
+    own = tmp_path / "page" / "records" / "reading.md"
+    own.parent.mkdir(parents=True)
     own.write_text("Not much.\n")
     for _ in range(2):
         assert page(mnist(1)).read_text().startswith("# MNIST\n\nNot much.\n\n| ")

@@ -17,7 +17,8 @@ COMMITTED = Path(__file__).parents[2] / "results" / "two-moons"
 @pytest.fixture(scope="module")
 def out(tmp_path_factory, invoke):
     out = tmp_path_factory.mktemp("two-moons")
-    (out / "reading.md").write_text("Mine.\n")
+    (out / "records").mkdir()
+    (out / "records" / "reading.md").write_text("Mine.\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(two_moons, "STRENGTHS", (None, 10.0))
         patch.setattr(two_moons, "SIZE", 3)
@@ -57,7 +58,7 @@ def test_the_picture_has_a_panel_for_each_ensemble(out):
 def test_the_page_shows_the_figures_of_the_json_below_what_a_person_wrote(out, committed):
     folder = COMMITTED if committed else out
     page = (folder / "two-moons.md").read_text()
-    assert page.startswith(f"# Two moons\n\n{(folder / 'reading.md').read_text()}")
+    assert page.startswith(f"# Two moons\n\n{(folder / 'records/reading.md').read_text()}")
     for result in json.loads((folder / "records/two-moons.json").read_text()):
         assert f"| {result['mi_data']:.4f} | {result['mi_far']:.4f} |" in page
 

@@ -1,9 +1,9 @@
 """The page of a study: what a person wrote of it, then tables and pictures, and all of it as CSV, JSON and LaTeX.
 
 STUDY.md          the page
-reading.md        yours: the answer, which stands first, and below a heading what comes after the summary
 SECTION-*.png     pictures of a section
-records/          every run: figures, settings, seed, machine, date, seconds, versions, commit;
+records/          reading.md: yours: the answer, which stands first, and below a heading what comes after the summary;
+                  every run: figures, settings, seed, machine, date, seconds, versions, commit;
                   SECTION.csv, .json, .tex: figures of a section, unrounded;
                   study.json: what was asked for, which runs there are, and which are missing
 """
@@ -75,8 +75,8 @@ def page_text(title: str, reading: str, parts: Iterable[str], summary: str = "")
 
 
 def write_markdown(path: Path, title: str, parts: Iterable[str], summary: str = "") -> None:
-    """Write a page, with what a person has written into `reading.md` beside it."""
-    own = path.parent / READING
+    """Write a page, with what a person has written into `reading.md` of its records."""
+    own = path.parent / KEPT / READING
     write_bytes(path, [page_text(title, own.read_text() if own.exists() else "", parts, summary).encode()])
 
 
