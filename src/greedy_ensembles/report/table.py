@@ -263,7 +263,7 @@ def to_html(table: Table) -> Markup:
     body = Markup("\n").join(Markup("<tr>{}</tr>").format(Markup("").join(row)) for row in rows)
     return Markup(
         '<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n<table class="sortable">\n'
-        "<caption>{title}</caption>\n<thead><tr>{headings}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
+        "<caption><span>{title}</span></caption>\n<thead><tr>{headings}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
     ).format(title=escape(table.title), headings=Markup("").join(headings), body=body)
 
 
