@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from greedy_ensembles.benchmark import Comparison, Method
+from greedy_ensembles.benchmark.evaluation import Detection
 from greedy_ensembles.report.results import (
     notes,
     show,
@@ -150,6 +151,38 @@ def test_markdown_has_a_table_for_each_ood_figure(comparison):
         "| mean of 2 of 3 sets | mean | 0.705±0.005 (0.58) | 0.750 |",
     ]
     assert all(f"- {note}" in text for note in notes(comparison))
+
+
+def test_means_by_every_score_stand_below_the_sets(comparison):
+    """A mean over sets is taken for each seed first; there is none of a score that some set of a kind lacks."""
+    areas = {"mutual_information": (0.8, 0.6), "predictive_entropy": (0.7, 0.5), "energy": (0.4, 0.9)}
+
+    def scored(evaluation, shift):
+        sets = [
+            dataclasses.replace(
+                one, by_score={name: Detection(pair[number] + shift, 0.5, 0.5) for name, pair in areas.items()}
+            )
+            for number, one in enumerate(evaluation.ood)
+        ]
+        partly = dataclasses.replace(sets[1], by_score=sets[1].by_score | {"knn": Detection(0.1, 0.5, 0.5)})
+        return dataclasses.replace(evaluation, ood=(sets[0], partly))
+
+    methods = [
+        dataclasses.replace(
+            method, evaluations=tuple(scored(one, 0.02 * seed) for seed, one in enumerate(method.evaluations))
+        )
+        for method in comparison.methods
+    ]
+    text = to_markdown(dataclasses.replace(comparison, methods=tuple(methods)))
+    table = next(block for block in text.split("\n\n") if block.startswith("|  | score |"))
+    assert [line for line in table.splitlines() if "knn" in line] == [
+        "| mean of 1 of 2 natural | knn | 0.100±0.000 | 0.100 |"  # the synthetic set has no features
+    ]
+    assert [line for line in table.splitlines() if "energy" in line] == [
+        "| mean of 1 synthetic | energy | 0.410±0.010 | 0.400 |",
+        "| mean of 1 of 2 natural | energy | 0.910±0.010 | 0.900 |",
+        "| mean of 2 of 3 sets | energy | 0.660±0.010 | 0.650 |",
+    ]
 
 
 def test_synthetic_sets_come_before_natural_ones_in_markdown(comparison):

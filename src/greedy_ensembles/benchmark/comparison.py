@@ -23,7 +23,7 @@ from greedy_ensembles.benchmark.presets import kind_of
 from greedy_ensembles.benchmark.reference import Cell, Published, Setting
 from greedy_ensembles.benchmark.runs import RunFacts, group, other_differences
 
-#: Scores whose AUC stands in every table of evaluations that know them, whichever score was chosen.
+#: Scores whose AUC has a table of its own, set by set, where evaluations know them, whichever score was chosen.
 BESIDE = ("mutual_information", "predictive_entropy")
 
 
@@ -200,7 +200,7 @@ class Comparison:
         results = [evaluation.ood[number] for evaluation in method.evaluations]
         first = results[0]
         figures = self._figures(results, OOD_METRICS, self._comparable(method), first.name)
-        figures |= _by_other_scores([[result] for result in results])
+        figures |= _by_score([[result] for result in results])
         count = self._count(first.name) if any(figure.paper for figure in figures.values()) else None
         return Row(first.name, first.kind, first.images, count, first.note, method.label, figures)
 
@@ -215,7 +215,7 @@ class Comparison:
             known = [cell.mean for cell in cells if cell is not None]
             paper = Cell(statistics.fmean(known), None) if len(known) == len(names) else None
             figures[metric] = Figure(estimate([mean for mean in means if mean is not None]), paper)
-        figures |= _by_other_scores([evaluation.of_kind(kind) for evaluation in method.evaluations])
+        figures |= _by_score([evaluation.of_kind(kind) for evaluation in method.evaluations])
         return Row(self._mean_name(kind), "mean", None, None, "", method.label, figures)
 
     def _figures(
@@ -249,17 +249,19 @@ class Comparison:
         return None if self.published is None else self.published.image_count(name)
 
 
-def _by_other_scores(results: Sequence[Sequence[OutOfDistribution]]) -> dict[str, Figure]:
-    """Return the mean AUC of scores that stand beside the chosen one, where all sets of all seeds know them.
+def _by_score(results: Sequence[Sequence[OutOfDistribution]]) -> dict[str, Figure]:
+    """Return the mean AUC of every score that all sets of all seeds know.
 
     No score is the best for all sets, and the paper's alone would hide it.
     """
-    found = {}
-    for score in BESIDE:
-        if all(score in result.by_score for own in results for result in own):
-            means = [statistics.fmean(result.by_score[score].auc for result in own) for own in results]
-            found[f"auc_{score}"] = Figure(estimate(means), None)
-    return found
+    every = [result.by_score for own in results for result in own]
+    return {
+        f"auc_{score}": Figure(
+            estimate([statistics.fmean(each.by_score[score].auc for each in own) for own in results]), None
+        )
+        for score in every[0]
+        if all(score in known for known in every)
+    }
 
 
 def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:

@@ -29,8 +29,11 @@ OOD = (
     Column("ap", "AP", 1, 3, "higher"),
     Column("fpr95", "FPR95", 1, 3, "lower"),
 )
+_OF_SCORE = "auc_"  # how the keys of figures begin
 #: Of evaluations that know these scores, beside the one that was chosen.
-BESIDE_OOD = tuple(Column(f"auc_{score}", f"AUC by {score.replace('_', ' ')}", 1, 3, "higher") for score in BESIDE)
+BESIDE_OOD = tuple(
+    Column(f"{_OF_SCORE}{score}", f"AUC by {score.replace('_', ' ')}", 1, 3, "higher") for score in BESIDE
+)
 _ORDER = ("synthetic", "natural", "missing", "mean")  # of sets, by kind, in Markdown
 _ROW_FACTS = ("set", "kind", "images", "paper_images", "note", "method")  # of rows, in JSON
 _LATEX = {
@@ -83,7 +86,7 @@ def _table(
 def _beside(comparison: Comparison) -> list[Column]:
     """Return the columns of scores that were not chosen, where there are figures for them."""
     known = {key for row in comparison.ood_rows for key in row.figures}
-    return [one for one in BESIDE_OOD if one.key in known and one.key != f"auc_{comparison.first.score}"]
+    return [one for one in BESIDE_OOD if one.key in known and one.key != f"{_OF_SCORE}{comparison.first.score}"]
 
 
 def _row(row: ComparedRow, comparison: Comparison) -> dict[str, Entry]:
@@ -229,6 +232,7 @@ def to_markdown(comparison: Comparison) -> str:
         f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive. In brackets: the paper's figures, "
         "its means over the same sets.",
         *(f"**{one.heading}**\n\n{_by_set(comparison, one)}" for one in (*OOD, *_beside(comparison))),
+        _by_score(comparison),
         "\n".join(f"- {note}" for note in inside.notes),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -245,6 +249,21 @@ def _by_set(comparison: Comparison, column: Column) -> str:
             own[row.method] = Entry(figure.ours, figure.paper).both(column)
     rows = ([*place, *(own.get(label, "") for label in labels)] for place, own in sets.items())
     return formats.markdown_table(["set", "kind", *labels], rows)
+
+
+def _by_score(comparison: Comparison) -> str:
+    """Return the mean AUC of every score in Markdown; nothing where tables above have all that are known."""
+    labels = [method.label for method in comparison.methods]
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for row in comparison.mean_rows:
+        for key, figure in row.figures.items():
+            if key.startswith(_OF_SCORE):
+                shown = Entry(figure.ours).shown(OOD[0])
+                found.setdefault((row.set, key.removeprefix(_OF_SCORE).replace("_", " ")), {})[row.method] = shown
+    if len({score for _, score in found}) <= len(BESIDE):
+        return ""
+    rows = ([*place, *(own.get(label, "") for label in labels)] for place, own in found.items())
+    return f"**AUC by every score, means**\n\n{formats.markdown_table(['', 'score', *labels], rows)}"
 
 
 def to_csv(comparison: Comparison) -> str:
