@@ -204,6 +204,28 @@ def test_no_method_refuses_a_setting_of_the_study(setting):
         coupling.build(model, 1, 0)
 
 
+def test_a_setting_of_images_is_trained_and_judged(tmp_path, monkeypatch):
+    """The part of MNIST on a few images of noise, by the three methods that train otherwise than the others."""
+    for place in (methods_page, method_runs):
+        monkeypatch.setattr(place, "METHODS", {name: METHODS[name] for name in ("repulsive", "batch", "dropout")})
+
+    def noise(kind, count=20):
+        return ge.data.make_noise(kind, count, size=28, channels=1)
+
+    groups = {"noise": ("uniform",), "choosing": ("gaussian",), "other": ("bernoulli",)}
+    train = noise("blobs", 110).replace(labels=np.arange(110) % 10)
+    ood = {name: noise(name) for (name,) in groups.values()}
+    data = method_runs.Data(train, train.take(np.arange(20)), ood, groups, train)
+    setting = methods.SETTINGS[1]
+    short = dataclasses.replace(setting.recipe, epochs=1, batch_size=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakMemberWarning)
+        run(tmp_path, dataclasses.replace(setting, read=lambda: data, recipe=short, size=2, seeds=1))
+    rows = json.loads((tmp_path / "records" / "methods.json").read_text())["mnist"]
+    assert {row["method"]: row["steps"] for row in rows} == {"repulsive": 4, "batch": 4, "dropout": 2}
+    assert all("other_score_auc" in row for row in rows)
+
+
 def test_costs_are_those_of_the_definitions(rows):
     # 450 examples, a tenth held out: 4 batches an epoch, 2 epochs.
     one = 4 * 2

@@ -95,7 +95,7 @@ def write(out: Path, settings: Sequence[Setting]) -> None:
         parts += [f"## {setting.title}", *_narrow(shown), "\n".join(f"- {note}" for note in notes)]
     if not found:
         names = "; ".join(setting.title for setting in settings)
-        raise ValueError(f"{out / KEPT} has no record of {names}. Images need a GPU, and their data")
+        raise ValueError(f"{out / KEPT} has no figures of {names}. Images need a GPU and their data")
     if left := ", ".join(setting.title for setting in settings if setting not in found):
         parts.append(f"Not run, for want of a GPU or of the data: {left}.")
     parts.append("`greedy-ensembles reproduce methods --page FOLDER` trains and judges all of it, in FOLDER/runs.")

@@ -33,7 +33,7 @@ from greedy_ensembles.paper.studies.of_images import CHOOSING, NOISE
 from greedy_ensembles.paper.study import Study, only
 
 _REFERENCE = 5_000  # training images that features are compared with
-_OOD = 10_000  # images of an OOD set: distances of features to 5,000 others are computed for each, and take as long
+_OOD = 5_000  # images of an OOD set at most: the distances of their features take as long as training does
 
 
 def network() -> nn.Module:
@@ -168,4 +168,12 @@ def _run(
     write(folder, [replace(setting, seeds=max(seeds, setting.seeds)) for setting in SETTINGS])
 
 
-STUDY = Study("methods", "Every method", "not in the paper", (), seeds=3, special=_run)
+STUDY = Study(
+    "methods",
+    "Every method",
+    "not in the paper",
+    (),
+    seeds=3,
+    special=_run,
+    takes=("mnist, cifar10", "an hour on a GPU"),
+)
