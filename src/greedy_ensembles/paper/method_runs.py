@@ -119,10 +119,10 @@ def jobs(settings: Iterable[Setting]) -> list[Job]:
 
 def work(out: Path, wanted: Sequence[Job], progress: bool) -> None:
     """Do the runs that have no record yet, as far as they can be done here."""
-    (out / KEPT).mkdir(parents=True, exist_ok=True)
     missing = [job for job in wanted if job.record(out) is None]
     for setting, own in groupby(missing, key=lambda job: job.setting):
         if (data := setting.read()) is not None:
+            (out / KEPT).mkdir(parents=True, exist_ok=True)
             for job in own:
                 write_json(
                     out / KEPT / f"{job.name}.json", {"settings": job.settings, **done(job, data, out, progress)}

@@ -214,8 +214,8 @@ def batches(setting: Setting, own: Mapping[str, Any]) -> float:
 
 def draw(found: Mapping[Setting, Sequence[Mapping[str, Any]]]) -> Figure:
     """Draw AUC on the other sets against the cost of training: a panel a setting, a colour and marker a method."""
-    figure = new_figure(height=3.6)
-    panels = figure.subplots(1, len(found), squeeze=False)[0]
+    figure = new_figure(height=0.6 + 3 * len(found))
+    panels = figure.subplots(len(found), squeeze=False)[:, 0]
     names = list(dict.fromkeys(own["method"] for rows in found.values() for own in rows if "refused" not in own))
     styles = dict(zip(names, method_styles(len(names)), strict=True))  # the same in every panel
     legend = {}
@@ -238,11 +238,13 @@ def draw(found: Mapping[Setting, Sequence[Mapping[str, Any]]]) -> Figure:
         ticks: list[int] = []
         for cost in sorted({round(cost) for cost in costs if cost}):
             ticks += [cost] if not ticks or cost > 1.4 * ticks[-1] else []  # so that labels have room
-        axis.set(xscale="log", xlabel="batches through networks in training", ylabel=f"AUC, {setting.other}")
-        axis.set_xticks([least / 3, *ticks], ["none", *(f"{tick:,}" for tick in ticks)])
+        axis.set(xscale="log", ylabel=f"AUC, {setting.other}")
+        none = {} if all(costs) else {least / 3: "none"}
+        axis.set_xticks([*none, *ticks], [*none.values(), *(f"{tick:,}" for tick in ticks)])
         axis.minorticks_off()
         axis.set_title(setting.title.partition(",")[0], fontsize=NORMAL)
         plain(axis)
+    panels[-1].set_xlabel("batches through networks in training", fontsize=NORMAL)
     known = {_label(name): legend[name] for name in names if name in legend}
     figure.legend(list(known.values()), list(known), loc="outside right center", frameon=False, fontsize=SMALL)
     return figure
