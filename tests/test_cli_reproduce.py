@@ -13,8 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from greedy_ensembles.cli import application
+from greedy_ensembles.method import METHODS
 from greedy_ensembles.paper import images as sets
-from greedy_ensembles.paper import methods_page
+from greedy_ensembles.paper import method_runs, methods_page
 from greedy_ensembles.paper.studies import STUDIES, methods, two_moons
 from greedy_ensembles.paper.study import Protocol, filter_study, jobs
 from greedy_ensembles.paper.study import quick as quick_study
@@ -185,15 +186,23 @@ def test_two_moons_needs_no_images(reproduce, tmp_path, monkeypatch):
     assert {"two-moons.md", "records", "two-moons.png"} < {path.name for path in (tmp_path / "out/two-moons").iterdir()}
 
 
-def test_the_study_of_methods_takes_a_number_of_seeds(reproduce, tmp_path, monkeypatch):
-    monkeypatch.setattr(methods_page, "METHODS", {"deep": methods_page.METHODS["deep"]})
-    tiny = dataclasses.replace(methods.SETTINGS[0], size=2, recipe=Recipe(epochs=1), detectors=lambda data, seed: {})
-    monkeypatch.setattr(methods, "SETTINGS", (tiny,))
+def test_the_study_of_methods_is_done_in_parts(reproduce, tmp_path, monkeypatch):
+    for place in (methods_page, method_runs):
+        monkeypatch.setattr(place, "METHODS", {"deep": METHODS["deep"]})
+    tiny = dataclasses.replace(methods.SETTINGS[0], size=2, recipe=Recipe(epochs=1), detectors=None)
+    monkeypatch.setattr(methods, "SETTINGS", (tiny, dataclasses.replace(tiny, name="other", network="other")))
     assert "--seeds must be at least 1" in reproduce("methods", "--seeds", "0", root=None).output
-    done = reproduce("methods", "--seeds", "2", root=None)
+    assert "did you mean 'MLP'?" in reproduce("methods", "--model", "MLPs", root=None).output
+    assert "scikit-learn's digits" in reproduce("methods", "--page-only", root=None).output
+    done = reproduce("methods", "--seeds", "2", "--model", "MLP", "--only", "2/2", root=None)
     assert done.exit_code == 0, done.output
-    runs = {path.name for path in (tmp_path / "out" / "methods" / "runs").iterdir()}
-    assert runs == {"digits-deep-seed0", "digits-deep-seed100"}
+    folder = tmp_path / "out" / "methods"
+    assert {path.name for path in (folder / "runs").iterdir()} == {"digits-deep-seed100"}
+    page = (folder / "methods.md").read_bytes()
+    (folder / "methods.md").unlink()
+    assert reproduce("methods", "--page-only", root=None).exit_code == 0
+    assert (folder / "methods.md").read_bytes() == page
+    assert {path.name for path in (folder / "runs").iterdir()} == {"digits-deep-seed100"}
 
 
 @pytest.mark.parametrize("study", ["two-moons", "methods"])
@@ -205,7 +214,8 @@ def test_options_that_a_study_with_settings_of_its_own_cannot_have_are_named(rep
     assert len(done.output.strip().splitlines()) == 1
     named = re.findall("--[a-z-]+", done.output)
     asked = {option for option in given if option.startswith("--")} | {"--root", "--device", "--pack"}
-    assert set(named) == asked | ({"--seeds"} if study == "two-moons" else set())
+    own = {"--model", "--only", "--page-only"}
+    assert set(named) == (asked | {"--seeds"} if study == "two-moons" else asked - own)
     assert not (tmp_path / "out").exists()
 
 

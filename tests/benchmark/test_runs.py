@@ -95,6 +95,11 @@ def test_what_else_differs_between_methods_is_said(run):
         "the runs differ in recipe.epochs, too: 20 (Deep Ensembles), 2 (greedy, lambda_M = 1)"
     ]
     assert other_differences(group([run(), run(strength=1.0), run(strength=2.0, size=7)])) == []
+    shapes = {"model": {"weight": [3, 4]}}, {"model": {"r": [2, 4], "s": [2, 3], "weight": [3, 4]}}  # as a method has
+    assert other_differences(group([run(**shapes[0]), run(strength=1.0, **shapes[1])])) == [
+        "the runs differ in model, too: 12 parameters in 1 tensors (Deep Ensembles), "
+        "26 parameters in 3 tensors (greedy, lambda_M = 1)"
+    ]
     assert other_differences(group([run(), run(strength=1.0, depth=20, recipe={"epochs": 2})])) == []
 
 

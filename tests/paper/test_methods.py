@@ -16,9 +16,11 @@ from torch import nn
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import judge_scores
 from greedy_ensembles.method import METHODS, SCHEDULES, as_coupling
-from greedy_ensembles.paper import methods_page
+from greedy_ensembles.paper import method_runs, methods_page
 from greedy_ensembles.paper.studies import methods
+from greedy_ensembles.paper.study import only
 from greedy_ensembles.runs.notes import WeakMemberWarning
+from greedy_ensembles.storage import FolderError
 
 TINY = dataclasses.replace(
     methods.SETTINGS[0],
@@ -27,10 +29,24 @@ TINY = dataclasses.replace(
     recipe=ge.Recipe(epochs=2, batch_size=128),
     make_model=lambda: nn.Sequential(OrderedDict(relu=ge.models.MLP(64, (64,), 64), last=nn.Linear(64, 5))),
     own={
-        "dropout": methods_page.Own("a layer of its own", make_model=methods.network),
-        "snapshot": methods_page.Own("too few epochs", {"epochs": 1}),
+        "dropout": method_runs.Own("a layer of its own", make_model=methods.network),
+        "snapshot": method_runs.Own("too few epochs", {"epochs": 1}),
     },
 )
+
+#: Two methods, an epoch, and no detectors.
+TWO = dataclasses.replace(TINY, recipe=ge.Recipe(epochs=1, batch_size=128), detectors=None, own={})
+
+
+def run(out, *settings, part="1/1", progress=False):
+    method_runs.work(out, only(method_runs.jobs(settings), part), progress)
+    methods_page.write(out, settings)
+
+
+@pytest.fixture
+def two_methods(monkeypatch):
+    for place in (methods_page, method_runs):
+        monkeypatch.setattr(place, "METHODS", {name: METHODS[name] for name in ("deep", "hyper")})
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +56,7 @@ def out(tmp_path_factory):
     (out / "records" / "reading.md").write_text("The answer.\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakMemberWarning)  # two epochs may leave some
-        methods_page.run(out, False, (TINY, dataclasses.replace(TINY, name="none", title="No data", read=lambda: None)))
+        run(out, TINY, dataclasses.replace(TINY, name="none", title="No data", read=lambda: None))
     return out
 
 
@@ -62,26 +78,91 @@ def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
     assert (out / "methods.png").stat().st_size > 10_000
 
 
-def test_progress_names_the_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(methods_page, "METHODS", {"deep": METHODS["deep"]})
-    methods_page.run(tmp_path, True, (TINY,))
+@pytest.mark.usefixtures("two_methods")
+def test_progress_names_the_run(tmp_path, capsys):
+    run(tmp_path, TWO, progress=True)
     assert "digits-deep-seed0: member 2/2" in capsys.readouterr().err
+
+
+def shown(out):
+    """Return the rows of the page, by method."""
+    return {row["method"]: row for row in json.loads((out / "records" / "methods.json").read_text())["digits"]}
+
+
+@pytest.mark.usefixtures("two_methods")
+def test_a_study_goes_on_from_its_records_alone(tmp_path):
+    """As after a kill on a machine that is gone: no run folder is left, and not all runs can be done on the next."""
+    run(tmp_path, TWO, part="1/2")
+    assert shown(tmp_path).keys() == {"deep", "one network", "one network, features"}
+    assert "hyper ensemble (seed 0)" in (tmp_path / "methods.md").read_text()
+    first = (tmp_path / "records" / "digits-deep-seed0.json").read_bytes()
+    shutil.rmtree(tmp_path / "runs")
+
+    run(tmp_path, dataclasses.replace(TWO, read=lambda: None))
+    assert "deep" in shown(tmp_path)
+    run(tmp_path, TWO)
+    assert shown(tmp_path).keys() == {"deep", "hyper", "one network", "one network, features"}
+    assert "seed 0" not in (tmp_path / "methods.md").read_text()
+    assert (tmp_path / "records" / "digits-deep-seed0.json").read_bytes() == first
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["digits-hyper-seed0"]
+
+
+@pytest.mark.usefixtures("two_methods")
+def test_more_seeds_are_added_to_those_that_are_there(tmp_path):
+    run(tmp_path, TWO)
+    run(tmp_path, dataclasses.replace(TWO, seeds=2), part="4/4")
+    assert {name: row["seeds"] for name, row in shown(tmp_path).items() if name in METHODS} == {"deep": 1, "hyper": 2}
+    assert [job.name for job in method_runs.jobs([dataclasses.replace(TWO, seeds=2)])] == [
+        f"digits-{method}-seed{seed}" for seed in (0, 100) for method in ("deep", "hyper")
+    ]
+
+
+@pytest.mark.usefixtures("two_methods")
+def test_records_that_were_made_otherwise_are_refused(tmp_path):
+    run(tmp_path, TWO)
+    longer = dataclasses.replace(TWO, recipe=dataclasses.replace(TWO.recipe, epochs=3))
+    with pytest.raises(FolderError, match=r"digits-deep-seed0.json .* recipe.epochs 1, not 3"):
+        run(tmp_path, longer)
+    fewer = dataclasses.replace(TWO, seeds=2, read=lambda: reduced(methods.digits()))
+    with pytest.raises(ValueError, match="digit 9"):
+        run(tmp_path, fewer)
+
+
+def reduced(data):
+    return data._replace(ood={name: x for name, x in data.ood.items() if name != "digit 9"})
+
+
+@pytest.mark.usefixtures("two_methods")
+def test_training_that_leaves_the_numbers_does_not_end_the_study(tmp_path):
+    own = {"deep": method_runs.Own("a large step", {"lr": 1e30, "loss": lambda z, y: (z**4).sum()})}
+    run(tmp_path, dataclasses.replace(TWO, own=own))
+    assert "accuracy" in shown(tmp_path)["hyper"]
+    reason = shown(tmp_path)["deep"]["refused"]
+    assert f"Deep Ensembles, seed 0: {reason}" in (tmp_path / "methods.md").read_text()
+
+
+def test_there_is_no_page_of_nothing(tmp_path):
+    with pytest.raises(ValueError, match="No data"):
+        run(tmp_path, dataclasses.replace(TWO, title="No data", read=lambda: None))
 
 
 def test_a_method_that_refuses_a_setting_has_a_row_and_its_reason(out, rows):
     reason = rows["snapshot"].pop("refused")
     assert rows["snapshot"] == {"method": "snapshot"}
     page = (out / "methods.md").read_text()
-    assert f"Snapshot Ensembles refuses this setting: {reason}" in page
+    assert f"Snapshot Ensembles, seed 0: {reason}" in page
     assert "MC dropout: a layer of its own" in page
 
 
-def test_the_committed_page_is_made_of_its_records(tmp_path):
+def test_the_committed_page_is_made_of_its_records(tmp_path, monkeypatch):
     committed = Path(__file__).parents[2] / "results" / "methods"
-    (tmp_path / "records").mkdir()
-    shutil.copy(committed / "records" / "reading.md", tmp_path / "records")
-    methods_page.write(tmp_path, json.loads((committed / "records/methods.json").read_text()), methods.SETTINGS)
-    assert (tmp_path / "methods.md").read_text() == (committed / "methods.md").read_text()
+    rows = shown(committed)
+    for place in (methods_page, method_runs):  # a method that is added later is not on it
+        monkeypatch.setattr(place, "METHODS", {name: method for name, method in METHODS.items() if name in rows})
+    shutil.copytree(committed / "records", tmp_path / "records")
+    methods_page.write(tmp_path, methods.SETTINGS)
+    for name in ("methods.md", "records/methods.json"):
+        assert (tmp_path / name).read_text() == (committed / name).read_text()
 
 
 def test_the_picture_has_auc_against_cost_with_batches_of_p_star():
@@ -102,13 +183,53 @@ def test_the_picture_has_auc_against_cost_with_batches_of_p_star():
     assert axis.get_ylabel() == "AUC, unseen digits 7 to 9"
 
 
+def test_a_method_looks_the_same_in_every_panel_where_some_are_missing():
+    rows = [
+        {"method": name, "steps": 52_800, "other_score_auc": {"mean": 0.5, "standard_error": None, "seeds": 1}}
+        for name in ("greedy", "deep", "random forest")
+    ]
+    figure = methods_page.draw(
+        {methods.SETTINGS[0]: rows, methods.SETTINGS[1]: [rows[1], rows[0] | {"method": "hyper"}]}
+    )
+    first, second = ([bars[0].get_color() for bars in axis.containers] for axis in figure.axes)
+    assert len(set(first)) == 3
+    boxes = [axis.get_tightbbox() for axis in figure.axes]
+    assert not boxes[0].overlaps(boxes[1])
+    assert [axis.get_xticklabels()[0].get_text() for axis in figure.axes] == ["52,800", "52,800"]
+    assert second[0] == first[1]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["greedy", "Deep Ensembles", "random forest", "hyper ensemble"]
+
+
 @pytest.mark.parametrize("setting", methods.SETTINGS, ids=lambda setting: setting.name)
 def test_no_method_refuses_a_setting_of_the_study(setting):
     for method in METHODS:
         coupling, model = as_coupling(method, setting.size, 1.0), setting.model_of(method)()
         assert setting.features in dict(model.named_modules())
-        coupling.check(setting.recipe_of(method), SCHEDULES[methods_page.schedule_of(method)])
+        coupling.check(setting.recipe_of(method), SCHEDULES[method_runs.schedule_of(method)])
         coupling.build(model, 1, 0)
+
+
+def test_a_setting_of_images_is_trained_and_judged(tmp_path, monkeypatch):
+    """The part of MNIST on a few images of noise, by the three methods that train otherwise than the others."""
+    for place in (methods_page, method_runs):
+        monkeypatch.setattr(place, "METHODS", {name: METHODS[name] for name in ("repulsive", "batch", "dropout")})
+
+    def noise(kind, count=20):
+        return ge.data.make_noise(kind, count, size=28, channels=1)
+
+    groups = {"noise": ("uniform",), "choosing": ("gaussian",), "other": ("bernoulli",)}
+    train = noise("blobs", 110).replace(labels=np.arange(110) % 10)
+    ood = {name: noise(name) for (name,) in groups.values()}
+    data = method_runs.Data(train, train.take(np.arange(20)), ood, groups, train)
+    setting = methods.SETTINGS[1]
+    short = dataclasses.replace(setting.recipe, epochs=1, batch_size=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakMemberWarning)
+        run(tmp_path, dataclasses.replace(setting, read=lambda: data, recipe=short, size=2, seeds=1))
+    rows = json.loads((tmp_path / "records" / "methods.json").read_text())["mnist"]
+    assert {row["method"]: row["steps"] for row in rows} == {"repulsive": 4, "batch": 4, "dropout": 2}
+    assert all("other_score_auc" in row for row in rows)
 
 
 def test_costs_are_those_of_the_definitions(rows):
@@ -166,6 +287,6 @@ def test_the_score_is_chosen_on_the_sets_that_may_choose():
     ]
     evaluation = dataclasses.replace(judge_scores("s", low, {}), ood=tuple(merged))
     result = methods_page.Result("m", [evaluation])
-    assert result.chosen(data) == "first"  # though the second is better on the other sets
-    assert result.figure(data, "other", "first", "auc").mean == 0
-    assert result.figure(data, "other", "unknown", "auc") is None
+    assert result.chosen(data.groups) == "first"  # though the second is better on the other sets
+    assert result.figure(data.groups, "other", "first", "auc").mean == 0
+    assert result.figure(data.groups, "other", "unknown", "auc") is None

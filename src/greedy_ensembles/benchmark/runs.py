@@ -4,6 +4,7 @@ A run is known here by what its run.json says, so that predictions packed elsewh
 """
 
 import json
+import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -199,7 +200,7 @@ def other_differences(groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
     notes = []
     for architecture in dict.fromkeys(runs[0].architecture for runs in groups.values()):
         peers = {label: runs[0] for label, runs in groups.items() if runs[0].architecture == architecture}
-        facts = {label: _flatten(run.but_the_seed) for label, run in peers.items()}
+        facts = {label: _flatten(run.but_the_seed | _counted(run)) for label, run in peers.items()}
         keys = dict.fromkeys(key for one in facts.values() for key in one)
         for key in (key for key in keys if key.partition(".")[0] not in _EXPECTED):
             values = {label: _short(one.get(key)) for label, one in facts.items()}
@@ -207,6 +208,14 @@ def other_differences(groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
                 listed = ", ".join(f"{value} ({label})" for label, value in values.items())
                 notes.append(f"the runs differ in {key}, too: {listed}")
     return notes
+
+
+def _counted(run: RunFacts) -> dict[str, Any]:
+    """Return how large a network is, in the place of the shapes of all its parameters."""
+    shapes = run.configuration.get("model")
+    if not isinstance(shapes, Mapping):
+        return {}
+    return {"model": f"{sum(map(math.prod, shapes.values())):,} parameters in {len(shapes)} tensors"}
 
 
 def _short(value: Any) -> str:

@@ -9,7 +9,8 @@ records   what is kept of a run, and what the records of a study come to
 cost      studies and runs, with what they need and would take
 page_tables  the tables of a page
 pages     the page: what a person wrote, then tables and pictures
-methods_page  all methods of the registry in one setting, and their table
+method_runs   all methods of the registry in one setting: train, judge, write the record
+methods_page  their tables and picture
 
 `illustrate` (Figure 1) and `guarantee` (how good is greedy?) need no images, and have commands of their own.
 """

@@ -148,7 +148,7 @@ def show_studies(
     rows, every = [], dict[Job, float]()
     for study in studies:
         if study.special is not None:
-            rows.append([study.name, study.paper, "", "no data set", "", "a minute on a CPU"])
+            rows.append([study.name, study.paper, "", study.takes[0], "", study.takes[1]])
             continue
         wanted = jobs(study, protocol)
         required = dict.fromkeys(name for case in study.cases for name, _ in needs(case, study))

@@ -117,6 +117,7 @@ class Study:
     remarks: tuple[str, ...] = ()  #: what the reader of its page must know
     #: For studies with settings of their own what to run, with a folder, whether to show progress, and their options.
     special: Callable[..., object] | None = None
+    takes: tuple[str, str] = ("no data set", "a minute on a CPU")  #: what `--list` says of these
 
     @property
     def cases(self) -> tuple[Case, ...]:

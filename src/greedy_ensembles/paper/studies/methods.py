@@ -7,7 +7,7 @@ to the registry is in the table with the next run.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,15 +22,18 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import Evaluation, judge_probabilities, judge_scores, load_preset
-from greedy_ensembles.checks import check_count
+from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.data import SETS, data_root
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.models import named
-from greedy_ensembles.paper.methods_page import Data, Own, Setting, run
+from greedy_ensembles.paper.images import cut
+from greedy_ensembles.paper.method_runs import Data, Own, Setting, jobs, work
+from greedy_ensembles.paper.methods_page import write
 from greedy_ensembles.paper.studies.of_images import CHOOSING, NOISE
-from greedy_ensembles.paper.study import Study
+from greedy_ensembles.paper.study import Study, only
 
 _REFERENCE = 5_000  # training images that features are compared with
+_OOD = 5_000  # images of an OOD set at most: the distances of their features take as long as training does
 
 
 def network() -> nn.Module:
@@ -98,7 +101,7 @@ def images(dataset: str) -> Data | None:
     if not torch.cuda.is_available() or find(SETS[dataset], "train", data_root()) is None:
         return None
     train, test = ge.data.load(dataset, "train"), ge.data.load(dataset, "test")
-    ood, _ = load_preset(dataset, test)
+    ood = {name: cut(each, _OOD) for name, each in load_preset(dataset, test)[0].items()}
     noise = tuple(name for name in ood if name in (*NOISE, "blobs"))
     choosing = tuple(name for name in CHOOSING[dataset] if name in ood and name not in noise)
     other = tuple(name for name in ood if name not in (*noise, *choosing))
@@ -111,6 +114,7 @@ SETTINGS = (
         "digits",
         "scikit-learn's digits, an MLP of 64 and 64 with dropout, M = 5, 30 epochs",
         digits,
+        "MLP",
         network,
         "relu",
         ge.Recipe(epochs=30, batch_size=32),
@@ -121,6 +125,7 @@ SETTINGS = (
         "mnist",
         "MNIST, PreResNet8, M = 5",
         partial(images, "mnist"),
+        "PreResNet8",
         named("PreResNet8", classes=10, channels=1),
         "norm",
         ge.Recipe.paper("mnist", "PreResNet8", weighting_statistics="batch"),
@@ -135,6 +140,7 @@ SETTINGS = (
         "cifar10",
         "CIFAR-10, VGG16BN, M = 5, 30 epochs",
         partial(images, "cifar10"),
+        "VGG16BN",
         named("VGG16BN", classes=10, channels=3),
         "head.5",
         ge.Recipe.paper("cifar10", "VGG16BN", epochs=30, weighting_statistics="batch"),
@@ -143,9 +149,31 @@ SETTINGS = (
 )
 
 
-def _run(folder: Path, progress: bool, seeds: int = 3) -> None:
+def _run(
+    folder: Path,
+    progress: bool,
+    seeds: int = 3,
+    model: Sequence[str] | None = None,
+    part: str | None = None,
+    page_only: bool = False,
+) -> None:
+    """Do what is missing of the runs asked for, and write the page of all that there are."""
     check_count("--seeds", seeds, least=1)
-    run(folder, progress, [replace(setting, seeds=seeds) for setting in SETTINGS])
+    for name in model or ():
+        check_choice("--model", name, [setting.network for setting in SETTINGS])
+    asked = [replace(setting, seeds=seeds) for setting in SETTINGS if not model or setting.network in model]
+    wanted = jobs(asked) if part is None else only(jobs(asked), part)
+    if not page_only:
+        work(folder, wanted, progress)
+    write(folder, [replace(setting, seeds=max(seeds, setting.seeds)) for setting in SETTINGS])
 
 
-STUDY = Study("methods", "Every method", "not in the paper", (), seeds=3, special=_run)
+STUDY = Study(
+    "methods",
+    "Every method",
+    "not in the paper",
+    (),
+    seeds=3,
+    special=_run,
+    takes=("mnist, cifar10", "an hour on a GPU"),
+)
