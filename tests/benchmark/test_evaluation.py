@@ -3,6 +3,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+import scipy.special
 import torch
 from hypothesis import given as cases
 from hypothesis import strategies as st
@@ -220,7 +221,7 @@ def test_every_score_is_kept_and_another_can_be_chosen_without_a_second_pass(cou
     members, inside = [counting(0), counting(1)], image_set(labelled=True)
     found = evaluate(ge.Ensemble(members), inside, {"x": image_set(seed=1)})
     seen = [member.seen for member in members]
-    assert found.known_scores == (*OF_PROBABILITIES, "energy")
+    assert found.known_scores == (*OF_PROBABILITIES, "energy", "energy_of_mean")
     for kind in found.known_scores:
         chosen = found.by(kind)
         expected = evaluate(ge.Ensemble(members[:]), inside, {"x": image_set(seed=1)}, score=kind)
@@ -239,9 +240,17 @@ def test_energy_is_that_of_the_logits(counting, image_set):
         logits = torch.stack([member(torch.from_numpy(images.images) / 255) for member in members])
     expected = ge.metrics.energy(logits.double()).numpy()
     predictions = ge.benchmark.predict(ge.Ensemble(members), images)
-    np.testing.assert_allclose(scores_of(predictions)["energy"], expected, rtol=1e-5)
+    found = scores_of(predictions)
+    np.testing.assert_allclose(found["energy"], expected, rtol=1e-5)
+    mean = logits.double().mean(dim=0).numpy()
+    np.testing.assert_allclose(found["energy_of_mean"], -scipy.special.logsumexp(mean, axis=1), rtol=1e-5)
+    # What it has beyond the members' own energy is their divergence from their normalised geometric mean.
+    together, apart = scipy.special.softmax(mean, axis=1), logits.double().softmax(dim=2).numpy()
+    divergence = scipy.special.rel_entr(together, apart).sum(axis=2).mean(axis=0)
+    np.testing.assert_allclose(found["energy_of_mean"] - found["energy"], divergence, atol=1e-5)
+    assert divergence.min() > 1e-4
     shifted = Predictions("x", predictions.log_probs)  # which knows no logits
-    assert "energy" not in scores_of(shifted)
+    assert not {"energy", "energy_of_mean"} & scores_of(shifted).keys()
     with pytest.raises(ValueError, match=r"energy.* needs logits"):
         judge(Predictions("x", predictions.log_probs, images.labels), [], score="energy")
 

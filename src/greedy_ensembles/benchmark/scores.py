@@ -23,6 +23,7 @@ _OF_PROBABILITIES: dict[str, Callable[[Scores], Scores]] = {
 SCORES: dict[str, str] = {
     **dict.fromkeys(_OF_PROBABILITIES, ""),
     "energy": "logits",
+    "energy_of_mean": "logits",
     "knn": "features",
     "mahalanobis": "features",
 }
@@ -33,9 +34,10 @@ NEIGHBOUR = 50
 def scores_of(predictions: Predictions, reference: Predictions | None = None) -> dict[str, Scores]:
     """Return all scores that can be had, (n,) each in double precision, by name and in the order of `SCORES`.
 
-    `max_probability` is the negative of the largest mean probability. `energy` needs predictions that know each
-    member's logsumexp. `knn` (k = 50) and `mahalanobis` need features, and those of labelled in-domain examples, the
-    `reference`; they are means over members.
+    `max_probability` is the negative of the largest mean probability. `energy`, the members' mean, and
+    `energy_of_mean`, that of their mean logits, need predictions that know each member's logsumexp; they differ by the
+    mean KL divergence to members from their normalised geometric mean. `knn` (k = 50) and `mahalanobis` need features,
+    and those of labelled in-domain examples, the `reference`; they are means over members.
 
     >>> sure, torn = np.log([[[1.0, 1e-9], [0.5, 0.5]]]), np.log([[[1.0, 1e-9], [0.1, 0.9]]])
     >>> two = Predictions("two", np.concatenate([sure, torn]).astype(np.float32))
@@ -46,7 +48,11 @@ def scores_of(predictions: Predictions, reference: Predictions | None = None) ->
     parts = [{name: score(probs) for name, score in _OF_PROBABILITIES.items()} for probs in predictions.probabilities()]
     found = {name: np.concatenate([part[name] for part in parts]) for name in _OF_PROBABILITIES}
     if predictions.logsumexp is not None:
-        found["energy"] = -predictions.logsumexp.astype(np.float64).mean(axis=0)
+        sums = predictions.logsumexp.astype(np.float64)
+        found["energy"] = -sums.mean(axis=0)
+        if len(sums) > 1:  # of one member it is the same
+            logits = (logs + own[:, None] for logs, own in zip(predictions.log_probs, sums, strict=True))
+            found["energy_of_mean"] = metrics.energy(sum(logits)[None] / len(sums))
     if predictions.features is not None and reference is not None:
         if reference.features is None or reference.labels is None:
             raise ValueError(f"reference must hold features and labels; {reference.name} does not")

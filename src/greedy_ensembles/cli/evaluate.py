@@ -72,7 +72,7 @@ def evaluate(
         str,
         typer.Option(
             help="What OOD images are told by: mutual_information, predictive_entropy, expected_entropy, "
-            "max_probability, mean_pairwise_kl or energy."
+            "max_probability, mean_pairwise_kl, energy or energy_of_mean."
         ),
     ] = "mutual_information",
     out: Annotated[

@@ -18,6 +18,7 @@ _LABELS = {
     "max_probability": "-largest probability",
     "mean_pairwise_kl": "mean pairwise KL (nats)",
     "energy": "energy",
+    "energy_of_mean": "energy of the mean logits",
 }
 
 
