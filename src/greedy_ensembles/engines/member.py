@@ -24,7 +24,7 @@ class Finished:
     model: nn.Module
     facts: dict[str, Any]
     history: History
-    row: Tensor | None
+    row: Tensor | None = None  #: None, too, where there is no bank
 
 
 class Member:
@@ -116,16 +116,12 @@ class Member:
             return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
     def finish(
-        self,
-        size: int,
-        row_of: Callable[[nn.Module], Tensor | None],
-        members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] | None = None,
+        self, size: int, members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] | None = None
     ) -> list[Finished]:
         """Give the model the weights of its best epoch, for good, and return what came of it: one member, mostly.
 
         Args:
             size: M.
-            row_of: enters a finished model into the bank.
             members: from the model and the weights that were kept to the members that they make; None: the model.
         """
         self.optimizer.zero_grad()  # the model outlives training, gradients need not
@@ -150,7 +146,7 @@ class Member:
                 "last_loss": history[-1]["loss"],
                 "seconds": round(sum(record["seconds"] for record in history), 3),
             }
-            finished.append(Finished(facts["number"], model.eval(), facts, history, row_of(model)))
+            finished.append(Finished(facts["number"], model.eval(), facts, history))
         return finished
 
     def state(self) -> dict[str, Any]:

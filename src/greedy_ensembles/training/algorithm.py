@@ -80,6 +80,7 @@ class Algorithm:
     parts: "list[weakref.ref[object]]"  #: of what `make_model` returned last: the next one must have others
     at_once: int | None  #: how many members train together at the most
     whole: Callable[[nn.Module], nn.Module] = lambda model: model  #: from what is trained to a member
+    exchange: Exchange | None = None  #: with other processes, once it is known how many members train
 
     def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
         """Train the members that are not there yet, and return them; where there is a folder, it has them instead."""
@@ -191,13 +192,13 @@ class Algorithm:
             self.at_once = self.at_once or len(members)
             notify(events)
 
-    def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe, exchange: Exchange | None = None) -> Plan:
+    def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe) -> Plan:
         """Return the examples, samples of p* (by (seed, step), the same for all members) and rates of an epoch."""
         epoch, size = members[0].epoch, recipe.batch_size
         examples = self.data.examples.epoch(self.data.train, [member.seed for member in members], epoch, size)
         steps = range(epoch * len(examples), (epoch + 1) * len(examples))
         samples: list[Tensor] = []
-        together = len(members) if exchange is None else exchange.count
+        together = len(members) if self.exchange is None else self.exchange.count
         if bank is not None and len(bank) + together > 1:  # the first of all meets no one
             count = recipe.weighting_batch_size or size
             drawn = (generator(WEIGHTING_BATCH, self.seed, number) for number in steps)
@@ -260,14 +261,12 @@ class Algorithm:
     def _finish(self, member: Member, bank: Bank | None) -> list[Finished]:
         """Return what came of a training, one member or all of one network, entered into the bank (line 11)."""
         coupling = self.method.coupling
-        made = member.finish(
-            self.size,
-            lambda model: self._enter(model, bank),
-            (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None,
-        )
+        members = (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None
+        made = member.finish(self.size, members)
         run, own = vars(self.recipe), vars(member.recipe)
         changed = {name: value for name, value in own.items() if value is not run[name] and value != run[name]}
         for one in made:
+            one.row = self._enter(one.model, bank)
             one.model = self.whole(one.model)
             one.facts |= {"recipe": describe(changed)} if changed else {}
         return made
@@ -279,12 +278,10 @@ class Algorithm:
             return None
         home = next(model.parameters()).device  # of members that came from elsewhere, it may be another one
         model = model.to(self.execution.device).eval()
-        layout, rows = self.execution.layout(model), []
-        with self.execution.autocast():
-            for first in range(0, bank.count, _ROWS):
-                batch = take(bank.samples, slice(first, first + _ROWS))
-                inputs = move(to_model(batch, self.data.normalize, dtype_of(model)), memory_format=layout)
-                rows.append(self.method.outputs(in_pieces(model, inputs)).float())
+        rows = []
+        for first in range(0, bank.count, _ROWS):
+            inputs = to_model(take(bank.samples, slice(first, first + _ROWS)), self.data.normalize, dtype_of(model))
+            rows.append(self.method.outputs(in_pieces(model, inputs, self.execution)).float())
         model.to(home)
         bank.append(row := torch.cat(rows))
         return row
@@ -309,7 +306,7 @@ class Algorithm:
             make_optimizer=None if callable(recipe.optimizer) else lambda model: make_optimizer(recipe, model),
             off_device=data.examples.off_device,
             clip=recipe.clip,
-            exchange=None,
+            exchange=None if bank is None else self.exchange,
         )
 
     def _halve(self, members: list[Member], folder: RunFolder | None) -> None:
