@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from greedy_ensembles.engines import make_engine
+from greedy_ensembles.engines.captured import CapturedEngine, why_not_captured
 from greedy_ensembles.engines.execution import (
     WEIGHTING_BATCH,
     WEIGHTING_SET,
@@ -30,6 +30,7 @@ from greedy_ensembles.engines.graphs import CannotCapture
 from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
 from greedy_ensembles.engines.ranks import Exchange
+from greedy_ensembles.engines.stacked import StackedEngine, why_not_stacked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, dtype_of, entries, move, take, to_model
 from greedy_ensembles.labels import bernoulli, log_bernoulli
@@ -240,10 +241,9 @@ class Algorithm:
         if len(held_out) == 0:
             nothing: list[float | None] = [None] * len(engine.members)
             return nothing, nothing
-        rows = []
-        for batch in self.data.held_out.ordered(held_out, _ROWS):
-            inputs, own = self.data.look_up(batch, held_out=True)
-            rows.append((engine.predict(inputs), own))
+        batches = self.data.held_out.ordered(held_out, _ROWS)
+        looked_up = (self.data.look_up(batch, held_out=True) for batch in batches)
+        rows = [(engine.predict(inputs), own) for inputs, own in looked_up]
         logits, labels = torch.cat([said for said, _ in rows], dim=1), torch.cat([own for _, own in rows])
         probs = bernoulli(logits) if labels.ndim == 2 else logits.softmax(dim=2)
         each_probs, each_label = probs.flatten(1, -2), labels.flatten()  # every label of an example counts by itself
@@ -328,3 +328,21 @@ class Algorithm:
         del members[:]
         torch.cuda.empty_cache()
         members += [self._new_member(first + position) for position in range(self.at_once)]
+
+
+def make_engine(members: list[Member], step: Step, plan: Plan) -> PlainEngine:
+    """Return the fastest engine that can train these members; on a GPU, say in one line why it is not the fast one."""
+    if len(members) > 1 and why_not_stacked(members, step) is None:
+        return StackedEngine(members, step)
+    if step.execution.device.type != "cuda":
+        return PlainEngine(members, step)
+    if (why := why_not_captured(step)) is not None:
+        warnings.warn(f"trained step by step, since steps cannot be captured: {why}", stacklevel=2)
+        return PlainEngine(members, step)
+    try:
+        return CapturedEngine(members, step, plan)
+    except torch.OutOfMemoryError:
+        if len(members) > 1:  # fewer at a time may fit
+            raise
+    warnings.warn("trained step by step, since memory does not hold a recorded step", stacklevel=2)
+    return PlainEngine(members, step)

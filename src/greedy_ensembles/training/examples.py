@@ -68,14 +68,9 @@ class Examples(ABC):
         """How many examples there are."""
         return len(self.labels)
 
-    def few(self) -> tuple[Inputs, Tensor]:
-        """Return the first three examples, to try a model on."""
-        indices = torch.arange(min(3, len(self.labels)), device=self.labels.device)
-        return self.inputs(indices), self.labels[indices]
-
-    def chunks(self) -> Iterator[Inputs]:
-        """Return all inputs in order, some at a time."""
-        rows = min(_CHUNK, max(1, _VALUES // self._values()))
+    def chunks(self, rows: int | None = None) -> Iterator[Inputs]:
+        """Return all inputs in order, so many at a time; None: as many as memory has room for anywhere."""
+        rows = rows or min(_CHUNK, max(1, _VALUES // self._values()))
         for indices in torch.arange(len(self.labels), device=self.labels.device).split(rows):
             yield self.inputs(indices)
 

@@ -37,6 +37,8 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
 
+_FEW = 3  # examples that a model is tried on
+
 
 class Trial(NamedTuple):
     """What a few inputs showed of the user's model."""
@@ -103,7 +105,8 @@ def try_model(
             "the model has InstanceNorm with track_running_stats=True, which would count samples of p*; leave that out"
         )
     model = model.to(execution.device).eval()
-    x, labels = (move(part, execution.device) for part in examples.few())
+    x = take(next(examples.chunks(_FEW)), slice(_FEW))  # a DataLoader's are batches, of any size
+    x, labels = move(x, execution.device), examples.labels[: length(x)].to(execution.device)
     said = _run(model, x, "x", recipe)
     classes = _check_outputs(said, x, labels, int(examples.labels.max()), recipe)
     if (said.shape[1:].numel() == 1 or labels.ndim == 2) and isinstance(list(model.modules())[-1], nn.Sigmoid):
