@@ -35,7 +35,6 @@ class Member:
         seed: where its random numbers come from.
         model: at its initialisation, on the device.
         optimizer: over the model's parameters.
-        generators: the global generators' states after the model was made, which are the member's own from there on.
         recipe: the `ge.Recipe` that it is trained by.
         kept_epochs: epochs after which weights are kept beside those of the best one.
     """
@@ -46,13 +45,12 @@ class Member:
         seed: int,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        generators: Generators,
         recipe: Any,
         kept_epochs: Sequence[int] = (),
     ) -> None:
         self.number, self.seed, self.model, self.optimizer = number, seed, model, optimizer
-        self.generators, self.recipe = generators, recipe
-        self.device = next(model.parameters()).device
+        self.recipe, self.device = recipe, next(model.parameters()).device
+        self.generators = Generators.current(self.device)  # as making the model left them: its own from here on
         self.epoch = 0  #: epochs finished
         self.history: History = []
         self.stopped = False  #: whether its patience is at an end

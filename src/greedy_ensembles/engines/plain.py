@@ -17,14 +17,7 @@ from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.inputs import Inputs, as_logits, concatenate, length, take
-from greedy_ensembles.method import (
-    Bank,
-    Coupling,
-    NotedStatistics,
-    Statistics,
-    frozen_batchnorm,
-    split_batchnorm,
-)
+from greedy_ensembles.method import Bank, Coupling, NotedStatistics, Statistics, frozen_batchnorm, split_batchnorm
 
 Call = Callable[[Any], Any]
 

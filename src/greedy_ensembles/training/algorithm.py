@@ -22,7 +22,6 @@ from greedy_ensembles.engines.execution import (
     WEIGHTING_BATCH,
     WEIGHTING_SET,
     Execution,
-    Generators,
     generator,
     seed_generators,
 )
@@ -152,16 +151,15 @@ class Algorithm:
 
     def _new_member(self, number: int) -> Member:
         """Set the seed, and initialise a member (line 9)."""
-        seed, device = self.seed + number - 1, self.execution.device
+        seed, coupling = self.seed + number - 1, self.method.coupling
         seed_generators(seed)
-        coupling = self.method.coupling
         recipe = coupling.recipe(self.recipe, number, self.seed)
         model = coupling.build(self.make_model(), number, self.seed)
         self.parts = check_model(model, self.parts)
-        model = model.to(device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
+        model = model.to(self.execution.device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
         optimizer = make_optimizer(recipe, model)
         kept = coupling.kept_epochs(recipe.epochs) if coupling.one_network else ()
-        return Member(number, seed, model, optimizer, Generators.current(device), recipe, kept)
+        return Member(number, seed, model, optimizer, recipe, kept)
 
     def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms (line 10), epoch by epoch; `members` become fewer where memory is short."""

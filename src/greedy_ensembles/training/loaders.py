@@ -195,10 +195,6 @@ class LoaderExamples(Examples):
         """Return the sample, batch by batch."""
         yield from self._sample
 
-    def to(self, device: torch.device) -> "LoaderExamples":
-        """Return the examples as they are: batches move."""
-        return self
-
     def digest(self) -> str:
         """Return a hash of the length and the sample."""
         return self._digest

@@ -128,15 +128,8 @@ def try_model(
         _run(model.train(), take(x, slice(1)), "batches of one example (use a larger batch_size)", recipe)
         model.eval()
     dtype = dtype_of(model)
-    parts = (x, samples) if samples is not None else ()
-    one_pass = (
-        bool(parts)
-        and examples.one_shape
-        and rows_stay_rows(
-            model,
-            *(to_model(part, recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
-        )
-    )
+    both = (to_model(part, recipe.normalize, dtype) for part in (x, samples))  # type: ignore[arg-type]
+    one_pass = samples is not None and examples.one_shape and rows_stay_rows(model, *both)
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     return Trial(shapes, made, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
 
