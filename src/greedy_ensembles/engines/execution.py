@@ -49,7 +49,8 @@ class Execution:
 
     def run(self, model: nn.Module, inputs: Inputs, call: Callable[..., Any] | None = None) -> Any:
         """Return a model's logits, or what `call` makes of the inputs: in this layout and this arithmetic."""
-        inputs, call = move(inputs, memory_format=self.layout(model)), call or model
+        call = call or model
+        inputs = move(inputs, memory_format=self.layout(model))
         if self.precision != "bf16":
             return logits_of(call, inputs)
         # Without the cache of cast weights, which a captured step could not share with another.
