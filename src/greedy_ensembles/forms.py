@@ -144,8 +144,7 @@ Form = InputForm | dict[str, InputForm] | tuple[InputForm, ...]
 
 def check_form(form: Any) -> Form:
     """Return what is known of inputs, or raise TypeError."""
-    several = form.values() if isinstance(form, dict) else form if type(form) is tuple else (form,)
-    if not several or not all(isinstance(one, InputForm) for one in several):
+    if not entries(form) or not all(isinstance(one, InputForm) for _, one in entries(form)):
         raise TypeError(f"inputs must be an InputForm, as ensemble.inputs is, or a dict or tuple of them; got {form!r}")
     return form  # type: ignore[no-any-return]
 
@@ -202,11 +201,6 @@ def joined(one: InputForm, other: InputForm) -> InputForm:
     shape = tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True))
     limits = (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
     return InputForm(shape, one.dtype, limits)
-
-
-def shapes_of(form: Form) -> Any:
-    """Return the shapes alone."""
-    return each(lambda one: one.shape, form)
 
 
 def _beyond(example: int, x: Tensor) -> ValueError:

@@ -10,6 +10,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles import storage
+from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.plain import in_pieces
 
 RECIPE = ge.Recipe(epochs=2, batch_size=16)
@@ -169,11 +170,11 @@ class TestRunsKeepTheirGroups:
 def test_predictions_of_more_inputs_than_fit_are_made_in_pieces(room, inputs):
     model, x = room().eval(), torch.randn(47, 2)
     expected = model(x)
-    room.inputs = inputs
-    torch.testing.assert_close(in_pieces(model, x), expected)
+    room.inputs, on_cpu = inputs, Execution(torch.device("cpu"))
+    torch.testing.assert_close(in_pieces(model, x, on_cpu), expected)
     room.inputs = 0
     with pytest.raises(torch.OutOfMemoryError):
-        in_pieces(model, x)
+        in_pieces(model, x, on_cpu)
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "concurrent"])

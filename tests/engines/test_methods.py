@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn.functional import conv2d, cross_entropy, linear
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines import make_engine
 from greedy_ensembles.engines.captured import CapturedEngine
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.engines.stacked import StackedEngine
 from greedy_ensembles.method import METHODS
+from greedy_ensembles.training.algorithm import make_engine
 
 # In double precision, with a last batch of two examples. A recorded step holds its learning rate in single precision,
 # which this one fits into.

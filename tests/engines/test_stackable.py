@@ -9,10 +9,10 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines import make_engine
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.engines.stacked import POINTWISE, StackedEngine, layers, why_not_stacked
+from greedy_ensembles.training.algorithm import make_engine
 
 
 def reason(data, model, **changes):

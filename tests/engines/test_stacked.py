@@ -165,7 +165,7 @@ def test_finished_members_keep_nothing_of_each_other(data):
     before = [{name: v.clone() for name, v in member.model.state_dict().items()} for member in group.members]
     for member in group.members:
         member.history[-1].update(validation_accuracy=None, loss=0.0, seconds=0.0)
-        member.finish(3, lambda model: None)
+        member.finish(3)
     for member, expected in zip(group.members, before, strict=True):
         assert_close(member.model.state_dict(), expected, rtol=0, atol=0)
         assert all(p.untyped_storage().nbytes() == p.nbytes for p in member.model.parameters())

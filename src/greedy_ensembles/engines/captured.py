@@ -24,14 +24,7 @@ from torch import Tensor
 
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.execution import Generators
-from greedy_ensembles.engines.graphs import (
-    CannotCapture,
-    Draws,
-    check_replayed,
-    make_capturable,
-    record,
-    warm_up,
-)
+from greedy_ensembles.engines.graphs import CannotCapture, Draws, check_replayed, make_capturable, record, warm_up
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means
 

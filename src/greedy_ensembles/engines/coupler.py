@@ -16,14 +16,7 @@ from greedy_ensembles.checks import check_choice, check_count, check_kind
 from greedy_ensembles.engines.execution import WEIGHTING_BATCH, WEIGHTING_SET, generator
 from greedy_ensembles.inputs import Inputs, as_logits, batches_of, device_of, dtype_of, each, entries, logits_of, take
 from greedy_ensembles.labels import DISTANCES, TARGETS
-from greedy_ensembles.method import (
-    Bank,
-    Coupling,
-    NotedStatistics,
-    Statistics,
-    as_coupling,
-    frozen_batchnorm,
-)
+from greedy_ensembles.method import Bank, Coupling, NotedStatistics, Statistics, as_coupling, frozen_batchnorm
 from greedy_ensembles.method.weighting import Weighting
 
 _ROWS = 1024  # samples at once outside of training steps

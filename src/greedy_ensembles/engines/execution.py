@@ -12,8 +12,8 @@ import math
 import os
 import random
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from greedy_ensembles.checks import check_choice
+from greedy_ensembles.inputs import Inputs, logits_of, move
 
 Precision = Literal["float32", "tf32", "bf16"]
 #: Multiplications of a step's forward pass below which one thread trains. Where other processes keep the cores busy,
@@ -46,12 +47,15 @@ class Execution:
     deterministic: bool = False  #: whether to use only kernels that give the same result every time
     threads: int | None = None  #: of the CPU; None: as many as torch has
 
-    def autocast(self) -> AbstractContextManager[object]:
-        """Return the block in which models run."""
+    def run(self, model: nn.Module, inputs: Inputs, call: Callable[..., Any] | None = None) -> Any:
+        """Return a model's logits, or what `call` makes of the inputs: in this layout and this arithmetic."""
+        call = call or model
+        inputs = move(inputs, memory_format=self.layout(model))
         if self.precision != "bf16":
-            return nullcontext()
+            return logits_of(call, inputs)
         # Without the cache of cast weights, which a captured step could not share with another.
-        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
+            return logits_of(call, inputs)
 
     def layout(self, model: nn.Module) -> torch.memory_format:
         """Return how a model's images lie in memory: channels last where tensor cores want them so."""

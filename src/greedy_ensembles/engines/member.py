@@ -24,7 +24,7 @@ class Finished:
     model: nn.Module
     facts: dict[str, Any]
     history: History
-    row: Tensor | None
+    row: Tensor | None = None  #: None, too, where there is no bank
 
 
 class Member:
@@ -35,7 +35,6 @@ class Member:
         seed: where its random numbers come from.
         model: at its initialisation, on the device.
         optimizer: over the model's parameters.
-        generators: the global generators' states after the model was made, which are the member's own from there on.
         recipe: the `ge.Recipe` that it is trained by.
         kept_epochs: epochs after which weights are kept beside those of the best one.
     """
@@ -46,13 +45,12 @@ class Member:
         seed: int,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        generators: Generators,
         recipe: Any,
         kept_epochs: Sequence[int] = (),
     ) -> None:
         self.number, self.seed, self.model, self.optimizer = number, seed, model, optimizer
-        self.generators, self.recipe = generators, recipe
-        self.device = next(model.parameters()).device
+        self.recipe, self.device = recipe, next(model.parameters()).device
+        self.generators = Generators.current(self.device)  # as making the model left them: its own from here on
         self.epoch = 0  #: epochs finished
         self.history: History = []
         self.stopped = False  #: whether its patience is at an end
@@ -116,16 +114,12 @@ class Member:
             return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
     def finish(
-        self,
-        size: int,
-        row_of: Callable[[nn.Module], Tensor | None],
-        members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] | None = None,
+        self, size: int, members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] | None = None
     ) -> list[Finished]:
         """Give the model the weights of its best epoch, for good, and return what came of it: one member, mostly.
 
         Args:
             size: M.
-            row_of: enters a finished model into the bank.
             members: from the model and the weights that were kept to the members that they make; None: the model.
         """
         self.optimizer.zero_grad()  # the model outlives training, gradients need not
@@ -150,7 +144,7 @@ class Member:
                 "last_loss": history[-1]["loss"],
                 "seconds": round(sum(record["seconds"] for record in history), 3),
             }
-            finished.append(Finished(facts["number"], model.eval(), facts, history, row_of(model)))
+            finished.append(Finished(facts["number"], model.eval(), facts, history))
         return finished
 
     def state(self) -> dict[str, Any]:

@@ -16,15 +16,8 @@ from torch import Tensor, nn
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.ranks import Exchange
-from greedy_ensembles.inputs import Inputs, as_logits, concatenate, length, logits_of, move, take
-from greedy_ensembles.method import (
-    Bank,
-    Coupling,
-    NotedStatistics,
-    Statistics,
-    frozen_batchnorm,
-    split_batchnorm,
-)
+from greedy_ensembles.inputs import Inputs, as_logits, concatenate, length, take
+from greedy_ensembles.method import Bank, Coupling, NotedStatistics, Statistics, frozen_batchnorm, split_batchnorm
 
 Call = Callable[[Any], Any]
 
@@ -91,24 +84,21 @@ class Step:
 
     def forward(self, model: nn.Module, inputs: Inputs, targets: Tensor, samples: Inputs | None) -> Pass:
         """Send a member's examples and samples of p* through it."""
-        layout = self.execution.layout(model)
+        run, others = self.execution.run, None
         if self.augment is not None:
             inputs, targets = self.augment(inputs, targets) if self.mixes else (self.augment(inputs), targets)
-        inputs = move(inputs, memory_format=layout)
-        others = None
-        with self.execution.autocast():
-            if samples is None:
-                logits = logits_of(model, inputs)
-            elif self.one_pass:
-                with split_batchnorm(model, len(targets), self.statistics):
-                    both = logits_of(model, move(concatenate([inputs, samples]), memory_format=layout))
-                logits, others = both.split([len(targets), length(samples)])
-            else:
-                statistics = NotedStatistics(model)
-                with statistics.noted() if self.statistics == "batch" else nullcontext():
-                    logits = logits_of(model, inputs)
-                with statistics.used() if self.statistics == "batch" else frozen_batchnorm(model):
-                    others = logits_of(model, move(samples, memory_format=layout))
+        if samples is None:
+            logits = run(model, inputs)
+        elif self.one_pass:
+            with split_batchnorm(model, len(targets), self.statistics):
+                both = run(model, concatenate([inputs, samples]))
+            logits, others = both.split([len(targets), length(samples)])
+        else:
+            statistics = NotedStatistics(model)
+            with statistics.noted() if self.statistics == "batch" else nullcontext():
+                logits = run(model, inputs)
+            with statistics.used() if self.statistics == "batch" else frozen_batchnorm(model):
+                others = run(model, samples)
         outputs = None if others is None else self.outputs(as_logits(others))
         return Pass(self.loss(as_logits(logits), targets), outputs)
 
@@ -206,9 +196,8 @@ class PlainEngine:
         rows = []
         for member in self.members:
             member.model.eval()
-            with member.at_work(), member.averaged(), self._step.execution.autocast():
-                layout = self._step.execution.layout(member.model)
-                rows.append(in_pieces(member.model, move(inputs, memory_format=layout)))
+            with member.at_work(), member.averaged():
+                rows.append(in_pieces(member.model, inputs, self._step.execution))
         return torch.stack(rows)
 
 
@@ -230,12 +219,12 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
         group["lr"] = group["initial_lr"] * factor
 
 
-def in_pieces(model: nn.Module, inputs: Inputs) -> Tensor:
-    """Return what a model makes of a batch, in halves of it where memory does not hold the whole."""
+def in_pieces(model: nn.Module, inputs: Inputs, execution: Execution) -> Tensor:
+    """Return a model's logits of a batch, in halves of it where memory does not hold the whole."""
     try:
-        return as_logits(logits_of(model, inputs))
+        return as_logits(execution.run(model, inputs))
     except torch.OutOfMemoryError:
         if (count := length(inputs)) == 1:
             raise
     halves = slice(0, (count + 1) // 2), slice((count + 1) // 2, None)
-    return torch.cat([in_pieces(model, take(inputs, half)) for half in halves])
+    return torch.cat([in_pieces(model, take(inputs, half), execution) for half in halves])

@@ -20,15 +20,7 @@ from greedy_ensembles.benchmark.evaluation import Estimate, InDomain
 from greedy_ensembles.benchmark.runs import BASELINE, RunFacts
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial
 from greedy_ensembles.report import table as formats
-from greedy_ensembles.report.figure import (
-    NORMAL,
-    entitle,
-    in_lines,
-    method_styles,
-    new_figure,
-    plain,
-    write_figure,
-)
+from greedy_ensembles.report.figure import NORMAL, entitle, in_lines, method_styles, new_figure, plain, write_figure
 from greedy_ensembles.report.results import IN_DOMAIN, to_json_text
 from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.storage import write_bytes

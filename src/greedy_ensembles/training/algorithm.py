@@ -17,12 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from greedy_ensembles.engines import make_engine
+from greedy_ensembles.engines.captured import CapturedEngine, why_not_captured
 from greedy_ensembles.engines.execution import (
     WEIGHTING_BATCH,
     WEIGHTING_SET,
     Execution,
-    Generators,
     generator,
     seed_generators,
 )
@@ -30,6 +29,7 @@ from greedy_ensembles.engines.graphs import CannotCapture
 from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
 from greedy_ensembles.engines.ranks import Exchange
+from greedy_ensembles.engines.stacked import StackedEngine, why_not_stacked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_stored, dtype_of, entries, move, take, to_model
 from greedy_ensembles.labels import bernoulli, log_bernoulli
@@ -80,6 +80,7 @@ class Algorithm:
     parts: "list[weakref.ref[object]]"  #: of what `make_model` returned last: the next one must have others
     at_once: int | None  #: how many members train together at the most
     whole: Callable[[nn.Module], nn.Module] = lambda model: model  #: from what is trained to a member
+    exchange: Exchange | None = None  #: with other processes, once it is known how many members train
 
     def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
         """Train the members that are not there yet, and return them; where there is a folder, it has them instead."""
@@ -150,16 +151,15 @@ class Algorithm:
 
     def _new_member(self, number: int) -> Member:
         """Set the seed, and initialise a member (line 9)."""
-        seed, device = self.seed + number - 1, self.execution.device
+        seed, coupling = self.seed + number - 1, self.method.coupling
         seed_generators(seed)
-        coupling = self.method.coupling
         recipe = coupling.recipe(self.recipe, number, self.seed)
         model = coupling.build(self.make_model(), number, self.seed)
         self.parts = check_model(model, self.parts)
-        model = model.to(device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
+        model = model.to(self.execution.device, memory_format=self.execution.layout(model))  # type: ignore[call-overload]
         optimizer = make_optimizer(recipe, model)
         kept = coupling.kept_epochs(recipe.epochs) if coupling.one_network else ()
-        return Member(number, seed, model, optimizer, Generators.current(device), recipe, kept)
+        return Member(number, seed, model, optimizer, recipe, kept)
 
     def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms (line 10), epoch by epoch; `members` become fewer where memory is short."""
@@ -191,13 +191,13 @@ class Algorithm:
             self.at_once = self.at_once or len(members)
             notify(events)
 
-    def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe, exchange: Exchange | None = None) -> Plan:
+    def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe) -> Plan:
         """Return the examples, samples of p* (by (seed, step), the same for all members) and rates of an epoch."""
         epoch, size = members[0].epoch, recipe.batch_size
         examples = self.data.examples.epoch(self.data.train, [member.seed for member in members], epoch, size)
         steps = range(epoch * len(examples), (epoch + 1) * len(examples))
         samples: list[Tensor] = []
-        together = len(members) if exchange is None else exchange.count
+        together = len(members) if self.exchange is None else self.exchange.count
         if bank is not None and len(bank) + together > 1:  # the first of all meets no one
             count = recipe.weighting_batch_size or size
             drawn = (generator(WEIGHTING_BATCH, self.seed, number) for number in steps)
@@ -239,10 +239,9 @@ class Algorithm:
         if len(held_out) == 0:
             nothing: list[float | None] = [None] * len(engine.members)
             return nothing, nothing
-        rows = []
-        for batch in self.data.held_out.ordered(held_out, _ROWS):
-            inputs, own = self.data.look_up(batch, held_out=True)
-            rows.append((engine.predict(inputs), own))
+        batches = self.data.held_out.ordered(held_out, _ROWS)
+        looked_up = (self.data.look_up(batch, held_out=True) for batch in batches)
+        rows = [(engine.predict(inputs), own) for inputs, own in looked_up]
         logits, labels = torch.cat([said for said, _ in rows], dim=1), torch.cat([own for _, own in rows])
         probs = bernoulli(logits) if labels.ndim == 2 else logits.softmax(dim=2)
         each_probs, each_label = probs.flatten(1, -2), labels.flatten()  # every label of an example counts by itself
@@ -260,14 +259,12 @@ class Algorithm:
     def _finish(self, member: Member, bank: Bank | None) -> list[Finished]:
         """Return what came of a training, one member or all of one network, entered into the bank (line 11)."""
         coupling = self.method.coupling
-        made = member.finish(
-            self.size,
-            lambda model: self._enter(model, bank),
-            (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None,
-        )
+        members = (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None
+        made = member.finish(self.size, members)
         run, own = vars(self.recipe), vars(member.recipe)
         changed = {name: value for name, value in own.items() if value is not run[name] and value != run[name]}
         for one in made:
+            one.row = self._enter(one.model, bank)
             one.model = self.whole(one.model)
             one.facts |= {"recipe": describe(changed)} if changed else {}
         return made
@@ -279,12 +276,10 @@ class Algorithm:
             return None
         home = next(model.parameters()).device  # of members that came from elsewhere, it may be another one
         model = model.to(self.execution.device).eval()
-        layout, rows = self.execution.layout(model), []
-        with self.execution.autocast():
-            for first in range(0, bank.count, _ROWS):
-                batch = take(bank.samples, slice(first, first + _ROWS))
-                inputs = move(to_model(batch, self.data.normalize, dtype_of(model)), memory_format=layout)
-                rows.append(self.method.outputs(in_pieces(model, inputs)).float())
+        rows = []
+        for first in range(0, bank.count, _ROWS):
+            inputs = to_model(take(bank.samples, slice(first, first + _ROWS)), self.data.normalize, dtype_of(model))
+            rows.append(self.method.outputs(in_pieces(model, inputs, self.execution)).float())
         model.to(home)
         bank.append(row := torch.cat(rows))
         return row
@@ -309,7 +304,7 @@ class Algorithm:
             make_optimizer=None if callable(recipe.optimizer) else lambda model: make_optimizer(recipe, model),
             off_device=data.examples.off_device,
             clip=recipe.clip,
-            exchange=None,
+            exchange=None if bank is None else self.exchange,
         )
 
     def _halve(self, members: list[Member], folder: RunFolder | None) -> None:
@@ -331,3 +326,21 @@ class Algorithm:
         del members[:]
         torch.cuda.empty_cache()
         members += [self._new_member(first + position) for position in range(self.at_once)]
+
+
+def make_engine(members: list[Member], step: Step, plan: Plan) -> PlainEngine:
+    """Return the fastest engine that can train these members; on a GPU, say in one line why it is not the fast one."""
+    if len(members) > 1 and why_not_stacked(members, step) is None:
+        return StackedEngine(members, step)
+    if step.execution.device.type != "cuda":
+        return PlainEngine(members, step)
+    if (why := why_not_captured(step)) is not None:
+        warnings.warn(f"trained step by step, since steps cannot be captured: {why}", stacklevel=2)
+        return PlainEngine(members, step)
+    try:
+        return CapturedEngine(members, step, plan)
+    except torch.OutOfMemoryError:
+        if len(members) > 1:  # fewer at a time may fit
+            raise
+    warnings.warn("trained step by step, since memory does not hold a recorded step", stacklevel=2)
+    return PlainEngine(members, step)

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from greedy_ensembles.checks import check_unmasked
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_own_generators
-from greedy_ensembles.forms import Form, InputForm, are_alike, form_of, joined, shapes_of
+from greedy_ensembles.forms import Form, InputForm, are_alike, form_of, joined
 from greedy_ensembles.inputs import (
     Inputs,
     are_several,
@@ -26,7 +26,6 @@ from greedy_ensembles.inputs import (
     as_tensor,
     each,
     entries,
-    length,
     move,
     split_labels,
     take,
@@ -55,9 +54,9 @@ class Examples(ABC):
     def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices, in the space of the data."""
 
-    @abstractmethod
     def to(self, device: torch.device) -> "Examples":
-        """Return the examples on a device, if they can be moved at all."""
+        """Return the examples on a device, or as they are where only batches can be moved."""
+        return self
 
     @abstractmethod
     def digest(self) -> str:
@@ -68,14 +67,9 @@ class Examples(ABC):
         """How many examples there are."""
         return len(self.labels)
 
-    def few(self) -> tuple[Inputs, Tensor]:
-        """Return the first three examples, to try a model on."""
-        indices = torch.arange(min(3, len(self.labels)), device=self.labels.device)
-        return self.inputs(indices), self.labels[indices]
-
-    def chunks(self) -> Iterator[Inputs]:
-        """Return all inputs in order, some at a time."""
-        rows = min(_CHUNK, max(1, _VALUES // self._values()))
+    def chunks(self, rows: int | None = None) -> Iterator[Inputs]:
+        """Return all inputs in order, so many at a time; None: as many as memory has room for anywhere."""
+        rows = rows or min(_CHUNK, max(1, _VALUES // self._values()))
         for indices in torch.arange(len(self.labels), device=self.labels.device).split(rows):
             yield self.inputs(indices)
 
@@ -167,9 +161,10 @@ class DatasetExamples(Examples):
             if position == 0:
                 self.form = form
             elif not are_alike(form, self.form):
+                shape, first = (each(lambda one: one.shape, given) for given in (form, self.form))
                 raise ValueError(
-                    f"item {position} of data has shape {shapes_of(form)}, the first {shapes_of(self.form)}; a "
-                    "DataLoader whose collate_fn pads its batches can be trained on"
+                    f"item {position} of data has shape {shape}, the first {first}; a DataLoader whose collate_fn "
+                    "pads its batches can be trained on"
                 )
             self.form = each(joined, self.form, form)
             labels.append(label)
@@ -196,10 +191,6 @@ class DatasetExamples(Examples):
     def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices, read anew."""
         return stacked(self._parts(self.dataset[position], position)[0] for position in indices.tolist())
-
-    def to(self, device: torch.device) -> "DatasetExamples":
-        """Return the examples as they are: batches move, the Dataset cannot."""
-        return self
 
     def digest(self) -> str:
         """Return a hash of all inputs and labels, as they were in the pass at the start."""
@@ -266,11 +257,11 @@ def _from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", tar
             raise ValueError(
                 f"{place} and y must have the same length; {place} has {len(one)} examples, y has {len(labels)} labels"
             )
-    if length(x) == 0:
+    if len(labels) == 0:
         raise ValueError("x and y are empty; training needs examples")
     x = each(lambda one: one.detach(), x)
     off_device = None if isinstance(x, Tensor) else "inputs are a dict or tuple; give them as one tensor"
-    given = None if weights is None else _as_weights(weights, length(x))
+    given = None if weights is None else _as_weights(weights, len(labels))
     return ArrayExamples(x, labels, each(form_of, x), off_device, given, not on_disk)
 
 

@@ -28,21 +28,9 @@ from greedy_ensembles.heads import Heads
 from greedy_ensembles.labels import DISTANCES, label_loss
 from greedy_ensembles.method import Coupling, Schedule
 from greedy_ensembles.method.weighting import Weighting
-from greedy_ensembles.runs.configuration import (
-    describe,
-    describe_data,
-    describe_method,
-    describe_weighting,
-    provenance,
-)
+from greedy_ensembles.runs.configuration import describe, describe_data, describe_method, describe_weighting, provenance
 from greedy_ensembles.runs.folder import RunFolder, open_run_folder
-from greedy_ensembles.runs.notes import (
-    WeakMemberWarning,
-    exploded_members,
-    idle_members,
-    training_notes,
-    weak_members,
-)
+from greedy_ensembles.runs.notes import WeakMemberWarning, exploded_members, idle_members, training_notes, weak_members
 from greedy_ensembles.training.algorithm import Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import advice_on_scale, as_examples

@@ -18,7 +18,7 @@ from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.forms import Form, form_of
 from greedy_ensembles.heads import Headed, Heads
-from greedy_ensembles.inputs import Inputs, as_stored, batches_of, dtype_of, logits_of, move, to_model
+from greedy_ensembles.inputs import Inputs, as_stored, batches_of, dtype_of, move, to_model
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
@@ -106,9 +106,7 @@ class _Features:
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """Return features of inputs as models take them."""
-        layout = self._execution.layout(self._probe.backbone)
-        with self._execution.autocast():
-            return logits_of(self._probe.features, move(inputs, memory_format=layout))  # type: ignore[no-any-return]
+        return self._execution.run(self._probe.backbone, inputs, self._probe.features)  # type: ignore[no-any-return]
 
     def behind(self, augment: str | Augmentation | None) -> Augmentation:
         """Return what augments inputs and makes features of them."""

@@ -35,7 +35,7 @@ from greedy_ensembles.engines.execution import (
     seed_own_generators,
 )
 from greedy_ensembles.forms import Form, form_of, joined
-from greedy_ensembles.inputs import Inputs, as_entries, concatenate, each, entries, length, split_labels, take
+from greedy_ensembles.inputs import Inputs, as_entries, concatenate, each, entries, split_labels
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.training.examples import (
     ArrayExamples,
@@ -191,17 +191,9 @@ class LoaderExamples(Examples):
         """Refuse: a loader has no indices."""
         raise TypeError(f"{self._name} is a DataLoader, whose examples have no indices")
 
-    def few(self) -> tuple[Inputs, Tensor]:
-        """Return the first three examples of the sample."""
-        return take(self._sample[0], slice(3)), self.labels[: min(3, length(self._sample[0]))]
-
-    def chunks(self) -> Iterator[Inputs]:
-        """Return the sample."""
+    def chunks(self, rows: int | None = None) -> Iterator[Inputs]:
+        """Return the sample, batch by batch."""
         yield from self._sample
-
-    def to(self, device: torch.device) -> "LoaderExamples":
-        """Return the examples as they are: batches move."""
-        return self
 
     def digest(self) -> str:
         """Return a hash of the length and the sample."""

@@ -16,13 +16,12 @@ from torch import Tensor
 from greedy_ensembles.engines.captured import CapturedEngine, why_not_captured
 from greedy_ensembles.engines.graphs import CannotCapture
 from greedy_ensembles.engines.member import Finished, History, Member
-from greedy_ensembles.engines.plain import PlainEngine, Step
+from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.engines.ranks import Exchange, Ranks
 from greedy_ensembles.method import Bank
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.algorithm import Algorithm, NonFiniteLossError, Notify
-from greedy_ensembles.training.recipe import Recipe
 
 
 def check_ranks(ranks: Ranks, algorithm: Algorithm, configuration: dict[str, Any]) -> None:
@@ -54,7 +53,6 @@ class SharedAlgorithm(Algorithm):
     """The part of one process; all members that are left train together."""
 
     ranks: Ranks = field(default_factory=Ranks)
-    exchange: Exchange | None = None  #: once it is known how many members train
 
     def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
         """Train one's own members, and return all of them."""
@@ -124,7 +122,7 @@ class SharedAlgorithm(Algorithm):
         stopped = all(all(part) for part in self.ranks.gather([member.stopped for member in members]))
         while members[0].epoch < self.recipe.epochs and not stopped:
             start, why, events = time.perf_counter(), "", []
-            losses = engine.train_epoch(self._plan(members, bank, self.recipe, self.exchange))
+            losses = engine.train_epoch(self._plan(members, bank, self.recipe))
             try:
                 events = [replace(event, model=None) for event in self._end_epoch(engine, losses, start)]
             except NonFiniteLossError as error:
@@ -146,7 +144,7 @@ class SharedAlgorithm(Algorithm):
         why, engine = why_not_captured(step) or "", None
         if not why:
             try:
-                engine = CapturedEngine(members, step, self._plan(members, bank, self.recipe, self.exchange))
+                engine = CapturedEngine(members, step, self._plan(members, bank, self.recipe))
             except CannotCapture as error:
                 why = str(error)
         whys = [their for their in self.ranks.gather(why) if their]
@@ -169,10 +167,6 @@ class SharedAlgorithm(Algorithm):
             if folder.members_at_once is None:
                 folder.members_at_once = len(states)
             folder.save_checkpoint(lambda: {"members": states, "until": self.size}, last)
-
-    def _step(self, bank: Bank | None, recipe: Recipe) -> Step:
-        """Return what the engine needs to know of a step, the exchange included."""
-        return replace(super()._step(bank, recipe), exchange=None if bank is None else self.exchange)
 
     def _received(self, sent: "_Sent") -> Finished:
         """Return a member that another process may have trained, with weights of its own."""

@@ -37,6 +37,8 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
 
+_FEW = 3  # examples that a model is tried on
+
 
 class Trial(NamedTuple):
     """What a few inputs showed of the user's model."""
@@ -103,7 +105,8 @@ def try_model(
             "the model has InstanceNorm with track_running_stats=True, which would count samples of p*; leave that out"
         )
     model = model.to(execution.device).eval()
-    x, labels = (move(part, execution.device) for part in examples.few())
+    x = take(next(examples.chunks(_FEW)), slice(_FEW))  # a DataLoader's are batches, of any size
+    x, labels = move(x, execution.device), examples.labels[: length(x)].to(execution.device)
     said = _run(model, x, "x", recipe)
     classes = _check_outputs(said, x, labels, int(examples.labels.max()), recipe)
     if (said.shape[1:].numel() == 1 or labels.ndim == 2) and isinstance(list(model.modules())[-1], nn.Sigmoid):
@@ -125,15 +128,8 @@ def try_model(
         _run(model.train(), take(x, slice(1)), "batches of one example (use a larger batch_size)", recipe)
         model.eval()
     dtype = dtype_of(model)
-    parts = (x, samples) if samples is not None else ()
-    one_pass = (
-        bool(parts)
-        and examples.one_shape
-        and rows_stay_rows(
-            model,
-            *(to_model(part, recipe.normalize, dtype) for part in parts),  # type: ignore[arg-type]
-        )
-    )
+    both = (to_model(part, recipe.normalize, dtype) for part in (x, samples))  # type: ignore[arg-type]
+    one_pass = samples is not None and examples.one_shape and rows_stay_rows(model, *both)
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     return Trial(shapes, made, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
 
