@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.wrong_calls.table import INF, NAN, assert_refused, wrong
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import greedy_ensembles as ge
 from greedy_ensembles.method import Hyper, Repulsive
@@ -20,6 +21,7 @@ NO_COUNTS = [0, -1, 1.5, "3", True]
 RATES = [0, -0.1, NAN, INF, "0.1", None, True]
 MASKED = np.ma.masked_array(TABLE, mask=TABLE > 1)
 ELSEWHERE = nn.Linear(2, 2)
+ITEMS = TensorDataset(X, Y)
 
 
 def never(event):
@@ -93,6 +95,16 @@ CASES = [
             lambda p: torch.optim.SGD([*p, *ELSEWHERE.parameters()], 0.1),
             lambda p: torch.optim.SGD,
             lambda p: None,
+        ],
+    ),
+    *wrong(
+        lambda select_by: ge.fit(**{**FIT, "recipe": ge.Recipe(select_by=select_by)}),
+        {},
+        select_by=[
+            ge.metrics.negative_log_likelihood,
+            ge.metrics.expected_calibration_error,
+            ge.metrics.brier_score,
+            nn.functional.nll_loss,
         ],
     ),
     *wrong(
@@ -189,7 +201,7 @@ CASES += [
         method=["greedi", None],
         weighting=["gaussian", 3, ge.weighting.Uniform(0, 1, (3,))],
         recipe=["paper", {"lr": 1}, ge.Recipe(normalize=(0.5, 0.5))],
-        validation=[1.5, "0.1", None],
+        validation=[1.5, "0.1", None, (TABLE, LABELS)],
         random_state=["x", 1.5],
     ),
     *wrong(
@@ -233,12 +245,15 @@ CASES += [
         low=[None, 2.0, NAN, "0"], high=[None, -1.0, NAN, "1"],
     ),
     *wrong(ge.weighting.Gaussian, {"mean": torch.zeros(2)}, std=[torch.ones(3)]),
-    *wrong(ge.weighting.Gaussian.from_data, {"x": X}, x=[None, X[:0], X * NAN, "iris", MASKED, 3.0], scale=[0, "5"]),
+    *wrong(
+        ge.weighting.Gaussian.from_data, {"x": X},
+        x=[None, X[:0], X * NAN, "iris", MASKED, 3.0, (X, Y), ITEMS, [[1.0], [1.0, 2.0]]], scale=[0, "5"],
+    ),
     *wrong(
         ge.weighting.Uniform, {"low": 0.0, "high": 1.0, "shape": (2,)},
         low=[1.0, 2.0, NAN, "0", None, [0, 0, 0]], high=[0.0, NAN, INF, "1", None], shape=[3, "2", [-1], [1.5], None],
     ),
-    *wrong(ge.weighting.FromData, {}, x=[None, [], X[0], X * NAN, "iris", MASKED]),
+    *wrong(ge.weighting.FromData, {}, x=[None, [], X[0], X * NAN, "iris", MASKED, ITEMS, DataLoader(ITEMS)]),
     *wrong(ge.weighting.PhaseScrambled, {}, x=[None, X, X[:, None], IMAGES.long(), IMAGES[:0], IMAGES / 0.0]),
     *wrong(
         ge.weighting.Mixture, {"parts": [ge.weighting.Uniform(0, 1, (2,))]},

@@ -10,19 +10,30 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, nll_loss
 
 from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag
 from greedy_ensembles.engines.execution import generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
-from greedy_ensembles.inputs import (
-    entries,
-)
+from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments
+from greedy_ensembles.metrics import (
+    adaptive_calibration_error,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import Recipe
+
+#: Smaller where predictions are better.
+_ERRORS: tuple[object, ...] = (
+    *(adaptive_calibration_error, brier_score, expected_calibration_error, negative_log_likelihood),
+    *(cross_entropy, nll_loss),
+)
 
 
 def check_arguments(
@@ -175,6 +186,12 @@ def check_selection(recipe: Recipe, labels: Tensor, held_out: int, classes: int)
         raise ValueError(f"{what} needs held-out examples, and there are none; give validation, such as 0.1")
     if held_out == 0 or not callable(recipe.select_by):
         return
+    if recipe.select_by in _ERRORS:
+        name = recipe.select_by.__name__
+        raise ValueError(
+            f"select_by must be larger where predictions are better, and {name} is smaller; give "
+            f"lambda probs, labels: -{name}(probs, labels), or 'nll' for the negative log-likelihood"
+        )
     shape = (len(labels), classes) if labels.ndim == 1 else (*labels.shape, 2)  # independent labels are 0 or 1
     probs = torch.rand(shape, generator=generator(0)).add_(0.1)
     found: Any = None
