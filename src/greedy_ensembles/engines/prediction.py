@@ -154,6 +154,8 @@ def of_all(
     inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
     with once(getattr(say, "recordable", True)):  # members on one backbone run it once
         every = [say(member, to_model(inputs[device], normalize, dtype)) for member, device, dtype in placed]
+    if len(counts := {one.shape[1:] for one in every}) > 1:
+        raise ValueError(f"members must return logits of the same classes; got {sorted(map(tuple, counts))} an input")
     return torch.stack(every if inputs.keys() == {target} else [one.to(target) for one in every])
 
 
