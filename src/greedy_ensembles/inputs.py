@@ -131,10 +131,13 @@ def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Input
     if isinstance(x, Dataset):
         x = DataLoader(x, batch_size=batch_size)
     if isinstance(x, DataLoader):
+        batch = None
         for batch in x:
             if isinstance(batch, list | tuple) and not (several and isinstance(batch[0], Tensor)):
                 batch = batch[0]
             yield as_entries(tuple(batch) if isinstance(batch, list) else batch)
+        if batch is None:
+            raise ValueError("x is a Dataset or a DataLoader without inputs")
         return
     for first in range(0, max(len(entries(x)[0][1]), 1), batch_size):
         yield each(lambda one, rows=slice(first, first + batch_size): as_tensor(one[rows]), x)
@@ -265,6 +268,8 @@ def as_tensor(value: Any, name: str = "x") -> Tensor:
     if value.is_complex() if array is None else array.dtype.kind not in "fiub":
         found = value.dtype if array is None else array.dtype
         raise TypeError(f"{name} must hold numbers, got an array of {found}{_of_what(value)}")
+    if array is None and value.layout is not torch.strided:
+        raise TypeError(f"{name} must be dense, got a tensor of layout {value.layout}; give x.to_dense()")
     if array is None:
         return value  # type: ignore[no-any-return]
     array = array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.wrong_calls.table import INF, NAN, assert_refused, wrong
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import greedy_ensembles as ge
 from greedy_ensembles import benchmark, data
@@ -21,6 +22,7 @@ TABLE = X.numpy()
 MASKED = np.ma.masked_array(TABLE, mask=TABLE == 0)
 ENSEMBLE = ge.Ensemble([MODEL(), MODEL()])
 Y = torch.arange(40) % 2
+EMPTY = TensorDataset(X[:0])
 KNOWING = ge.Ensemble([MODEL(), MODEL()], inputs=InputForm((2,), torch.float32))
 CALIBRATED = ge.Ensemble([MODEL(), MODEL()])
 CALIBRATED.calibrate(torch.randn(40, 2), Y)
@@ -47,7 +49,7 @@ CASES = [
         ENSEMBLE.calibrate, {"x": X.repeat(10, 1)}, x=BAD_X, fpr=[0, 1, -0.1, 0.001, NAN, "0.05", None, True],
         y=[3, Y[:3], Y.float(), Y - 1, Y + 1, "01", Y[:, None]], score=["mi", None, 3], batch_size=COUNTS,
     ),
-    *wrong(KNOWING.predict_proba, {"x": X}, x=[X.cfloat(), (X, X), (X, X, X)]),
+    *wrong(KNOWING.predict_proba, {"x": X}, x=[X.cfloat(), X.to_sparse(), (X, X), (X, X, X), EMPTY, DataLoader(EMPTY)]),
     *wrong(
         ge.Ensemble([nn.Linear(2, 2), nn.Linear(2, 3)]).predict_proba, {"x": X}, {"x": "members"}, x=[X]
     ),

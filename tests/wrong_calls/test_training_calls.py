@@ -22,6 +22,7 @@ RATES = [0, -0.1, NAN, INF, "0.1", None, True]
 MASKED = np.ma.masked_array(TABLE, mask=TABLE > 1)
 ELSEWHERE = nn.Linear(2, 2)
 ITEMS = TensorDataset(X, Y)
+BYTES = torch.arange(320).remainder(256).reshape(20, 1, 4, 4).to(torch.uint8)
 
 
 def never(event):
@@ -52,6 +53,10 @@ class Named(ge.Coupling):
 
     def terms(self, live, bank):
         return self._terms
+
+
+def of_pixels():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
 
 
 class Nameless(Named):
@@ -87,6 +92,15 @@ CASES = [
     *wrong(lambda validation: ge.fit(**{**FIT, "validation": (X, validation)}), {}, validation=bad_labels()),
     *wrong(torch.no_grad()(lambda **given: ge.fit(**FIT)), {}, no_grad=[None]),
     *wrong(ge.fit, {**FIT, "method": "deep"}, weighting=[ge.weighting.Uniform(0, 1, (2,)), "paper"]),
+    *(
+        case
+        for inputs, scale in ((BYTES, 1), (BYTES / 255, 255))
+        for case in wrong(
+            ge.fit,
+            {**FIT, "make_model": of_pixels, "data": (inputs, Y[:20])},
+            weighting=[ge.weighting.Uniform(0, scale, (1, 4, 4)), ge.weighting.FromData(BYTES.float() * scale / 255)],
+        )
+    ),
     *wrong(
         lambda optimizer: ge.fit(**{**FIT, "recipe": ge.Recipe(optimizer=optimizer)}),
         {},
@@ -153,6 +167,7 @@ CASES = [
         strengths=[[], [0.0], [-1.0], [NAN], ["1"], 1.0, None, "1", [1.0, 3.0, 1]],
         seeds=[0, -1, 1.5, "3", [], [1.5], [0, 1], None],
         by=["loss", None, 3],
+        targets=["labels", None],
         validation=[0, 1.5, "0.1", None],
         run_dir=[3, b"run"],
         on=[3, "slurm"],

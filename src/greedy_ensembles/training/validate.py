@@ -136,6 +136,11 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
             raise ValueError(
                 f"samples of weighting are {one.dtype} while {name} is {own.dtype}; use one space for both"
             )
+        if one.is_floating_point() and (remedy := own.other_scale(*map(float, one.aminmax()))):
+            told = f", from {own.range[0]:g} to {own.range[1]:g}" if own.range else ", from 0 to 255"
+            raise ValueError(
+                f"samples of weighting are from {one.min():g} to {one.max():g}, and {name} holds {own}{told}: {remedy}"
+            )
     return weighting  # type: ignore[no-any-return]
 
 
