@@ -169,6 +169,7 @@ def refusal(error, message, **changes):
         refusal(ValueError, r"or one logit .* gave \(3, 0\)", make_model=lambda: Shape(lambda z: z[:, :0])),
         refusal(ValueError, "ends in a sigmoid", make_model=lambda: nn.Sequential(nn.Linear(2, 1), nn.Sigmoid())),
         refusal(ValueError, "ends in a sigmoid", make_model=Squashed),
+        refusal(TypeError, r"FromData.* got a Tensor$", weighting=torch.zeros(9, 2)),
         refusal(ValueError, "loss cannot take logits", recipe=ge.Recipe(loss=nn.BCEWithLogitsLoss())),
         refusal(
             ValueError,

@@ -225,7 +225,7 @@ def _is_bounded(model: nn.Module, x: Inputs, recipe: Recipe) -> bool:
             moved = {
                 name: p + torch.randn(p.shape, generator=noise).to(p)
                 for name, p in model.named_parameters()
-                if p.is_floating_point()
+                if p.requires_grad and p.is_floating_point()
             }
             said = logits_of(lambda *some, own=moved, **named: functional_call(model, own, some, named), inputs)
             if not _within_0_and_1(said):

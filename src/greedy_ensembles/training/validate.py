@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, nll_loss
 
-from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag
+from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag, told
 from greedy_ensembles.engines.execution import generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
@@ -116,7 +116,8 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
         weighting = Entries(weighting)
     if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
         raise TypeError(
-            f"weighting must have sample(n, generator), as ge.weighting.Gaussian.from_data(x) has it; got {weighting!r}"
+            "weighting must have sample(n, generator), as ge.weighting.FromData(x) and Gaussian.from_data(x) have it; "
+            f"got {told(weighting)}"
         )
     samples = weighting.sample(2, generator(0))
     tensors, forms = dict(entries(samples)), dict(entries(examples.form))
@@ -137,9 +138,10 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
                 f"samples of weighting are {one.dtype} while {name} is {own.dtype}; use one space for both"
             )
         if one.is_floating_point() and (remedy := own.other_scale(*map(float, one.aminmax()))):
-            told = f", from {own.range[0]:g} to {own.range[1]:g}" if own.range else ", from 0 to 255"
+            low, high = own.range or (0, 255)
             raise ValueError(
-                f"samples of weighting are from {one.min():g} to {one.max():g}, and {name} holds {own}{told}: {remedy}"
+                f"samples of weighting{which} are from {one.min():g} to {one.max():g}, and {name} holds {own}, from "
+                f"{low:g} to {high:g}: {remedy}"
             )
     return weighting  # type: ignore[no-any-return]
 
