@@ -303,6 +303,7 @@ def test_a_method_without_strength_does_not_look_at_it():
         ({"recipe": ge.Recipe(normalize=(0.0, 1.0))}, ValueError, "recipe must leave normalize out"),
         ({"random_state": "lucky"}, ValueError, "'lucky' cannot be used to seed"),
         ({"device": "gpu"}, ValueError, "did you mean 'cuda'"),
+        ({"make_model": partial(ge.models.MLP, 6, (8,), 9)}, ValueError, "make_model returns 9 logits, and y has"),
         (
             {"weighting": ge.weighting.Uniform(0, 1, (1,))},
             ValueError,

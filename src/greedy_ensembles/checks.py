@@ -121,13 +121,13 @@ def check_number(name: str, value: object, *, above: float = -math.inf, least: f
 def check_kind(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
     """Raise TypeError unless value is of a kind; `what` says it in words, with an article."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {what}, got {_told(value)}")
+        raise TypeError(f"{name} must be {what}, got {told(value)}")
 
 
 def as_all(name: str, values: Any, kind: type, what: str) -> list[Any]:
     """Return a list of values, all of a kind, or raise TypeError."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a list of {what}, got {_told(values)}")
+        raise TypeError(f"{name} must be a list of {what}, got {told(values)}")
     items = list(values)
     for item in items:
         check_kind(f"each of {name}", item, kind, what)
@@ -137,7 +137,7 @@ def as_all(name: str, values: Any, kind: type, what: str) -> list[Any]:
 def check_flag(name: str, value: object) -> None:
     """Raise TypeError unless value is True or False."""
     if type(value).__name__ not in ("bool", "bool_"):  # numpy has its own, of either name
-        raise TypeError(f"{name} must be True or False, got {_told(value)}")
+        raise TypeError(f"{name} must be True or False, got {told(value)}")
 
 
 def check_unmasked(name: str, value: object) -> None:
@@ -149,7 +149,7 @@ def check_unmasked(name: str, value: object) -> None:
 def as_path(name: str, value: Any) -> Path:
     """Return a path, its home folder spelled out, or raise TypeError."""
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
-        raise TypeError(f"{name} must be a path, as text or a pathlib.Path; got {_told(value)}")
+        raise TypeError(f"{name} must be a path, as text or a pathlib.Path; got {told(value)}")
     return Path(value).expanduser()
 
 
@@ -157,14 +157,14 @@ def check_draw(n: object, generator: object) -> None:
     """Raise unless n samples can be drawn with a torch.Generator."""
     check_count("n", n, least=0)
     if not hasattr(generator, "initial_seed"):  # told by that, since torch is slow to import
-        raise TypeError(f"generator must be a torch.Generator, got {_told(generator)}")
+        raise TypeError(f"generator must be a torch.Generator, got {told(generator)}")
 
 
 def check_factory(name: str, value: object) -> None:
     """Raise TypeError unless value can be called without arguments to build a model, and is none itself."""
     if not callable(value) or (hasattr(value, "state_dict") and not isinstance(value, type)):
         raise TypeError(
-            f"{name} must be a callable without arguments that builds a new nn.Module at every call, got {_told(value)}"
+            f"{name} must be a callable without arguments that builds a new nn.Module at every call, got {told(value)}"
         )
     try:
         inspect.signature(value).bind()
@@ -174,7 +174,7 @@ def check_factory(name: str, value: object) -> None:
         raise TypeError(f"{name} must need no arguments: {error}; functools.partial can give them") from None
 
 
-def _told(value: object) -> str:
+def told(value: object) -> str:
     """Return what a message says of a value that will not do: itself where it is short, else its type."""
     text = repr(value)
     return text if len(text) <= 40 and "\n" not in text else f"a {type(value).__name__}"

@@ -155,7 +155,7 @@ class Ensemble:
         """Return what is made of what members say of each batch, (members, rows, classes), one after another."""
         check_count("batch_size", batch_size, least=1)
         several = type(self.inputs) is tuple
-        x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x, several)
+        x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x, several, self.targets == "labels")
         place = entries(x)[0][1]
         target = place.device if isinstance(place, Tensor) else torch.device("cpu")
         with torch.no_grad():

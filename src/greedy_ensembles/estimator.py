@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,11 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.classes_, labels = (np.arange(y.shape[1]), y) if independent else np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_[0]}; a classifier needs at least two")
+        if not isinstance(self.validation, Real):
+            raise TypeError(
+                f"validation must be a share of the rows, got {type(self.validation).__name__}; ge.fit takes data of "
+                "its own, as members take it: standardised, with class indices for labels"
+            )
         train = partial(self._trained, rows, labels, weights, self._seed())
         try:
             self.ensemble_ = train(self.validation)
@@ -197,6 +203,9 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             device=self.device,
             progress=self.progress,
         )
+        width = members.predict_log_proba(scaler.transform(X[:1])).shape[2]
+        if width != len(self.classes_):
+            raise ValueError(f"make_model returns {width} logits, and y has {len(self.classes_)} classes")
         form = InputForm((X.shape[1],), torch.float64)
         of_columns = (scaler.mean_, scaler.scale_)
         return Ensemble(members, of_columns, inputs=form, notes=members.notes, targets=members.targets)

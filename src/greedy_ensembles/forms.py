@@ -98,11 +98,12 @@ class InputForm(NamedTuple):
         >>> InputForm((1, 8, 8), torch.float32, (0.0, 1.0)).other_scale(0.0, 254.5)
         'divide them by 255'
         """
-        if len(self.shape) != 3 or self.shape[0] not in (1, 3, 4) or self.range is None or min(low, self.range[0]) < 0:
+        own = (0.0, 255.0) if self.dtype == torch.uint8 else self.range
+        if len(self.shape) != 3 or self.shape[0] not in (1, 3, 4) or own is None or min(low, own[0]) < 0:
             return ""
-        if self.range[1] <= 1 and _BRIGHT <= high <= 255:
+        if own[1] <= 1 and _BRIGHT <= high <= 255:
             return "divide them by 255"
-        return "multiply them by 255" if self.range[1] >= _BRIGHT and 0 < high <= 1 else ""
+        return "multiply them by 255" if own[1] >= _BRIGHT and 0 < high <= 1 else ""
 
     def _refusal(self, name: str, given: "InputForm", remedy: str, held: str = "", trained: str = "") -> ValueError:
         return _refusal(f"{name} holds {given}{held}, and the ensemble was trained on {self}{trained}: {remedy}")

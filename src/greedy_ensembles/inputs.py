@@ -131,28 +131,31 @@ def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Input
     if isinstance(x, Dataset):
         x = DataLoader(x, batch_size=batch_size)
     if isinstance(x, DataLoader):
+        batch = None
         for batch in x:
             if isinstance(batch, list | tuple) and not (several and isinstance(batch[0], Tensor)):
                 batch = batch[0]
             yield as_entries(tuple(batch) if isinstance(batch, list) else batch)
+        if batch is None:
+            raise ValueError("x is a Dataset or a DataLoader without inputs")
         return
     for first in range(0, max(len(entries(x)[0][1]), 1), batch_size):
         yield each(lambda one, rows=slice(first, first + batch_size): as_tensor(one[rows]), x)
 
 
-def as_inputs(x: Any, several: bool = False) -> Any:
-    """Return lists of rows, data frames and the inputs of pairs (x, y) as arrays, and what holds inputs as it is.
+def as_inputs(x: Any, several: bool = False, of_labels: bool = False) -> Any:
+    """Return lists of rows, data frames and the inputs of (x, y) and (x, y, weights) as arrays, and others as they are.
 
     Args:
         x: as `predict_proba` takes it.
         several: whether inputs are tuples, so that a pair of arrays is one of them and not inputs and labels.
+        of_labels: whether labels may be independent ones, an array (n, labels) of 0 and 1.
     """
     if isinstance(x, Dataset | DataLoader):
         return x
-    if isinstance(x, list | tuple) and len(x) == 2:
-        labelled = are_several(x[0]) or (not several and np.ndim(x[0]) > 1 and np.ndim(x[1]) == 1)
-        if labelled:
-            return as_inputs(x[0])
+    labelled = isinstance(x, list | tuple) and len(x) in (2, 3)
+    if labelled and (are_several(x[0]) or (not several and np.ndim(x[0]) > 1 and _are_labels(x[1], of_labels))):
+        return as_inputs(x[0])
     if are_several(x):
         found = as_entries(x)
         shapes = {name: tuple(one.shape) for name, one in entries(found)}
@@ -166,10 +169,16 @@ def as_inputs(x: Any, several: bool = False) -> Any:
             f"Dataset or a DataLoader, got {type(x).__name__}"
         )
     check_unmasked("x", x)
-    x = x if isinstance(x, Tensor | np.ndarray) else as_tensor(x)
+    x = x if isinstance(x, np.ndarray) else as_tensor(x)
     if x.ndim < 2:
         raise ValueError(f"x must have shape (n, ...), got shape {tuple(x.shape)}; x[None] makes a batch of one")
     return x
+
+
+def _are_labels(y: Any, of_labels: bool) -> bool:
+    """Return whether an array is of labels: one an input, or independent ones, if it may be of those."""
+    independent = of_labels and isinstance(y, Tensor | np.ndarray) and y.ndim == 2
+    return bool(((y == 0) | (y == 1)).all()) if independent else np.ndim(y) == 1
 
 
 def as_normalize(value: Any) -> Normalize | None:
@@ -250,10 +259,17 @@ def as_stored(samples: Any, form: Any) -> Any:
 def as_tensor(value: Any, name: str = "x") -> Tensor:
     """Return an array of numbers as a tensor, sharing its memory where torch can; messages call it `name`."""
     check_unmasked(name, value)
-    array = None if isinstance(value, Tensor) else np.asarray(value)
+    try:
+        array = None if isinstance(value, Tensor) else np.asarray(value)
+    except ValueError as error:  # rows of several lengths
+        raise ValueError(
+            f"{name} must be an array of numbers, and a {type(value).__name__} made none: {error}"
+        ) from None
     if value.is_complex() if array is None else array.dtype.kind not in "fiub":
         found = value.dtype if array is None else array.dtype
         raise TypeError(f"{name} must hold numbers, got an array of {found}{_of_what(value)}")
+    if array is None and value.layout is not torch.strided:
+        raise TypeError(f"{name} must be dense, got a tensor of layout {value.layout}; give x.to_dense()")
     if array is None:
         return value  # type: ignore[no-any-return]
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -268,6 +284,8 @@ def _of_what(value: Any) -> str:
     """Return what may help with a value that is no array of numbers: of a data frame, which columns are none."""
     if hasattr(value, "toarray"):
         return ", a sparse matrix; give x.toarray()"
+    if not isinstance(value, list | tuple) and not hasattr(value, "__array__"):
+        return f", from a {type(value).__name__}"
     kinds: Any = getattr(value, "dtypes", None)
     if not hasattr(kinds, "items"):
         return ""

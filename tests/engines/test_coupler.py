@@ -191,6 +191,8 @@ def test_what_a_loop_may_not_do(blobs):
         coupler.term(model)
     with pytest.raises(ValueError, match="classes"):
         coupler.add(nn.Linear(2, 3))
+    with pytest.raises(ValueError, match="softmax"):
+        coupler.add(nn.Sequential(nn.Linear(2, 2), nn.Softmax(1)))
     with pytest.raises(ValueError, match="SyncBatchNorm"), coupler.step(nn.Sequential(nn.SyncBatchNorm(2))):
         pass
     coupler.add(model)

@@ -99,3 +99,15 @@ def test_a_mixture_takes_entries_in_its_shares():
 def test_what_will_not_do_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_set_stands_for_its_inputs():
+    images = np.random.default_rng(0).integers(0, 256, (5, 1, 4, 4)).astype(np.uint8)
+    tiny = ge.data.ImageSet(images, np.arange(5) % 2, "tiny")
+    for make in (
+        ge.weighting.FromData,
+        ge.weighting.Shuffled,
+        ge.weighting.PhaseScrambled,
+        ge.weighting.Gaussian.from_data,
+    ):
+        assert torch.equal(make(tiny).sample(3, generator()), make(images).sample(3, generator()))

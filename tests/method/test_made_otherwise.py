@@ -228,6 +228,26 @@ def test_models_may_take_named_inputs_and_return_an_object(method):
     assert ensemble.predict_proba(named).shape == (3, EXAMPLES, CLASSES)
 
 
+class Reading(nn.Module):
+    """What asks its layers for something, beside calling them."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name, self.first, self.last = name, nn.Linear(2, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        found = getattr(self.last, self.name)
+        return linear(self.first(x), found) if self.name == "weight" else self.last(self.first(x)) / found
+
+
+def test_a_weight_that_the_model_reads_is_refused_and_what_members_share_is_not():
+    x, y = data()
+    options = {"size": 2, "method": "batch", "recipe": ge.Recipe(epochs=1, **SMALL), "validation": 0, "progress": False}
+    with pytest.raises(ValueError, match="weight of layer 'last'"):
+        ge.fit(lambda: Reading("weight"), (x.float(), y), **options)
+    assert len(ge.fit(lambda: Reading("in_features"), (x.float(), y), **options)) == 2
+
+
 # ---- MC dropout
 
 

@@ -24,6 +24,14 @@ class Loses(nn.Linear):
         return {}["lost"]
 
 
+class Squashed(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 1)
+
+    def forward(self, x):
+        return super().forward(x).sigmoid()
+
+
 class ReturnsTuple(nn.Module):
     def __init__(self):
         super().__init__()
@@ -160,6 +168,9 @@ def refusal(error, message, **changes):
         ),
         refusal(ValueError, r"or one logit .* gave \(3, 0\)", make_model=lambda: Shape(lambda z: z[:, :0])),
         refusal(ValueError, "ends in a sigmoid", make_model=lambda: nn.Sequential(nn.Linear(2, 1), nn.Sigmoid())),
+        refusal(ValueError, "ends in a sigmoid", make_model=Squashed),
+        refusal(TypeError, r"FromData.* got a Tensor$", weighting=torch.zeros(9, 2)),
+        refusal(ValueError, "loss cannot take logits", recipe=ge.Recipe(loss=nn.BCEWithLogitsLoss())),
         refusal(
             ValueError,
             r"the model returns probabilities \(.*\) where logits are expected, .* leave out the softmax",

@@ -247,3 +247,10 @@ def test_what_is_wrong_with_validation_is_said_of_it(change, told, quick):
     x, y = torch.rand(20, 1, 3, 3, generator=draw), torch.arange(20) % 2
     with pytest.raises(ValueError, match=told):
         ge.fit(lambda: nn.Sequential(nn.Flatten(), nn.Linear(9, 2)), (x, y), size=2, validation=change(x, y), **quick)
+
+
+def test_examples_with_weights_can_be_predicted_as_they_were_trained_on(blobs, make_model, quick):
+    x, y = blobs
+    data = (x, y, torch.ones(len(y)))
+    ensemble = ge.fit(make_model, data, size=2, **quick)
+    assert torch.equal(ensemble.predict_proba(data), ensemble.predict_proba(x))

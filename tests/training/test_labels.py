@@ -281,3 +281,12 @@ def test_the_estimator_takes_an_indicator_matrix():
     np.testing.assert_array_equal(weighted.predict_proba(X.numpy()), repeated.predict_proba(X.numpy()))
     with pytest.raises(ValueError, match="class_weight"):
         ge.GreedyEnsembleClassifier(class_weight="balanced").fit(X.numpy(), Y.numpy())
+
+
+def test_what_was_trained_on_can_be_predicted_labels_and_all(fitted):
+    ensemble = fitted[0]
+    expected = ensemble.predict_proba(X)
+    for data in ((X, Y), (X.numpy(), Y.numpy()), (X, Y.bool()), (X, Y, torch.ones(60)), TensorDataset(X, Y)):
+        assert torch.equal(ensemble.predict_proba(data), expected)
+    with pytest.raises(ValueError, match="tuple"):  # two tables, of which one would be left out
+        ensemble.predict_proba((X, X))

@@ -97,3 +97,28 @@ def test_the_estimator_takes_such_models():
     fitted = copy.copy(classifier).fit(X.numpy(), Y.numpy())
     assert fitted.predict_proba(X.numpy()).shape == (60, 2)
     assert fitted.score(X.numpy(), Y.numpy()) > 0.8
+
+
+class Gated(nn.Module):
+    """A network with a sigmoid that is not its end; its first logits are from 0 to 1, as a sigmoid's are."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.gate = nn.Linear(3, 1), nn.Sigmoid()
+        nn.init.zeros_(self.last.weight)
+        nn.init.constant_(self.last.bias, 0.5)
+
+    def forward(self, x):
+        return self.last(x * self.gate(x))
+
+
+def test_a_sigmoid_within_is_none_at_the_end(quick):
+    assert len(ge.fit(Gated, (X, Y), size=1, **quick)) == 1
+
+
+def test_members_that_end_in_a_sigmoid_are_noticed_once_they_say_enough():
+    ensemble = ge.Ensemble([nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())])
+    ensemble.predict_proba(X[:1])  # of one row a logit may be from 0 to 1
+    with pytest.warns(UserWarning, match="sigmoid"):
+        ensemble.predict_proba(X)
+    ge.Ensemble([nn.Linear(3, 1)]).predict_proba(10 * X)

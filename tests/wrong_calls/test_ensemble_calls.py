@@ -8,9 +8,11 @@ import pytest
 import torch
 from tests.wrong_calls.table import INF, NAN, assert_refused, wrong
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import greedy_ensembles as ge
 from greedy_ensembles import benchmark, data
+from greedy_ensembles.forms import InputForm
 
 COUNTS = [0, -1, 1.5, "3", None, True]
 NO_COUNTS = [0, -1, 1.5, "3"]
@@ -20,6 +22,8 @@ TABLE = X.numpy()
 MASKED = np.ma.masked_array(TABLE, mask=TABLE == 0)
 ENSEMBLE = ge.Ensemble([MODEL(), MODEL()])
 Y = torch.arange(40) % 2
+EMPTY = TensorDataset(X[:0])
+KNOWING = ge.Ensemble([MODEL(), MODEL()], inputs=InputForm((2,), torch.float32))
 CALIBRATED = ge.Ensemble([MODEL(), MODEL()])
 CALIBRATED.calibrate(torch.randn(40, 2), Y)
 BAD_X = [None, 3.0, "iris", X[0], X * NAN, X + INF, X.cfloat(), MASKED, TABLE.astype(str), TABLE.astype(object), {}]
@@ -44,6 +48,10 @@ CASES = [
     *wrong(
         ENSEMBLE.calibrate, {"x": X.repeat(10, 1)}, x=BAD_X, fpr=[0, 1, -0.1, 0.001, NAN, "0.05", None, True],
         y=[3, Y[:3], Y.float(), Y - 1, Y + 1, "01", Y[:, None]], score=["mi", None, 3], batch_size=COUNTS,
+    ),
+    *wrong(KNOWING.predict_proba, {"x": X}, x=[X.cfloat(), X.to_sparse(), (X, X), (X, X, X), EMPTY, DataLoader(EMPTY)]),
+    *wrong(
+        ge.Ensemble([nn.Linear(2, 2), nn.Linear(2, 3)]).predict_proba, {"x": X}, {"x": "members"}, x=[X]
     ),
     *wrong(CALIBRATED.flag, {"x": X}, x=BAD_X, batch_size=COUNTS),
     *wrong(CALIBRATED.predict_set, {"x": X}, x=BAD_X, alpha=[0, 1, NAN, 0.001, "0.1", None], batch_size=COUNTS),

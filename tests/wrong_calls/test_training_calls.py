@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.wrong_calls.table import INF, NAN, assert_refused, wrong
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import greedy_ensembles as ge
 from greedy_ensembles.method import Hyper, Repulsive
@@ -20,6 +21,8 @@ NO_COUNTS = [0, -1, 1.5, "3", True]
 RATES = [0, -0.1, NAN, INF, "0.1", None, True]
 MASKED = np.ma.masked_array(TABLE, mask=TABLE > 1)
 ELSEWHERE = nn.Linear(2, 2)
+ITEMS = TensorDataset(X, Y)
+BYTES = torch.arange(320).remainder(256).reshape(20, 1, 4, 4).to(torch.uint8)
 
 
 def never(event):
@@ -50,6 +53,10 @@ class Named(ge.Coupling):
 
     def terms(self, live, bank):
         return self._terms
+
+
+def of_pixels():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
 
 
 class Nameless(Named):
@@ -85,6 +92,15 @@ CASES = [
     *wrong(lambda validation: ge.fit(**{**FIT, "validation": (X, validation)}), {}, validation=bad_labels()),
     *wrong(torch.no_grad()(lambda **given: ge.fit(**FIT)), {}, no_grad=[None]),
     *wrong(ge.fit, {**FIT, "method": "deep"}, weighting=[ge.weighting.Uniform(0, 1, (2,)), "paper"]),
+    *(
+        case
+        for inputs, scale in ((BYTES, 1), (BYTES / 255, 255))
+        for case in wrong(
+            ge.fit,
+            {**FIT, "make_model": of_pixels, "data": (inputs, Y[:20])},
+            weighting=[ge.weighting.Uniform(0, scale, (1, 4, 4)), ge.weighting.FromData(BYTES.float() * scale / 255)],
+        )
+    ),
     *wrong(
         lambda optimizer: ge.fit(**{**FIT, "recipe": ge.Recipe(optimizer=optimizer)}),
         {},
@@ -93,6 +109,16 @@ CASES = [
             lambda p: torch.optim.SGD([*p, *ELSEWHERE.parameters()], 0.1),
             lambda p: torch.optim.SGD,
             lambda p: None,
+        ],
+    ),
+    *wrong(
+        lambda select_by: ge.fit(**{**FIT, "recipe": ge.Recipe(select_by=select_by)}),
+        {},
+        select_by=[
+            ge.metrics.negative_log_likelihood,
+            ge.metrics.expected_calibration_error,
+            ge.metrics.brier_score,
+            nn.functional.nll_loss,
         ],
     ),
     *wrong(
@@ -141,6 +167,7 @@ CASES = [
         strengths=[[], [0.0], [-1.0], [NAN], ["1"], 1.0, None, "1", [1.0, 3.0, 1]],
         seeds=[0, -1, 1.5, "3", [], [1.5], [0, 1], None],
         by=["loss", None, 3],
+        targets=["labels", None],
         validation=[0, 1.5, "0.1", None],
         run_dir=[3, b"run"],
         on=[3, "slurm"],
@@ -189,7 +216,7 @@ CASES += [
         method=["greedi", None],
         weighting=["gaussian", 3, ge.weighting.Uniform(0, 1, (3,))],
         recipe=["paper", {"lr": 1}, ge.Recipe(normalize=(0.5, 0.5))],
-        validation=[1.5, "0.1", None],
+        validation=[1.5, "0.1", None, (TABLE, LABELS)],
         random_state=["x", 1.5],
     ),
     *wrong(
@@ -233,12 +260,15 @@ CASES += [
         low=[None, 2.0, NAN, "0"], high=[None, -1.0, NAN, "1"],
     ),
     *wrong(ge.weighting.Gaussian, {"mean": torch.zeros(2)}, std=[torch.ones(3)]),
-    *wrong(ge.weighting.Gaussian.from_data, {"x": X}, x=[None, X[:0], X * NAN, "iris", MASKED, 3.0], scale=[0, "5"]),
+    *wrong(
+        ge.weighting.Gaussian.from_data, {"x": X},
+        x=[None, X[:0], X * NAN, "iris", MASKED, 3.0, (X, Y), ITEMS, [[1.0], [1.0, 2.0]]], scale=[0, "5"],
+    ),
     *wrong(
         ge.weighting.Uniform, {"low": 0.0, "high": 1.0, "shape": (2,)},
         low=[1.0, 2.0, NAN, "0", None, [0, 0, 0]], high=[0.0, NAN, INF, "1", None], shape=[3, "2", [-1], [1.5], None],
     ),
-    *wrong(ge.weighting.FromData, {}, x=[None, [], X[0], X * NAN, "iris", MASKED]),
+    *wrong(ge.weighting.FromData, {}, x=[None, [], X[0], X * NAN, "iris", MASKED, ITEMS, DataLoader(ITEMS)]),
     *wrong(ge.weighting.PhaseScrambled, {}, x=[None, X, X[:, None], IMAGES.long(), IMAGES[:0], IMAGES / 0.0]),
     *wrong(
         ge.weighting.Mixture, {"parts": [ge.weighting.Uniform(0, 1, (2,))]},

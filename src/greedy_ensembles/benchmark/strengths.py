@@ -87,6 +87,7 @@ def select(
     for name in ("seed", "strength", "earlier"):
         if name in options:
             raise TypeError(f"select has no argument {name}; it gives ge.fit its own, or none")
+    check_choice("targets", options.get("targets", "classes"), ["classes"])  # what members are judged by is for these
     recipe = options.get("recipe") or Recipe()
     check_kind("recipe", recipe, Recipe, "a ge.Recipe")
     examples = as_examples(data, recipe=recipe)

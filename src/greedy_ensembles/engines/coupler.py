@@ -14,7 +14,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from greedy_ensembles.checks import check_choice, check_count, check_kind
 from greedy_ensembles.engines.execution import WEIGHTING_BATCH, WEIGHTING_SET, generator
-from greedy_ensembles.inputs import Inputs, as_logits, batches_of, device_of, dtype_of, each, entries, logits_of, take
+from greedy_ensembles.inputs import (
+    SOFTMAX,
+    Inputs,
+    are_probabilities,
+    as_logits,
+    batches_of,
+    device_of,
+    dtype_of,
+    each,
+    entries,
+    logits_of,
+    take,
+)
 from greedy_ensembles.labels import DISTANCES, TARGETS
 from greedy_ensembles.method import Bank, Coupling, NotedStatistics, Statistics, as_coupling, frozen_batchnorm
 from greedy_ensembles.method.weighting import Weighting
@@ -177,6 +189,8 @@ class Coupler:
         logits = as_logits(found := logits_of(model, inputs))
         if self._targets == "labels" and logits is not found:
             raise ValueError(f"model must return logits (n, labels) of two labels or more, got {tuple(found.shape)}")
+        if not torch.is_grad_enabled() and are_probabilities(logits):  # in steps, a GPU would have to be waited for
+            raise ValueError(f"model {SOFTMAX}")
         return self._compared(logits)
 
 

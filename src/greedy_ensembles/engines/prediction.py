@@ -38,7 +38,7 @@ Statement = Callable[[nn.Module, Inputs], Tensor]
 
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
 WORTH_CAPTURING = 3
-_FEW = 4  # rows by which logits are told from probabilities
+_FEW, _SEVERAL = 4, 16  # rows by which logits are told from probabilities of all classes, and of one
 _judged: WeakSet[nn.Module] = WeakSet()  # members whose outputs were looked at for that
 _STREAMS = 4  # for members side by side: each of them nearly fills a GPU
 
@@ -72,12 +72,18 @@ def logits(member: nn.Module, x: Inputs, of_labels: bool = False) -> Tensor:
         raise ValueError(f"members must return logits (n, classes), or one logit (n, 1) of two classes; got {shape}")
     if of_labels and (found.ndim == 1 or found.shape[1] == 1):
         raise ValueError(f"members must return logits (n, labels) of two labels or more; got {tuple(found.shape)}")
-    found = as_logits(found)
+    single, found = of_labels or found.shape[1:].numel() == 1, as_logits(found)
     # Once a member: it costs as much as a small network. Of results on a GPU this would have to wait for each of them.
-    if not exporting and member not in _judged and found.device.type == "cpu":
+    enough = exporting or not single or len(found) >= _SEVERAL
+    if not exporting and enough and member not in _judged and found.device.type == "cpu":
         _judged.add(member)
         if are_probabilities(found[:_FEW]):
             warnings.warn(f"a member {SOFTMAX}", stacklevel=7)
+        elif single and bool(((found >= 0) & (found <= 1)).all()):
+            told = (
+                "a member returns numbers from 0 to 1 where logits are expected; if it ends in a sigmoid, leave it out"
+            )
+            warnings.warn(told, stacklevel=7)
     return found
 
 
@@ -154,6 +160,8 @@ def of_all(
     inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
     with once(getattr(say, "recordable", True)):  # members on one backbone run it once
         every = [say(member, to_model(inputs[device], normalize, dtype)) for member, device, dtype in placed]
+    if len(counts := {one.shape[1:] for one in every}) > 1:
+        raise ValueError(f"members must return logits of the same classes; got {sorted(map(tuple, counts))} an input")
     return torch.stack(every if inputs.keys() == {target} else [one.to(target) for one in every])
 
 

@@ -34,6 +34,7 @@ class RankOne(nn.Module):
     def __init__(self, layer: nn.Linear | nn.Conv2d, members: int) -> None:
         super().__init__()
         self._batch = members  # rows of the batch under way, of all members
+        self._name = ""  # by which the network has it
         if isinstance(layer, nn.Conv2d):
             sizes, self._after = (layer.in_channels, layer.out_channels), 2  # dimensions behind that of channels
         else:
@@ -43,6 +44,20 @@ class RankOne(nn.Module):
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().repeat(members, 1))
         layer.register_parameter("bias", None)
         self.layer = layer
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the shared layer has, such as its `in_features`, but for its weight, which is no member's."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "weight":
+                raise AttributeError(
+                    f"the weight of layer {self._name!r} is another one for each member of a {Batch.label}, so the "
+                    "model must call the layer, and not read its weight; change that, or use another method"
+                ) from None
+            if name == "layer" or not hasattr(self.layer, name):
+                raise
+            return getattr(self.layer, name)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the members' products with their rows, or refuse a layer that gets something else first."""
@@ -135,4 +150,8 @@ class Batch(Deep):
             raise ValueError(
                 f"{self.label} needs a network with nn.Linear or nn.Conv2d layers; make_model returns none"
             )
-        return swap(model, lambda layer: RankOne(layer, members) if type(layer) in known else None, "batch")  # type: ignore[arg-type]
+        model = swap(model, lambda layer: RankOne(layer, members) if type(layer) in known else None, "batch")  # type: ignore[arg-type]
+        for name, layer in model.named_modules():
+            if isinstance(layer, RankOne):
+                layer._name = name
+        return model

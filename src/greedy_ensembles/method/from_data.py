@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.checks import check_draw
+from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.inputs import Inputs, are_several, as_entries, as_tensor, each, entries, length, take
 
-ArrayLike = Any  # a tensor, an array, a nested sequence or a number; of inputs also a dict or tuple of them
+ArrayLike = Any  # a tensor, an array, a nested sequence or a number; of inputs also a dict or tuple of them, or a set
 _VALUES = 1 << 21  # that are worked on together: what bounds the memory that it takes
 
 
@@ -71,7 +72,8 @@ class Shuffled:
 
 
 def examples_of(x: ArrayLike, name: str) -> Inputs:
-    """Return examples as tensors on the CPU, or refuse what are none."""
+    """Return examples as tensors on the CPU, those of an image set or a table set too, or refuse what are none."""
+    x = x.inputs if isinstance(x, LabelledSet) else x
     found: Inputs = as_entries(x, name) if are_several(x) else as_tensor(x, name)
     found = each(lambda one: one.detach().cpu(), found)
     for place, one in entries(found):
@@ -111,7 +113,8 @@ class PhaseScrambled:
     high: float = field(init=False)
 
     def __post_init__(self) -> None:
-        x = as_tensor(self.x, "x of PhaseScrambled").detach().cpu()
+        x = self.x.inputs if isinstance(self.x, LabelledSet) else self.x
+        x = as_tensor(x, "x of PhaseScrambled").detach().cpu()
         if x.ndim != 4 or x.numel() == 0:
             raise ValueError(
                 "x of PhaseScrambled must be images of shape (n, channels, height, width), at least one of them; got "

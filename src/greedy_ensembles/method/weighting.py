@@ -113,6 +113,8 @@ class Gaussian:
             levels: how many values "wrap" leaves.
         """
         x = examples_of(x, "x of Gaussian.from_data")
+        if not isinstance(x, Tensor):
+            raise ValueError("x of Gaussian.from_data must be one tensor or array of examples, got a dict or tuple")
         mean, std = moments(x.split(1024))
         if overflow is None:
             overflow = "wrap" if x.dtype == torch.uint8 else "none"

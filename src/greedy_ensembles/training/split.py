@@ -36,7 +36,8 @@ def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, E
         )
     if not are_alike(validation.form, examples.form):
         raise ValueError(
-            f"validation holds {describe_inputs(validation.form)}, and data {describe_inputs(examples.form)}"
+            f"validation holds {describe_inputs(validation.form)}, and data {describe_inputs(examples.form)}: give "
+            "both the same type and shape"
         )
     for name, own in entries(examples.form):
         one = dict(entries(validation.form))[name]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -109,7 +110,8 @@ def try_model(
     x, labels = move(x, execution.device), examples.labels[: length(x)].to(execution.device)
     said = _run(model, x, "x", recipe)
     classes = _check_outputs(said, x, labels, int(examples.labels.max()), recipe)
-    if (said.shape[1:].numel() == 1 or labels.ndim == 2) and isinstance(list(model.modules())[-1], nn.Sigmoid):
+    single = said.shape[1:].numel() == 1 or labels.ndim == 2  # one logit, or one for each label
+    if single and _within_0_and_1(said) and _is_bounded(model, x, recipe):
         raise ValueError("the model ends in a sigmoid where a logit is expected; leave it out")
     if held_out is not examples and (largest := int(held_out.labels.max())) >= classes:
         raise ValueError(f"labels of validation go up to {largest}, but the model has {classes} classes")
@@ -196,11 +198,35 @@ def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe:
         labels = labels.to(logits.dtype)
     elif largest >= classes:
         raise ValueError(f"labels go up to {largest}, but the model has {classes} classes (labels 0 to {classes - 1})")
-    loss = (recipe.loss or cross_entropy)(logits, labels.to(logits.device))
+    try:
+        loss = (recipe.loss or cross_entropy)(logits, labels.to(logits.device))
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        shapes = f"{tuple(logits.shape)} and labels {tuple(labels.shape)} of {labels.dtype}"
+        raise ValueError(f"loss cannot take logits {shapes}: {error}") from error
     if not isinstance(loss, Tensor) or loss.ndim != 0 or not loss.requires_grad:
         found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise ValueError(f"loss must return a scalar tensor that depends on the logits, got {found}")
     return classes
+
+
+def _within_0_and_1(outputs: Tensor) -> bool:
+    return bool(((outputs >= 0) & (outputs <= 1)).all())
+
+
+def _is_bounded(model: nn.Module, x: Inputs, recipe: Recipe) -> bool:
+    """Return whether a model's outputs stay within 0 and 1 whatever its weights are, as behind a sigmoid."""
+    noise, inputs = generator(0), to_model(x, recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    with torch.no_grad():
+        for _ in range(20):
+            moved = {
+                name: p + torch.randn(p.shape, generator=noise).to(p)
+                for name, p in model.named_parameters()
+                if p.requires_grad and p.is_floating_point()
+            }
+            said = logits_of(lambda *some, own=moved, **named: functional_call(model, own, some, named), inputs)
+            if not _within_0_and_1(said):
+                return False
+    return True
 
 
 def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, nll_loss
 
-from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag
+from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag, told
 from greedy_ensembles.engines.execution import generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
@@ -19,8 +20,20 @@ from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments
+from greedy_ensembles.metrics import (
+    adaptive_calibration_error,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
 from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import Recipe
+
+#: Smaller where predictions are better.
+_ERRORS: tuple[object, ...] = (
+    *(adaptive_calibration_error, brier_score, expected_calibration_error, negative_log_likelihood),
+    *(cross_entropy, nll_loss),
+)
 
 
 def check_arguments(
@@ -103,7 +116,8 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
         weighting = Entries(weighting)
     if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
         raise TypeError(
-            f"weighting must have sample(n, generator), as ge.weighting.Gaussian.from_data(x) has it; got {weighting!r}"
+            "weighting must have sample(n, generator), as ge.weighting.FromData(x) and Gaussian.from_data(x) have it; "
+            f"got {told(weighting)}"
         )
     samples = weighting.sample(2, generator(0))
     tensors, forms = dict(entries(samples)), dict(entries(examples.form))
@@ -122,6 +136,12 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
         if bytes_for_floats or one.is_floating_point() < own.dtype.is_floating_point:
             raise ValueError(
                 f"samples of weighting are {one.dtype} while {name} is {own.dtype}; use one space for both"
+            )
+        if one.is_floating_point() and (remedy := own.other_scale(*map(float, one.aminmax()))):
+            low, high = own.range or (0, 255)
+            raise ValueError(
+                f"samples of weighting{which} are from {one.min():g} to {one.max():g}, and {name} holds {own}, from "
+                f"{low:g} to {high:g}: {remedy}"
             )
     return weighting  # type: ignore[no-any-return]
 
@@ -173,6 +193,12 @@ def check_selection(recipe: Recipe, labels: Tensor, held_out: int, classes: int)
         raise ValueError(f"{what} needs held-out examples, and there are none; give validation, such as 0.1")
     if held_out == 0 or not callable(recipe.select_by):
         return
+    if recipe.select_by in _ERRORS:
+        name = recipe.select_by.__name__
+        raise ValueError(
+            f"select_by must be larger where predictions are better, and {name} is smaller; give "
+            f"lambda probs, labels: -{name}(probs, labels), or 'nll' for the negative log-likelihood"
+        )
     shape = (len(labels), classes) if labels.ndim == 1 else (*labels.shape, 2)  # independent labels are 0 or 1
     probs = torch.rand(shape, generator=generator(0)).add_(0.1)
     found: Any = None
