@@ -21,12 +21,17 @@ GROUPS = ("noise", "blobs", "natural")
 
 
 def tries(results: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the records of every run that was made more than once, by name, the oldest first."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    """Return the records of every run that one version made more than once, by name, the oldest first.
+
+    A name says what was asked for; what that means has changed between versions.
+    """
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for path in sorted(results.glob("*/records/*-seed*.json")):
         record = storage.read_json(path)
-        found.setdefault(record["name"], {})[record["machine"]["started"]] = record  # several pages may show one
-    return {name: [own[when] for when in sorted(own)] for name, own in sorted(found.items()) if len(own) > 1}
+        if "name" in record:  # those of the study of methods have none
+            version = record["machine"]["versions"]["greedy_ensembles"]
+            found.setdefault((record["name"], version), {})[record["machine"]["started"]] = record  # pages share some
+    return {name: [own[when] for when in sorted(own)] for (name, _), own in sorted(found.items()) if len(own) > 1}
 
 
 def shared(records: Sequence[dict[str, Any]]) -> dict[str, tuple[str, list[float]]]:

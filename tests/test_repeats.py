@@ -9,7 +9,7 @@ from benchmarks import repeats
 from greedy_ensembles import storage
 
 
-def record(started, aucs, status="done", name="a-run", **inside):
+def record(started, aucs, status="done", name="a-run", version="0.1.0", **inside):
     """A record with what the page reads; `aucs`: (kind, AUC, contents) by set."""
     ood = [
         {"name": own, "kind": kind, "auc": auc, "content": content}
@@ -19,7 +19,12 @@ def record(started, aucs, status="done", name="a-run", **inside):
         "name": name,
         "status": status,
         "message": "" if status == "done" else "it left the range of numbers in member 2. Try less",
-        "machine": {"started": started, "git_commit": None, "device": "a GPU", "versions": {"torch": "2"}},
+        "machine": {
+            "started": started,
+            "git_commit": None,
+            "device": "a GPU",
+            "versions": {"greedy_ensembles": version, "torch": "2"},
+        },
         "evaluation": {"in_domain": {"accuracy": 0.9, "nll": 0.25, **inside}, "ood": ood} if status == "done" else None,
     }
 
@@ -35,6 +40,8 @@ def results(tmp_path):
     write("one", 1, first)
     write("other", 1, first)  # shown by two pages, made once
     write("one", 2, record("2026-01-01T10:00", {}, name="made-once"))
+    write("later", 1, record("2026-01-03T10:00", {}, version="0.2.0"))  # the same name, trained by other rules
+    write("methods", 1, {"settings": {}, "rows": {}})
     again = {"b": ("synthetic", 0.75, "x"), "s": ("natural", 0.9, "other images")}
     write("repeats", 1, record("2025-12-31T10:00", again, member_accuracies=[0.5, 0.25]))
     write("repeats", 2, record("2026-01-02T10:00", None, status="diverged"))

@@ -123,12 +123,12 @@ SETTINGS = (
     ),
     Setting(
         "mnist",
-        "MNIST, PreResNet8, M = 5",
+        "MNIST, PreResNet8, M = 5, bf16",
         partial(images, "mnist"),
         "PreResNet8",
         named("PreResNet8", classes=10, channels=1),
         "norm",
-        ge.Recipe.paper("mnist", "PreResNet8", weighting_statistics="batch"),
+        ge.Recipe.paper("mnist", "PreResNet8", weighting_statistics="batch", precision="bf16"),
         own={
             "dropout": Own(
                 "nn.Dropout(0.1) before the last layer: PreResNet8 has no dropout",
@@ -138,12 +138,12 @@ SETTINGS = (
     ),
     Setting(
         "cifar10",
-        "CIFAR-10, VGG16BN, M = 5, 30 epochs",
+        "CIFAR-10, VGG16BN, M = 5, 30 epochs, bf16",
         partial(images, "cifar10"),
         "VGG16BN",
         named("VGG16BN", classes=10, channels=3),
         "head.5",
-        ge.Recipe.paper("cifar10", "VGG16BN", epochs=30, weighting_statistics="batch"),
+        ge.Recipe.paper("cifar10", "VGG16BN", epochs=30, weighting_statistics="batch", precision="bf16"),
         own={"snapshot": Own("no warm-up: its cycles are its learning rate", {"warmup_epochs": 0})},
     ),
 )
@@ -175,5 +175,5 @@ STUDY = Study(
     (),
     seeds=3,
     special=_run,
-    takes=("mnist, cifar10", "an hour on a GPU"),
+    takes=("mnist, cifar10", "half an hour on a GPU"),
 )
