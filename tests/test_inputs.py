@@ -130,7 +130,8 @@ ROWS = torch.tensor([[3, 200]])
         (FLOATS._replace(shape=(2, 1, 2)), IMAGES.reshape(-1, 2, 1, 2) / 2.5, IMAGES.reshape(-1, 2, 1, 2) / 2.5),
         (FLOATS._replace(range=(0.0, 255.0)), (IMAGES > 60).float(), (IMAGES > 60).float()),  # nearly black
         (FLOATS, (IMAGES > 60).float(), (IMAGES > 60).float()),
-        (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.float(), IMAGES.float()),
+        (FLOATS._replace(range=(-2.0, 50.0)), IMAGES.float(), IMAGES.float()),
+        (FLOATS._replace(range=(-2.0, 2.0)), IMAGES - 1.0, IMAGES - 1.0),  # no pixels of 0 to 255
         (FLOATS._replace(range=None), IMAGES.byte(), IMAGES / 255),  # as in folders of version 0.1
         (TABLE, ROWS.double(), ROWS.float()),
         (TABLE, ROWS, ROWS.float()),
@@ -164,6 +165,7 @@ def test_models_see_other_types_as_they_would_see_their_own(form, given, seen):
         (FLOATS, IMAGES, "divide them by 255"),
         (FLOATS, IMAGES.to(torch.uint16), "divide them by 255"),
         (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.byte(), r"give x\.float\(\)"),
+        (FLOATS._replace(range=(-2.0, 2.0)), IMAGES.float(), r"from 0 to 255, .* in \[-2, 2\]: prepare them as"),
         (TABLE, ROWS.byte(), r"uint8 of shape \(2,\), .* float32 of shape \(2,\): .* give x\.float\(\)"),
         (TOKENS, ROWS.float(), "give inputs of that type"),
         (TOKENS, ROWS > 100, "give inputs of that type"),

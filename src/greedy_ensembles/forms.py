@@ -99,9 +99,12 @@ class InputForm(NamedTuple):
         'divide them by 255'
         """
         own = (0.0, 255.0) if self.dtype == torch.uint8 else self.range
-        if len(self.shape) != 3 or self.shape[0] not in (1, 3, 4) or own is None or min(low, own[0]) < 0:
+        if len(self.shape) != 3 or self.shape[0] not in (1, 3, 4) or own is None or low < 0:
             return ""
-        if own[1] <= 1 and _BRIGHT <= high <= 255:
+        pixels = _BRIGHT <= high <= 255
+        if own[0] < 0:
+            return "prepare them as the images of training were" if pixels and own[1] < _BRIGHT / 10 else ""
+        if own[1] <= 1 and pixels:
             return "divide them by 255"
         return "multiply them by 255" if own[1] >= _BRIGHT and 0 < high <= 1 else ""
 

@@ -96,7 +96,7 @@ def test_arrays_that_cannot_be_written_to_and_unusual_types_are_taken():
         (
             Items([(torch.zeros(2), 0), (torch.zeros(3), 1)]),
             ValueError,
-            r"item 1 of data has shape \(3,\), the first \(2,\)",
+            r"item 1 of data is float32 of shape \(3,\), the first float32 of shape \(2,\)",
         ),
         (Items([(object(), 0)]), TypeError, "inputs of data must be tensors or arrays, that of item 0 is object"),
         (Items([(torch.zeros(2), 0.5)]), TypeError, "labels must be whole numbers"),

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from greedy_ensembles.checks import check_unmasked
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_own_generators
-from greedy_ensembles.forms import Form, InputForm, are_alike, form_of, joined
+from greedy_ensembles.forms import Form, InputForm, are_alike, describe_inputs, form_of, joined
 from greedy_ensembles.inputs import (
     Inputs,
     are_several,
@@ -161,10 +161,9 @@ class DatasetExamples(Examples):
             if position == 0:
                 self.form = form
             elif not are_alike(form, self.form):
-                shape, first = (each(lambda one: one.shape, given) for given in (form, self.form))
                 raise ValueError(
-                    f"item {position} of data has shape {shape}, the first {first}; a DataLoader whose collate_fn "
-                    "pads its batches can be trained on"
+                    f"item {position} of data is {describe_inputs(form)}, the first {describe_inputs(self.form)}; give "
+                    "all one type, and one shape, or a DataLoader whose collate_fn pads its batches"
                 )
             self.form = each(joined, self.form, form)
             labels.append(label)

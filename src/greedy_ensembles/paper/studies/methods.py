@@ -175,5 +175,5 @@ STUDY = Study(
     (),
     seeds=3,
     special=_run,
-    takes=("mnist, cifar10", "half an hour on a GPU"),
+    takes=("mnist, cifar10", "an hour on a GPU"),
 )
