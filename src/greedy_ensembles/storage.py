@@ -255,3 +255,36 @@ def digest_of_tensor(tensor: Tensor) -> str:
     for piece in pieces:
         digest.update(_bytes_of(piece))
     return digest.hexdigest()
+
+
+def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return JSON for nested state, moving its tensors into `tensors` under names that the JSON refers to.
+
+    Optimizer states are keyed by whole numbers, which JSON cannot say; so a dict becomes a list of pairs.
+    """
+    if isinstance(value, Tensor):
+        name = f"{len(tensors):05d}"
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[key, flatten(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"tuple" if isinstance(value, tuple) else "list": [flatten(item, tensors) for item in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"the state to save holds a {type(value).__name__}; optimizers may keep tensors, numbers, text, lists and dicts"
+    )
+
+
+def unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return the value that `flatten` took apart."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: unflatten(item, tensors) for key, item in content}
+    items = [unflatten(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items

@@ -14,8 +14,7 @@ from tests.runs.forgery import forge, train
 import greedy_ensembles as ge
 from greedy_ensembles import storage
 from greedy_ensembles.engines.plain import PlainEngine
-from greedy_ensembles.runs.folder import flatten, unflatten
-from greedy_ensembles.storage import FolderError
+from greedy_ensembles.storage import FolderError, flatten, unflatten
 
 DEEP = 100_000
 
