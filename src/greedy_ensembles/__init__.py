@@ -13,7 +13,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from greedy_ensembles.version import __version__
+from greedy_ensembles.machine import __version__
 
 if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory

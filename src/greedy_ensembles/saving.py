@@ -23,10 +23,10 @@ from greedy_ensembles.forms import Form, from_json, to_json
 from greedy_ensembles.heads import Headed
 from greedy_ensembles.inputs import Normalize, as_normalize
 from greedy_ensembles.labels import TARGETS
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.method import METHODS
 from greedy_ensembles.method.coupling import BUILT_BY
 from greedy_ensembles.storage import FolderError
-from greedy_ensembles.version import __version__
 
 #: What a run held out of everything, so that no member learnt from it and no epoch was chosen on it, lies beside the
 #: weights, in a run's folder and in that of an ensemble saved from it: either can be judged wherever it is taken.

@@ -23,10 +23,10 @@ from greedy_ensembles import machine, storage
 from greedy_ensembles.data import LabelledSet, TableSet
 from greedy_ensembles.engines.execution import generator
 from greedy_ensembles.inputs import as_normalize
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.saving import check_format, read_field, read_targets
 from greedy_ensembles.storage import digest_of_tensor, require
-from greedy_ensembles.version import __version__
 
 #: What a recipe had where the folder of an older version does not say it.
 _OLD_RECIPE: dict[str, Any] = {
