@@ -15,12 +15,11 @@ from greedy_ensembles.checks import as_path, check_factory
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.engines.member import History
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import from_json
 from greedy_ensembles.runs.configuration import KEPT, check_run, read_run
 from greedy_ensembles.runs.folder import read_histories, read_members
 from greedy_ensembles.runs.notes import training_notes
-from greedy_ensembles.saving import HELD_OUT, load_members, read_description, read_field, weights_file
+from greedy_ensembles.saving import Description, read_description, read_field, weights_file
 from greedy_ensembles.storage import FolderError, check_contained, damaged, require
 
 __all__ = ["Run", "load_run"]
@@ -87,7 +86,6 @@ class Run:
         if not (self.folder / "run.json").exists():
             return Ensemble.load(self.folder, make_model, self.device)
         checksums = [facts["files"]["weights"] for facts in self.members]
-        members = load_members(self.folder, checksums, make_model, self.device)
         inputs = read_field(self.folder / "run.json", from_json, self.information.get("inputs"))
         notes: dict[str, str] = {}
         # A folder from elsewhere may say what it likes.
@@ -98,11 +96,9 @@ class Run:
             at_once = None if self.strength is None else self.information.get("members_at_once")
             notes = training_notes(*of_training, self.information.get("data"), self.members, at_once)
         targets, normalize = self.configuration.get("targets", "classes"), self.configuration["recipe"].get("normalize")
-        ensemble = Ensemble(members, normalize, inputs=inputs, notes=notes, targets=targets)
-        ensemble.calibration = read_calibration(self.folder, fingerprint(checksums))
-        ensemble.run = {key: self.information[key] for key in KEPT if key in self.information}
-        ensemble.held_out = self.folder / HELD_OUT
-        return ensemble
+        kept = {key: self.information[key] for key in KEPT if key in self.information}
+        told = Description(checksums, normalize, inputs, notes, kept, targets)
+        return Ensemble._read(self.folder, told, make_model, self.device)
 
     def completed_by(self, make_model: ModelFactory | None) -> "Run":
         """Return the run with this factory where it does not say itself what all of its members are."""

@@ -139,7 +139,8 @@ def read_run(path: Path) -> dict[str, Any]:
 
 def check_run(file: Path, run: dict[str, Any]) -> dict[str, Any]:
     """Return what a file says of a run, in today's words, or refuse it."""
-    configuration, threads = run.get("configuration"), run.get("threads")  # on a GPU, and in older folders, no threads
+    threads: Any = run.get("threads")  # nothing on a GPU, nor in older folders
+    configuration: Any = run.get("configuration")
     require(_is_count(run.get("size")), file, "its 'size' is not a whole number above 0")
     proper = _is_count(run.get("members_at_once", 1))  # not there before the first epoch, nor in older folders
     require(proper, file, "its 'members_at_once' is not a whole number above 0")

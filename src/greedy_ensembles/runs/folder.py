@@ -83,14 +83,11 @@ def read_histories(path: Path, members: list[dict[str, Any]]) -> list[History]:
     histories: list[History] = []
     for number, facts in enumerate(members, start=1):
         file = member_file(path, number, "history.jsonl")
-        require(file.exists(), file, "it is missing")
-        lines = file.read_bytes()
-        intact = hashlib.sha256(lines).hexdigest() == facts["files"]["history"]
-        require(intact, file, "its content does not match its checksum")
-        try:
+        with storage.reading(file, "it is not JSON, line by line"):
+            lines = file.read_bytes()
+            intact = hashlib.sha256(lines).hexdigest() == facts["files"]["history"]
+            require(intact, file, "its content does not match its checksum")
             histories.append([json.loads(line) for line in lines.splitlines()])
-        except (ValueError, RecursionError):
-            raise damaged(file, "it is not JSON, line by line") from None
     return histories
 
 
@@ -153,19 +150,15 @@ class RunFolder:
         tensors, metadata = storage.read_tensors(self._checkpoint, remedy=remedy)
         # Cloned, since what was read is mapped from a file that the next epoch replaces.
         tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-        try:
+        with storage.reading(self._checkpoint, "it holds no state of members", remedy):
             state: dict[str, Any] = storage.unflatten(json.loads(metadata["state"]), tensors)
             numbers = [member["number"] for member in state["members"]]
             first, until = numbers[0], state.get("until", numbers[-1])  # the last that comes of these; 0.1 had none
             proper = type(first) is int and first > 0 and numbers == list(range(first, first + len(numbers)))
             proper = proper and type(until) is int and numbers[-1] <= until <= self._run["size"]
             proper = proper and len({member["epoch"] for member in state["members"]}) == 1  # a group, at one epoch
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-            proper = False
-        if not proper:
-            raise damaged(self._checkpoint, "it holds no state of members", remedy)
-        if metadata.get("run") != self._bound.get("run"):
-            raise damaged(self._checkpoint, "it is of another run", remedy)
+        require(proper, self._checkpoint, "it holds no state of members", remedy)
+        require(metadata.get("run") == self._bound.get("run"), self._checkpoint, "it is of another run", remedy)
         if until <= self.finished:  # a kill came between the end of these members and this
             self._checkpoint.unlink()
             return None
