@@ -255,11 +255,17 @@ def model_card(
     """
     members = list(members)
     kinds = Counter(f"{type(member).__module__}.{type(member).__qualname__}" for member in members)
+    counts = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
+    each = f"{min(counts):,}" if len(set(counts)) == 1 else f"{min(counts):,} to {max(counts):,}"
+    normalised = "none: inputs go to the members as they are, uint8 ones as numbers in [0, 1]"
+    if normalize is not None:
+        mean, std = map(reprlib.repr, normalize)
+        normalised = f"mean {mean} and standard deviation {std} are taken out of the inputs, by the ensemble itself"
     facts = {
         "Members": len(members),
         "Models": ", ".join(f"{count} x {kind}" for kind, count in kinds.items()),
-        "Parameters": _range([sum(p.numel() for p in member.parameters()) for member in members]),
-        "Normalisation": _of_normalize(normalize),
+        "Parameters": f"{each} a member, {sum(counts):,} in all",
+        "Normalisation": normalised,
         "Written by": f"greedy-ensembles {__version__}",
     }
     shape = "(n, labels, 2)" if targets == "labels" else "(n, classes)"
@@ -295,16 +301,3 @@ def _table(rows: Mapping[str, object]) -> str:
 
 def _cell(value: object) -> str:
     return html.escape(" ".join(str(value).split()), quote=False).replace("|", "\\|")  # a text may bring a script
-
-
-def _range(counts: list[int]) -> str:
-    low, high = min(counts), max(counts)
-    each = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    return f"{each} a member, {sum(counts):,} in all"
-
-
-def _of_normalize(normalize: Normalize | None) -> str:
-    if normalize is None:
-        return "none: inputs go to the members as they are, uint8 ones as numbers in [0, 1]"
-    mean, std = map(reprlib.repr, normalize)
-    return f"mean {mean} and standard deviation {std} are taken out of the inputs, by the ensemble itself"

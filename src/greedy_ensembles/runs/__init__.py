@@ -156,13 +156,10 @@ def _check_size(make_model: "partial[nn.Module]", folder: Path) -> None:
     tensors = len(storage.read_tensors(first)[0])
     try:
         given = inspect.signature(make_model.func).bind(*make_model.args, **make_model.keywords).arguments
-    except TypeError as error:
-        raise damaged(run, f"its 'model' cannot be built: {error}") from None
-    for name in _LAYERS & given.keys():
-        count = len(given[name]) if isinstance(given[name], list) else given[name]
-        if isinstance(count, int) and count > tensors:
-            raise damaged(run, f"its 'model' has {name} = {count:,}, and {first} has {tensors:,} tensors")
-    try:
+        for name in _LAYERS & given.keys():
+            count = len(given[name]) if isinstance(given[name], list) else given[name]
+            if isinstance(count, int) and count > tensors:
+                raise ValueError(f"{name} = {count:,}, and {first} has {tensors:,} tensors")
         with torch.device("meta"):
             needed = sum(value.nbytes for value in make_model().state_dict().values())
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
