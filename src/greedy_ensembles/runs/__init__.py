@@ -15,7 +15,7 @@ from greedy_ensembles.checks import as_path, check_factory
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.engines.member import History
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.forms import from_json
+from greedy_ensembles.forms import from_json, to_json
 from greedy_ensembles.runs.configuration import KEPT, check_run, read_run
 from greedy_ensembles.runs.folder import read_histories, read_members
 from greedy_ensembles.runs.notes import training_notes
@@ -128,7 +128,8 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
     content = read_description(file)
     if content.run is None:
         raise FolderError(f"{folder} is a saved ensemble that came from no run; read it with ge.Ensemble.load")
-    information = check_run(file, {**content.run, "size": len(content.members)})
+    inputs = None if content.inputs is None else to_json(content.inputs)
+    information = check_run(file, {**content.run, "size": len(content.members), "inputs": inputs})
     members = [{"files": {"weights": checksum}} for checksum in content.members]
     return Run(folder, information, members, [[] for _ in members], make_model, device)
 
