@@ -164,6 +164,12 @@ def test_a_missing_file_is_named(tmp_path):
         storage.read_json(tmp_path / "nowhere.json")
 
 
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_a_lack_of_memory_is_no_damage_of_the_file(tmp_path, error):
+    with pytest.raises(error), storage.reading(tmp_path / "x", "it is none of ours"):
+        raise error
+
+
 def test_json_comes_back_and_edits_are_noticed(tmp_path):
     path = tmp_path / "run.json"
     content = {"size": 5, "nested": {"lr": 0.1, "none": None}, "list": [1, 2.5, "x"]}
