@@ -69,15 +69,26 @@ def test_what_no_one_could_read_is_refused_and_leaves_no_rubbish(tmp_path, tenso
     assert not list(tmp_path.iterdir())
 
 
-def test_an_interruption_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
-    def interrupt(descriptor):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyboardInterrupt(), None),
+        (
+            OSError(28, "No space left on device"),
+            "could not write .*x: No space left on device. What was saved before is intact; make room and run again",
+        ),
+    ],
+)
+@pytest.mark.parametrize("write", [storage.write_tensors, lambda path, _: storage.write_bytes(path, [b"any"])])
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch, write, error, message):
+    def fail(descriptor):
+        raise error
 
-    storage.write_tensors(tmp_path / "x.safetensors", tensors())
-    before = (tmp_path / "x.safetensors").read_bytes()
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        storage.write_tensors(tmp_path / "x.safetensors", tensors())
+    write(tmp_path / "x", tensors())
+    before = (tmp_path / "x").read_bytes()
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(type(error), match=message):
+        write(tmp_path / "x", tensors())
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
 
@@ -119,23 +130,21 @@ def test_tensors_that_share_or_stride_memory_are_written(tmp_path):
     assert torch.equal(read["d"], base[:, ::2])
 
 
-@pytest.mark.parametrize("position", range(0, 400, 7))
-def test_any_flipped_byte_is_noticed(tmp_path, position):
+def altered(content, position):
+    """A space becomes a NUL, a letter changes case: headers may still parse."""
+    position %= len(content)
+    return content[:position] + bytes([content[position] ^ 0x20]) + content[position + 1 :]
+
+
+HARMS = {f"byte {at}": lambda content, at=at: altered(content, at) for at in range(0, 400, 7)}
+HARMS |= {f"cut at {keep}": lambda content, keep=keep: content[:keep] for keep in (0, 5, 100, -1)}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS.keys())
+def test_any_harm_is_noticed(tmp_path, harm):
     path = tmp_path / "x.safetensors"
     storage.write_tensors(path, {"a": torch.randn(10), "b": torch.randn(20)}, {"state": "{}"})
-    content = bytearray(path.read_bytes())
-    position %= len(content)
-    content[position] ^= 0x20  # a space becomes a NUL, a letter changes case: headers may still parse
-    path.write_bytes(content)
-    with pytest.raises(FolderError, match=r"x\.safetensors is damaged"):
-        storage.read_tensors(path)
-
-
-@pytest.mark.parametrize("keep", [0, 5, 100, -1])
-def test_a_truncated_file_is_noticed(tmp_path, keep):
-    path = tmp_path / "x.safetensors"
-    storage.write_tensors(path, tensors())
-    path.write_bytes(path.read_bytes()[:keep])
+    path.write_bytes(harm(path.read_bytes()))
     with pytest.raises(FolderError, match=r"x\.safetensors is damaged"):
         storage.read_tensors(path)
 
@@ -155,6 +164,12 @@ def test_a_missing_file_is_named(tmp_path):
         storage.read_json(tmp_path / "nowhere.json")
 
 
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_a_lack_of_memory_is_no_damage_of_the_file(tmp_path, error):
+    with pytest.raises(error), storage.reading(tmp_path / "x", "it is none of ours"):
+        raise error
+
+
 def test_json_comes_back_and_edits_are_noticed(tmp_path):
     path = tmp_path / "run.json"
     content = {"size": 5, "nested": {"lr": 0.1, "none": None}, "list": [1, 2.5, "x"]}
@@ -163,21 +178,6 @@ def test_json_comes_back_and_edits_are_noticed(tmp_path):
     path.write_text(path.read_text().replace('"size": 5', '"size": 6'))
     with pytest.raises(FolderError, match=r"run\.json is damaged .*content .*checksum"):
         storage.read_json(path)
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
-    path = tmp_path / "x"
-    storage.write_bytes(path, [b"old"])
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    message = r"could not write .*x: No space left on device. What was saved before is intact; make room and run again"
-    with pytest.raises(OSError, match=message):
-        storage.write_bytes(path, [b"new"])
-    assert path.read_bytes() == b"old"
-    assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
 
 def test_hash_of_a_tensor_depends_on_values_type_and_shape_alone():

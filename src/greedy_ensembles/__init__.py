@@ -10,10 +10,10 @@
 (torch.Size([2, 200, 2]), torch.Size([200]))
 """
 
-import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
-from greedy_ensembles.version import __version__
+from greedy_ensembles.machine import __version__
 
 if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory
@@ -64,50 +64,44 @@ __all__ = [
     "weighting",
 ]
 
-#: Where each public name is defined: in a module, or as the module itself.
+#: Where each public name is: module:object, or the module itself.
 _HOMES = {
-    "Calibration": "flags",
-    "Coupler": "engines.coupler",
-    "Coupling": "method",
-    "Ensemble": "ensemble",
-    "Epoch": "training",
-    "FolderError": "storage",
-    "GreedyEnsembleClassifier": "estimator",
-    "NonFiniteLossError": "training",
-    "Recipe": "training",
-    "Run": "runs",
-    "Sweep": "sweeps.sweep",
-    "TensorBoard": "training",
-    "Uncertainty": "metrics.uncertainty",
-    "compare": "report.compare",
-    "diversity_term": "method",
-    "fit": "training",
-    "frozen_batchnorm": "method",
-    "limits": "checks",
-    "load_run": "runs",
-    "select": "benchmark.strengths",
-    "split_batchnorm": "method",
-    "sweep": "sweeps.sweep",
-}
-_MODULES = {
-    "benchmark": "benchmark",
-    "data": "data",
-    "metrics": "metrics",
-    "models": "models",
-    "theory": "theory",
-    "weighting": "method.weighting",
+    "Calibration": "flags:Calibration",
+    "Coupler": "engines.coupler:Coupler",
+    "Coupling": "method:Coupling",
+    "Ensemble": "ensemble:Ensemble",
+    "Epoch": "training:Epoch",
+    "FolderError": "storage:FolderError",
+    "GreedyEnsembleClassifier": "estimator:GreedyEnsembleClassifier",
+    "NonFiniteLossError": "training:NonFiniteLossError",
+    "Recipe": "training:Recipe",
+    "Run": "runs:Run",
+    "Sweep": "sweeps.sweep:Sweep",
+    "TensorBoard": "training:TensorBoard",
+    "Uncertainty": "metrics.uncertainty:Uncertainty",
+    "benchmark": "benchmark:",
+    "compare": "report.compare:compare",
+    "data": "data:",
+    "diversity_term": "method:diversity_term",
+    "fit": "training:fit",
+    "frozen_batchnorm": "method:frozen_batchnorm",
+    "limits": "checks:limits",
+    "load_run": "runs:load_run",
+    "metrics": "metrics:",
+    "models": "models:",
+    "select": "benchmark.strengths:select",
+    "split_batchnorm": "method:split_batchnorm",
+    "sweep": "sweeps.sweep:sweep",
+    "theory": "theory:",
+    "weighting": "method.weighting:",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: torch takes seconds, which `--help` need not wait for."""
-    if name in _MODULES:
-        found = importlib.import_module(f"{__name__}.{_MODULES[name]}")
-    elif name in _HOMES:
-        found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    else:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found
+    found = globals()[name] = pkgutil.resolve_name(f"{__name__}.{_HOMES[name]}")
     return found
 
 

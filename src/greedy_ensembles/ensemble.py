@@ -91,12 +91,9 @@ class Ensemble:
     @overload
     def __getitem__(self, index: slice) -> "Ensemble": ...
     def __getitem__(self, index: int | slice) -> "nn.Module | Ensemble":
-        if isinstance(index, slice):
-            return self._part(self._members[index])
-        return self._members[index]
-
-    def _part(self, members: list[nn.Module]) -> "Ensemble":
-        notes = dict(self.notes)
+        if not isinstance(index, slice):
+            return self._members[index]
+        members, notes = self._members[index], dict(self.notes)
         if notes and len(members) < len(self):
             notes["Part"] = f"{len(members)} of the members of which this is said"
         part = Ensemble(members, self.normalize, inputs=self.inputs, notes=notes, targets=self.targets)
@@ -135,11 +132,9 @@ class Ensemble:
 
     def predict_log_proba(self, x: Any, batch_size: int = 1024) -> Tensor:
         """Return the logarithms of `predict_proba`, also of probabilities that are too small for single precision."""
-        return self.apply(
-            prediction.label_log_probabilities if self.targets == "labels" else prediction.log_probabilities,
-            x,
-            batch_size,
-        )
+        of_labels = self.targets == "labels"
+        say = prediction.label_log_probabilities if of_labels else prediction.log_probabilities
+        return self.apply(say, x, batch_size)
 
     def apply(self, say: Statement, x: Any, batch_size: int = 1024) -> Tensor:
         """Return what a statement, such as `logits`, makes of every member and of inputs, (members, n, ...).
@@ -254,9 +249,8 @@ class Ensemble:
         calibration = self._calibrated()
         if calibration.temperature is None:
             raise ValueError("y was not given to calibrate, and a temperature is found from labels: calibrate(x, y)")
-        return torch.cat(
-            self._of_batches(self._say, x, batch_size, lambda probs: calibration.tempered(probs.mean(dim=0)))
-        )
+        parts = self._of_batches(self._say, x, batch_size, lambda probs: calibration.tempered(probs.mean(dim=0)))
+        return torch.cat(parts)
 
     def _calibrated(self) -> flags.Calibration:
         if self.calibration is None:
@@ -302,24 +296,20 @@ class Ensemble:
         storage.clear_leftovers(folder.parent, folder.name)
         unfinished = storage.temporary_path(folder)
         try:
-            told = {**self.notes, **(notes or {})}
-            self._write(unfinished, {str(title): str(value) for title, value in told.items()})
+            checksums = saving.write_members(unfinished, self._members)
+            said = {str(title): str(value) for title, value in {**self.notes, **(notes or {})}.items()}
+            run = None if self.run is None else {**self.run, "size": len(self)}
+            told = saving.Description(checksums, self.normalize, self.inputs, said, run, self.targets)
+            saving.write_description(unfinished / "ensemble.json", told)
+            if self.calibration is not None:
+                self.calibration.write(unfinished, flags.fingerprint(checksums))
+            if self.held_out is not None and self.held_out.exists():
+                shutil.copyfile(self.held_out, unfinished / saving.HELD_OUT)
+            card = saving.model_card(self, self.normalize, said, self.targets)
+            storage.write_bytes(unfinished / "README.md", [card.encode()])
             unfinished.replace(folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-
-    def _write(self, folder: Path, notes: Mapping[str, str]) -> None:
-        checksums = saving.write_members(folder, self._members)
-        run = None if self.run is None else {**self.run, "size": len(self)}
-        told = saving.Description(checksums, self.normalize, self.inputs, notes, run, self.targets)
-        saving.write_description(folder / "ensemble.json", told)
-        if self.calibration is not None:
-            self.calibration.write(folder, flags.fingerprint(checksums))
-        if self.held_out is not None and self.held_out.exists():
-            shutil.copyfile(self.held_out, folder / saving.HELD_OUT)
-        storage.write_bytes(
-            folder / "README.md", [saving.model_card(self, self.normalize, notes, self.targets).encode()]
-        )
 
     @classmethod
     def load(cls, folder: str | Path, make_model: ModelFactory, device: torch.device | str = "cpu") -> "Ensemble":
@@ -337,9 +327,15 @@ class Ensemble:
         if not (folder / "ensemble.json").exists():
             hint = "a run: read it with ge.load_run" if (folder / "run.json").exists() else "no saved ensemble"
             raise FolderError(f"{folder} holds {hint} (there is no ensemble.json in it)")
-        content = saving.read_description(folder / "ensemble.json")
-        members = saving.load_members(folder, content.members, make_model, device)
-        ensemble = cls(members, content.normalize, inputs=content.inputs, notes=content.notes, targets=content.targets)
-        ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(content.members))
-        ensemble.run, ensemble.held_out = content.run, folder / saving.HELD_OUT
+        return cls._read(folder, saving.read_description(folder / "ensemble.json"), make_model, device)
+
+    @classmethod
+    def _read(
+        cls, folder: Path, told: saving.Description, make_model: ModelFactory, device: torch.device | str
+    ) -> "Ensemble":
+        """Return the ensemble of a saved one's folder, or of a run's, of which this is known."""
+        members = saving.load_members(folder, told.members, make_model, device)
+        ensemble = cls(members, told.normalize, inputs=told.inputs, notes=told.notes, targets=told.targets)
+        ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(told.members))
+        ensemble.run, ensemble.held_out = told.run, folder / saving.HELD_OUT
         return ensemble

@@ -226,14 +226,12 @@ def read_calibration(folder: Path, weights: str) -> Calibration | None:
     version: Any = content.pop("format", None)
     if version not in (1, _FORMAT) or isinstance(version, bool):
         raise storage.FolderError(f"{file} has another format than 1 and {_FORMAT}; delete it and calibrate anew")
-    try:
+    with storage.reading(file, "it is no calibration of ours"):
         of_weights, form, of_labels = content.pop("weights"), content.pop("form"), content.pop("of_labels", None)
         found = Calibration(
             **content, form=_image_form(form), of_labels=None if of_labels is None else tuple(map(float, of_labels))
         )
         proper = _is_proper(found) and isinstance(of_weights, str)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise storage.damaged(file, f"it is no calibration of ours: {error}") from None
     storage.require(proper, file, "it is no calibration of ours")
     return found if of_weights == weights else None
 

@@ -1,9 +1,11 @@
-"""The machine that this process runs on, as far as the system says."""
+"""What every record of a run names: the version of this package, and the machine, as far as the system says."""
 
 import contextlib
 import os
 import platform
 from pathlib import Path
+
+__version__ = "0.2.0"  # packaging reads it from here
 
 
 def cores() -> int:

@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import html
 import json
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,10 +24,10 @@ from greedy_ensembles.forms import Form, from_json, to_json
 from greedy_ensembles.heads import Headed
 from greedy_ensembles.inputs import Normalize, as_normalize
 from greedy_ensembles.labels import TARGETS
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.method import METHODS
 from greedy_ensembles.method.coupling import BUILT_BY
 from greedy_ensembles.storage import FolderError
-from greedy_ensembles.version import __version__
 
 #: What a run held out of everything, so that no member learnt from it and no epoch was chosen on it, lies beside the
 #: weights, in a run's folder and in that of an ensemble saved from it: either can be judged wherever it is taken.
@@ -75,10 +76,8 @@ def write_description(path: Path, told: Description) -> None:
 
 def read_field(path: Path, convert: Callable[[Any], Converted], value: Any) -> Converted | None:
     """Return what a field of a file is converted into, None where older files do not have it, or refuse the file."""
-    try:
+    with storage.reading(path, "one of its fields is none of ours"):
         return None if value is None else convert(value)
-    except ValueError as error:
-        raise storage.damaged(path, str(error)) from None
 
 
 def read_targets(path: Path, content: Mapping[str, Any]) -> str:
@@ -142,10 +141,8 @@ def _shared(
     weights, _ = storage.read_tensors(weights_file(path.parents[2], 1), device, metadata.get("shared_with", ""))
     if first is not None:
         weights = first.state_dict()  # the same memory
-    try:
+    with storage.reading(path, "what it shares with the first member is not there"):
         return {name: weights[name] for name in json.loads(metadata["shared"])}
-    except (ValueError, KeyError, TypeError):
-        raise storage.damaged(path, "what it shares with the first member is not there") from None
 
 
 def load_members(
@@ -210,14 +207,9 @@ def _load_member(
 def write_held_out(folder: Path, held_out: LabelledSet, name: str = HELD_OUT) -> None:
     """Keep examples with their labels in a run's folder."""
     assert held_out.labels is not None  # they came out of what was trained on
-    about = {name: getattr(held_out, name) for name in _about(type(held_out))}
+    about = {field.name: getattr(held_out, field.name) for field in _about(held_out)}
     tensors = {"inputs": torch.from_numpy(held_out.inputs), "labels": torch.from_numpy(held_out.labels)}
     storage.write_tensors(folder / name, tensors, {"about": json.dumps(about)})
-
-
-def _about(kind: type[Any]) -> list[str]:
-    """Return the fields of a kind of set behind inputs and labels."""
-    return [field.name for field in dataclasses.fields(kind)[2:]]
 
 
 def read_held_out(folder: Path, name: str = HELD_OUT) -> ImageSet | TableSet | None:
@@ -227,16 +219,18 @@ def read_held_out(folder: Path, name: str = HELD_OUT) -> ImageSet | TableSet | N
         return None
     storage.check_contained(folder)
     tensors, metadata = storage.read_tensors(file)
-    try:
+    with storage.reading(file, "it holds no examples of ours"):
         about: dict[str, Any] = json.loads(metadata["about"])
         inputs, labels = tensors["inputs"].numpy(), tensors["labels"].numpy()
         kind = TableSet if inputs.ndim == 2 else ImageSet
-        found = kind(inputs, labels, **{name: _plain(about[name]) for name in _about(kind)})
+        found = kind(inputs, labels, **{field.name: _plain(about[field.name]) for field in _about(kind)})
         proper = len(found) > 0 and bool(np.isfinite(inputs).all())
-    except (KeyError, TypeError, ValueError, RecursionError):
-        proper = False
     storage.require(proper, file, "it holds no examples of ours")
     return found
+
+
+def _about(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)[2:]  # all but inputs and labels
 
 
 def _plain(value: Any) -> Any:
@@ -261,11 +255,17 @@ def model_card(
     """
     members = list(members)
     kinds = Counter(f"{type(member).__module__}.{type(member).__qualname__}" for member in members)
+    counts = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
+    each = f"{min(counts):,}" if len(set(counts)) == 1 else f"{min(counts):,} to {max(counts):,}"
+    normalised = "none: inputs go to the members as they are, uint8 ones as numbers in [0, 1]"
+    if normalize is not None:
+        mean, std = map(reprlib.repr, normalize)
+        normalised = f"mean {mean} and standard deviation {std} are taken out of the inputs, by the ensemble itself"
     facts = {
         "Members": len(members),
         "Models": ", ".join(f"{count} x {kind}" for kind, count in kinds.items()),
-        "Parameters": _range([sum(p.numel() for p in member.parameters()) for member in members]),
-        "Normalisation": _of_normalize(normalize),
+        "Parameters": f"{each} a member, {sum(counts):,} in all",
+        "Normalisation": normalised,
         "Written by": f"greedy-ensembles {__version__}",
     }
     shape = "(n, labels, 2)" if targets == "labels" else "(n, classes)"
@@ -301,21 +301,3 @@ def _table(rows: Mapping[str, object]) -> str:
 
 def _cell(value: object) -> str:
     return html.escape(" ".join(str(value).split()), quote=False).replace("|", "\\|")  # a text may bring a script
-
-
-def _range(counts: list[int]) -> str:
-    low, high = min(counts), max(counts)
-    each = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    return f"{each} a member, {sum(counts):,} in all"
-
-
-def _of_normalize(normalize: Normalize | None) -> str:
-    if normalize is None:
-        return "none: inputs go to the members as they are, uint8 ones as numbers in [0, 1]"
-    mean, std = (_few(part) for part in normalize)
-    return f"mean ({mean}) and standard deviation ({std}) are taken out of the inputs, by the ensemble itself"
-
-
-def _few(values: tuple[float, ...], most: int = 8) -> str:
-    shown = [f"{value:g}" for value in values[:most]]
-    return ", ".join(shown if len(values) <= most else [*shown, f"... {len(values)} in all"])

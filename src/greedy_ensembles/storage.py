@@ -46,6 +46,32 @@ def damaged(path: Path, why: str, remedy: str = "") -> FolderError:
     return FolderError(f"{path} is damaged ({why}). {remedy}; nothing was changed.")
 
 
+@contextmanager
+def reading(path: Path, why: str, remedy: str = "") -> Iterator[None]:
+    """Refuse a file that cannot be opened, or whose content makes its reader fail, in which case `why` is what it is.
+
+    The failures of memory and of devices are not the file's.
+    """
+    try:
+        yield
+    except FolderError:
+        raise
+    except FileNotFoundError:
+        raise damaged(path, "it is missing", remedy) from None
+    except PermissionError:
+        raise FolderError(f"{path} cannot be read: permission denied; nothing was changed") from None
+    except OSError as error:  # of the disk: what is there may be sound, and nobody is told to delete it
+        raise damaged(path, f"it cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
+        raise damaged(path, f"{why}: {e!s:.200}", remedy) from None
+
+
+def require(holds: bool, path: Path, why: str, remedy: str = "") -> None:
+    """Refuse a file that says something which was never written: a right checksum does not make it ours."""
+    if not holds:
+        raise damaged(path, why, remedy)
+
+
 def temporary_path(path: Path) -> Path:
     """Return a name beside a path for what is to become it; no other process or thread has the same."""
     return path.with_name(f".{path.name[:_LONGEST]}.{_MACHINE}-{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp")
@@ -117,25 +143,11 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that `write_json` wrote, or refuse it."""
-    try:
-        content = json.loads(path.read_bytes())
-        checksum = content.pop(_CHECKSUM)
-        intact = checksum == _digest_of_json(content)
-    except FileNotFoundError:
-        raise damaged(path, "it is missing") from None
-    except OSError as error:
-        raise damaged(path, f"it cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        raise damaged(path, "it is truncated or not JSON of ours") from None
-    if not intact:
-        raise damaged(path, "its content does not match its checksum")
-    return content  # type: ignore[no-any-return]
-
-
-def require(holds: bool, path: Path, why: str) -> None:
-    """Refuse a file that says something which was never written: a right checksum does not make it ours."""
-    if not holds:
-        raise damaged(path, why)
+    with reading(path, "it is truncated or not JSON of ours"):
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        intact = content.pop(_CHECKSUM) == _digest_of_json(content)
+    require(intact, path, "its content does not match its checksum")
+    return content
 
 
 def check_contained(folder: Path) -> None:
@@ -218,21 +230,13 @@ def read_tensors(
 
     On the CPU the tensors are mapped from the file, so that they take memory only once they are used.
     """
-    try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except FileNotFoundError:
-        raise damaged(path, "it is missing", remedy) from None
-    except PermissionError:
-        raise FolderError(f"{path} cannot be read: permission denied; nothing was changed") from None
-    except OSError as error:  # of the disk: what is there may be sound, and nobody is told to delete it
-        raise damaged(path, f"it cannot be read: {error.strerror or error}") from None
-    except SafetensorError:
-        raise damaged(path, "it is truncated or not safetensors", remedy) from None
+    unreadable = reading(path, "it is truncated or not safetensors", remedy)
+    with unreadable, safe_open(path, framework="pt", device=str(device)) as file:
+        metadata = dict(file.metadata() or {})
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     found = metadata.pop(_CHECKSUM, _BLANK)
-    if found != _digest_of_tensors(path, found) or found != (checksum or found):
-        raise damaged(path, "its content does not match its checksum", remedy)
+    intact = found == _digest_of_tensors(path, found) and found == (checksum or found)
+    require(intact, path, "its content does not match its checksum", remedy)
     return tensors, metadata
 
 
@@ -255,3 +259,36 @@ def digest_of_tensor(tensor: Tensor) -> str:
     for piece in pieces:
         digest.update(_bytes_of(piece))
     return digest.hexdigest()
+
+
+def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return JSON for nested state, moving its tensors into `tensors` under names that the JSON refers to.
+
+    Optimizer states are keyed by whole numbers, which JSON cannot say; so a dict becomes a list of pairs.
+    """
+    if isinstance(value, Tensor):
+        name = f"{len(tensors):05d}"
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[key, flatten(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"tuple" if isinstance(value, tuple) else "list": [flatten(item, tensors) for item in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"the state to save holds a {type(value).__name__}; optimizers may keep tensors, numbers, text, lists and dicts"
+    )
+
+
+def unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return the value that `flatten` took apart."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: unflatten(item, tensors) for key, item in content}
+    items = [unflatten(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items

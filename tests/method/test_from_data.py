@@ -9,13 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.method.test_weighting import generator
 
 import greedy_ensembles as ge
 from greedy_ensembles.method.weighting import Mixture
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @given(st.integers(1, 6), st.lists(st.integers(1, 3), min_size=1, max_size=3), st.integers(0, 9), st.integers(0, 99))

@@ -4,68 +4,35 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.method.terms import check_terms, drawn, prepared, probabilities, problems, squared
 
 import greedy_ensembles as ge
 from greedy_ensembles.method import Greedy
 
 
-def probabilities(generator, *shape):
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).softmax(dim=-1)
+def by_loops(own, earlier, strength, size):
+    """The definition, 0 without earlier members, and d/d own: the softmax-weighted mean of the slopes of distances."""
+    kernels = [math.exp(-(strength / size) * squared(own, other)) for other in earlier]
+    gradient = torch.zeros_like(own)
+    for kernel, other in zip(kernels, earlier, strict=True):
+        gradient -= kernel / sum(kernels) * strength / size * 2 * (own - other) / len(own)
+    return math.log(sum(kernels)) if kernels else 0.0, gradient
 
 
-def of(kind, strength, size):
-    """Return a method, as ge.fit prepares it."""
-    method = kind()
-    method.strength, method.size = strength, size
-    return method
-
-
-def by_loops(outputs, earlier, strength, size):
-    """The definition, spelled out number by number."""
-    total = 0.0
-    for member in earlier.tolist():
-        distance = 0.0
-        for mine, theirs in zip(outputs.tolist(), member, strict=True):
-            distance += sum((a - b) ** 2 for a, b in zip(mine, theirs, strict=True))
-        total += math.exp(-(strength / size) * distance / len(outputs))
-    return math.log(total)
-
-
-def gradient_by_loops(outputs, earlier, strength, size):
-    """d/d outputs[i, c] of the term: the softmax-weighted mean of -(strength / size) * 2 (outputs - earlier_j) / n."""
-    n, classes = outputs.shape
-    distances = [sum(((outputs[i] - e[i]) ** 2).sum().item() for i in range(n)) / n for e in earlier]
-    weights = [math.exp(-(strength / size) * d) for d in distances]
-    gradient = torch.zeros_like(outputs)
-    for i in range(n):
-        for c in range(classes):
-            for weight, member in zip(weights, earlier, strict=True):
-                slope = -(strength / size) * 2 * (outputs[i, c] - member[i, c]) / n
-                gradient[i, c] += weight / sum(weights) * slope
-    return gradient
-
-
-problems = st.tuples(
-    st.integers(0, 10_000),  # seed
-    st.integers(1, 5),  # n
-    st.integers(2, 4),  # classes
-    st.integers(1, 4),  # earlier members
-    st.floats(0, 50),  # strength
-    st.integers(1, 12),  # size
-)
-
-
-@given(problems)
-def test_term_and_gradient_agree_with_loops(problem):
-    seed, n, classes, count, strength, size = problem
-    generator = torch.Generator().manual_seed(seed)
-    outputs = probabilities(generator, n, classes).requires_grad_()
-    earlier = probabilities(generator, count, n, classes)
-    term = ge.diversity_term(outputs, earlier, strength, size)
+@given(problems, st.booleans())
+def test_terms_and_gradients_are_those_of_the_definition(problem, repeated):
+    """In any place among members that train together; and for a loop of one's own."""
+    (*_, strength, size), (bank, live) = problem, drawn(problem)
+    if repeated:
+        live = live[:1].expand(live.shape).clone()  # distances of exactly 0 have gradients, too
+    method = prepared(Greedy(), strength, size)
+    check_terms(method, bank, live, lambda own, earlier, later: by_loops(own, earlier, strength, size), rel=1e-9)
+    outputs = live[0].clone().requires_grad_()
+    term = ge.diversity_term(outputs, bank, strength, size)
     term.backward()
-    assert term.item() == pytest.approx(by_loops(outputs.detach(), earlier, strength, size), rel=1e-12, abs=1e-12)
-    expected = gradient_by_loops(outputs.detach(), earlier, strength, size)
-    torch.testing.assert_close(outputs.grad, expected, rtol=1e-10, atol=1e-12)
+    value, gradient = by_loops(live[0], bank, strength, size)
+    assert term.item() == pytest.approx(value, rel=1e-12, abs=1e-12)
+    torch.testing.assert_close(outputs.grad, gradient, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("wrong", ["mean over classes", "sum over samples", "no division by M", "mean of kernels"])
@@ -132,31 +99,3 @@ def test_moving_away_lowers_the_term():
     ]
     assert terms == sorted(terms, reverse=True)
     assert terms[0] > terms[-1]
-
-
-@given(problems, st.integers(1, 5), st.booleans())
-def test_terms_of_members_that_train_together_are_those_of_one_after_another(problem, together, repeated):
-    seed, n, classes, count, strength, size = problem
-    generator = torch.Generator().manual_seed(seed)
-    others = probabilities(generator, count - 1, n, classes)  # none at all among them
-    outputs = probabilities(generator, together, n, classes)
-    if repeated:
-        outputs = outputs[:1].expand(together, n, classes).clone()  # distances of exactly 0 have gradients, too
-    weights = torch.randn(together, generator=generator, dtype=torch.float64)
-    leaf = outputs.clone().requires_grad_()
-    values = of(Greedy, strength, size).terms(leaf, others)
-    (values * weights).sum().backward()
-    for k, value in enumerate(values.tolist()):
-        met = torch.cat([others, outputs[:k]])
-        expected = by_loops(outputs[k], met, strength, size) if len(met) else 0.0
-        gradient = weights[k] * gradient_by_loops(outputs[k], met, strength, size) if len(met) else outputs[k] * 0
-        assert value == pytest.approx(expected, rel=1e-9, abs=1e-12)
-        torch.testing.assert_close(leaf.grad[k], gradient, rtol=1e-9, atol=1e-12)
-
-
-def test_terms_have_finite_gradients_where_the_first_member_is_alone():
-    outputs = probabilities(torch.Generator().manual_seed(0), 3, 4, 2).requires_grad_()
-    of(Greedy, 1.0, 3).terms(outputs, torch.empty(0, 4, 2, dtype=torch.float64)).sum().backward()
-    assert outputs.grad[0].eq(0).all()
-    assert torch.isfinite(outputs.grad).all()
-    assert outputs.grad[1:].abs().sum(dim=(1, 2)).gt(0).all()

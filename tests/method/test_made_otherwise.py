@@ -294,6 +294,3 @@ def test_a_channel_is_dropped_as_a_whole():
     assert masks.unique().tolist() == pytest.approx([0, 1 / 0.75])
     # 12,800 draws: 4 standard errors are .015.
     assert (masks == 0).double().mean().item() == pytest.approx(0.25, abs=0.016)
-
-
-# ---- All of them

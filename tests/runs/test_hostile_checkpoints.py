@@ -14,8 +14,7 @@ from tests.runs.forgery import forge, train
 import greedy_ensembles as ge
 from greedy_ensembles import storage
 from greedy_ensembles.engines.plain import PlainEngine
-from greedy_ensembles.runs.folder import flatten, unflatten
-from greedy_ensembles.storage import FolderError
+from greedy_ensembles.storage import FolderError, flatten, unflatten
 
 DEEP = 100_000
 
@@ -52,45 +51,29 @@ def with_state(change):
     return changed
 
 
-def set_tensors(change, *path):
-    """Return a change of all tensors at a place of a member's state."""
+def put(value, *path):
+    """Return a change of one place of a member's state: to a value, or to what a function makes of what is there."""
 
     def changed(state):
-        place = state
-        for name in path:
-            place = place[name]
-        for name, value in list(place.items()) if isinstance(place, dict) else list(enumerate(place)):
-            place[name] = change(value)
+        *way, last = path
+        for name in way:
+            state = state[name]
+        state[last] = value(state[last]) if callable(value) else value
 
     return with_state(changed)
+
+
+def tensors_of(change, *path):
+    """Return a change of all tensors at a place of a member's state."""
+    return put(lambda there: {name: change(value) for name, value in there.items()}, *path)
 
 
 def momenta(change):
-    def changed(state):
-        for values in state["optimizer"]["state"].values():
-            values["momentum_buffer"] = change(values["momentum_buffer"])
-
-    return with_state(changed)
-
-
-def put(value, *path):
-    """Return a change of one place of a member's state."""
-
-    def changed(state):
-        place = state
-        for name in path[:-1]:
-            place = place[name]
-        place[path[-1]] = value
-
-    return with_state(changed)
+    return tensors_of(lambda there: {"momentum_buffer": change(there["momentum_buffer"])}, "optimizer", "state")
 
 
 def history(change):
-    def changed(state):
-        records = json.loads(state["history"])
-        state["history"] = json.dumps(change(records))
-
-    return with_state(changed)
+    return put(lambda text: json.dumps(change(json.loads(text))), "history")
 
 
 def longer(value):
@@ -107,22 +90,18 @@ CHECKPOINTS = {
     "momenta of whole numbers": momenta(lambda value: value.long()),
     "momenta of bytes": momenta(lambda value: value.to(torch.uint8)),
     "momenta that are no tensors": momenta(lambda value: 3.0),
-    "momenta under another name": with_state(
-        lambda state: [v.update(other=v.pop("momentum_buffer")) for v in state["optimizer"]["state"].values()]
-    ),
-    "momenta of another parameter": with_state(
-        lambda state: state["optimizer"]["state"].update({99: state["optimizer"]["state"][0]})
-    ),
+    "momenta under another name": tensors_of(lambda v: {"other": v["momentum_buffer"]}, "optimizer", "state"),
+    "momenta of another parameter": put(lambda there: {**there, 99: there[0]}, "optimizer", "state"),
     "an optimizer of other parameters": put([1, 0, 2, 3], "optimizer", "param_groups", 0, "params"),
     "a momentum that is text": put("much", "optimizer", "param_groups", 0, "momentum"),
     "a rate that is a list": put([0.1], "optimizer", "param_groups", 0, "initial_lr"),
-    "weights of more numbers": set_tensors(longer, "model"),
-    "weights of whole numbers": set_tensors(lambda value: value.long(), "model"),
-    "best weights of fewer numbers": set_tensors(shorter, "best", "weights"),
-    "best weights of halves": set_tensors(lambda value: value.half(), "best", "weights"),
+    "weights of more numbers": tensors_of(longer, "model"),
+    "weights of whole numbers": tensors_of(lambda value: value.long(), "model"),
+    "best weights of fewer numbers": tensors_of(shorter, "best", "weights"),
+    "best weights of halves": tensors_of(lambda value: value.half(), "best", "weights"),
     "best weights of another model": put({"weight": torch.zeros(3)}, "best", "weights"),
     "best weights that are none": put(3, "best", "weights"),
-    "weights that are no numbers": set_tensors(lambda value: value * torch.nan, "model"),
+    "weights that are no numbers": tensors_of(lambda value: value * torch.nan, "model"),
     "momenta that are no numbers": momenta(lambda value: value * torch.nan),
     "averages that no one asked for": put([torch.zeros(2)], "average"),
     "a best epoch to come": put(9, "best", "epoch"),
@@ -150,24 +129,24 @@ CHECKPOINTS = {
 }
 
 
+def forge_checkpoint(run, change, **options):
+    tensors, metadata = state_of_a_checkpoint(run, **options)
+    changed, state = change({name: value.clone() for name, value in tensors.items()}, metadata["state"])
+    storage.write_tensors(run / "checkpoint.safetensors", changed, {**state, "run": metadata["run"]})
+
+
 @pytest.mark.parametrize("change", CHECKPOINTS.values(), ids=CHECKPOINTS.keys())
 def test_checkpoints_of_other_kinds_are_refused(run, change):
-    tensors, metadata = state_of_a_checkpoint(run)
-    tensors = {name: value.clone() for name, value in tensors.items()}
-    changed, state = change(tensors, metadata["state"])
-    storage.write_tensors(run / "checkpoint.safetensors", changed, {**state, "run": metadata["run"]})
+    forge_checkpoint(run, change)
     with pytest.raises(FolderError, match="checkpoint"):
         train(run, size=3)
 
 
 def test_averages_of_other_shapes_are_refused(tmp_path):
-    recipe = ge.Recipe(epochs=2, batch_size=10, ema=0.9)
-    tensors, metadata = state_of_a_checkpoint(tmp_path / "run", recipe=recipe, method="deep")
-    tensors = {name: value.clone() for name, value in tensors.items()}
-    changed, state = set_tensors(longer, "average")(tensors, metadata["state"])
-    storage.write_tensors(tmp_path / "run" / "checkpoint.safetensors", changed, {**state, "run": metadata["run"]})
+    options = {"recipe": ge.Recipe(epochs=2, batch_size=10, ema=0.9), "method": "deep"}
+    forge_checkpoint(tmp_path / "run", put(lambda there: [longer(value) for value in there], "average"), **options)
     with pytest.raises(FolderError, match=r"checkpoint.*of average"):
-        train(tmp_path / "run", size=3, recipe=recipe, method="deep")
+        train(tmp_path / "run", size=3, **options)
 
 
 def test_the_checkpoint_of_another_run_is_refused(run, tmp_path):

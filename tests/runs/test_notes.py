@@ -46,6 +46,7 @@ def test_the_card_of_a_trained_ensemble_has_them_from_memory_and_from_a_folder(b
         assert "held out |" in text
         assert "| Test accuracy | 0.5 |" in text
     assert from_folder == in_memory
+    assert lines(ge.load_run(tmp_path / "folder", make_model).ensemble, "again") == from_folder
 
 
 def test_notes_stay_with_an_ensemble_wherever_it_goes(blobs, make_model, quick, tmp_path):

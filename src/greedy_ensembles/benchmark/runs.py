@@ -16,7 +16,7 @@ import numpy as np
 
 from greedy_ensembles.checks import naming
 from greedy_ensembles.method import Deep
-from greedy_ensembles.runs.reading import in_todays_words
+from greedy_ensembles.runs.configuration import in_todays_words
 
 #: What tables call the method whose members do not meet, which all others are compared with.
 BASELINE = Deep.label

@@ -21,7 +21,7 @@ from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.runs import Run, load_run
-from greedy_ensembles.runs.reading import KEPT
+from greedy_ensembles.runs.configuration import KEPT
 from greedy_ensembles.saving import read_held_out
 from greedy_ensembles.storage import digest_of_tensor
 

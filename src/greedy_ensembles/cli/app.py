@@ -16,7 +16,7 @@ from typing import Annotated, Any, ParamSpec, get_args
 import typer
 from typer.models import OptionInfo
 
-from greedy_ensembles.version import __version__
+from greedy_ensembles.machine import __version__
 
 Parameters = ParamSpec("Parameters")
 

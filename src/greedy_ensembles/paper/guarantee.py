@@ -29,6 +29,7 @@ from scipy.stats import gamma, rankdata
 
 from greedy_ensembles import machine, theory
 from greedy_ensembles.checks import check_count, naming
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.paper.guarantee_page import Cell, Measurements, write_report
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.storage import FolderError, read_json, write_json
@@ -36,7 +37,6 @@ from greedy_ensembles.sweeps.processes import Processes
 from greedy_ensembles.theory.algorithms import evaluate_all
 from greedy_ensembles.theory.arrays import set_threads
 from greedy_ensembles.theory.divergence import Generator
-from greedy_ensembles.version import __version__
 
 GENERATORS = (*theory.GENERATORS, "alpha(-0.5)", "alpha(1.5)")
 CANDIDATES = (8, 12, 16)

@@ -21,12 +21,12 @@ import numpy as np
 from scipy.stats import gamma, norm
 
 from greedy_ensembles import machine, theory
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.paper.pages import write_markdown
 from greedy_ensembles.paper.records import KEPT
 from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
-from greedy_ensembles.version import __version__
 
 SIZE = 10
 SEEDS = 20

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate
 from greedy_ensembles.benchmark.selection import CRITERIA, choose
 from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.method import Greedy
 from greedy_ensembles.paper import cost
 from greedy_ensembles.paper.page_tables import (
@@ -40,7 +41,6 @@ from greedy_ensembles.report.figure import NORMAL, in_lines, method_styles, new_
 from greedy_ensembles.report.results import to_markdown, write_tables
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.storage import write_bytes
-from greedy_ensembles.version import __version__
 
 READING = "reading.md"
 STUDY_FILE = "study.json"

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from greedy_ensembles.benchmark.comparison import BESIDE, Comparison
 from greedy_ensembles.benchmark.comparison import Row as ComparedRow
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.report import table as formats
 from greedy_ensembles.report.table import PLUS_MINUS, Column, Entry, Table
 from greedy_ensembles.storage import write_bytes
-from greedy_ensembles.version import __version__
 
 IN_DOMAIN = (
     Column("accuracy", "accuracy (%)", 100, 2, "higher"),

@@ -1,4 +1,7 @@
-"""What a run was asked to do, as JSON: `run.json` shows it to people and holds later calls to it."""
+"""What a run was asked to do, as JSON: `run.json` shows it to people and holds later calls to it.
+
+That of version 0.1 reads as one of today: a field that it lacks has the value that it had when it was written.
+"""
 
 import dataclasses
 import functools
@@ -16,12 +19,38 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles import machine
+from greedy_ensembles import machine, storage
 from greedy_ensembles.data import LabelledSet, TableSet
 from greedy_ensembles.engines.execution import generator
+from greedy_ensembles.inputs import as_normalize
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.method import Coupling
-from greedy_ensembles.storage import digest_of_tensor
-from greedy_ensembles.version import __version__
+from greedy_ensembles.saving import check_format, read_field, read_targets
+from greedy_ensembles.storage import digest_of_tensor, require
+
+#: What a recipe had where the folder of an older version does not say it.
+_OLD_RECIPE: dict[str, Any] = {
+    "weighting_statistics": "running",
+    "lr_updates": "step",
+    "accumulate": 1,
+    "normalize": None,
+    "select_by": "accuracy",
+    "patience": None,
+    "clip": None,
+    "ema": None,
+    "precision": "float32",
+    "deterministic": False,
+    "members_at_once": None,
+    "num_workers": 0,
+    "steps_per_epoch": None,
+}
+_MOST_THREADS = 4096
+_METHODS_OF_0_1 = {
+    "greedy": {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy", "sees": "earlier"},
+    "deep": {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles", "sees": "none"},
+}
+#: What predictions, and saved ensembles, keep of run.json.
+KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
 
 
 def describe(value: Any) -> Any:
@@ -98,6 +127,50 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, 
             d for key in keys for d in differences(ours.get(key), theirs.get(key), f"{path}.{key}" if path else key)
         ]
     return [] if ours == theirs else [(path, ours, theirs)]
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Return what run.json says, in today's words, or refuse it."""
+    file = path / "run.json"
+    run = storage.read_json(file)
+    check_format(file, run)
+    return check_run(file, run)
+
+
+def check_run(file: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of a run, in today's words, or refuse it."""
+    threads: Any = run.get("threads")  # nothing on a GPU, nor in older folders
+    configuration: Any = run.get("configuration")
+    require(_is_count(run.get("size")), file, "its 'size' is not a whole number above 0")
+    proper = _is_count(run.get("members_at_once", 1))  # not there before the first epoch, nor in older folders
+    require(proper, file, "its 'members_at_once' is not a whole number above 0")
+    proper = threads is None or (_is_count(threads) and threads <= _MOST_THREADS)
+    require(proper, file, "its 'threads' is no number of threads")
+    proper = isinstance(configuration, dict) and isinstance(configuration.get("recipe"), dict)
+    require(proper, file, "its 'configuration' has no 'recipe'")
+    require(isinstance(run.get("id", ""), str), file, "its 'id' is no text")  # which older folders do not have
+    require(isinstance(run.get("extended_from", []), list), file, "its 'extended_from' is not a list")
+    read_field(file, as_normalize, configuration["recipe"].get("normalize"))
+    read_targets(file, configuration)
+    configuration = in_todays_words(configuration)
+    method = configuration.get("method")
+    require(isinstance(method, dict) and isinstance(method.get("label"), str), file, "its 'method' has no 'label'")
+    return {**run, "configuration": configuration}
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def in_todays_words(configuration: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration as this version writes it, whichever version did."""
+    recipe, name = {**_OLD_RECIPE, **configuration.get("recipe", {})}, configuration.get("method")
+    if not isinstance(name, str) or name not in _METHODS_OF_0_1:
+        return {**configuration, "recipe": recipe}
+    others = {key: value for key, value in configuration.items() if key != "strength"}
+    strength = configuration.get("strength")
+    method = {**_METHODS_OF_0_1[name], **({} if strength is None else {"strength": strength})}
+    return {**others, "method": method, "recipe": recipe}
 
 
 #: The environment variable that names the commit of a copy without its history, in an image or on another machine.

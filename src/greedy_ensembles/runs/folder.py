@@ -10,6 +10,7 @@ Every file is replaced as a whole (`greedy_ensembles.storage`). A member counts 
 before that leaves its last checkpoint, from which the same files are written again.
 """
 
+import hashlib
 import json
 import re
 import time
@@ -25,19 +26,11 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from greedy_ensembles import storage
-from greedy_ensembles.engines.member import Finished
+from greedy_ensembles.engines.member import Finished, History
 from greedy_ensembles.ensemble import ModelFactory
 from greedy_ensembles.heads import Heads
 from greedy_ensembles.method import Bank
-from greedy_ensembles.runs.configuration import differences
-from greedy_ensembles.runs.reading import (
-    bank_file,
-    check_goes_on,
-    digest_of_lines,
-    read_members,
-    read_run,
-    verify_members,
-)
+from greedy_ensembles.runs.configuration import differences, read_run
 from greedy_ensembles.saving import load_members, weights_file, write_member
 from greedy_ensembles.storage import FolderError, damaged, require
 
@@ -49,6 +42,63 @@ _LEFT_BY_A_KILL = re.compile(r"lock|\.run\.json\..*\.tmp")  # at the very start,
 
 class FolderInUseError(FolderError):
     """Another process is training in a run folder."""
+
+
+def member_file(path: Path, number: int, name: str = "member.json") -> Path:
+    """Return a file of member `number`, counted from 1."""
+    return weights_file(path, number).with_name(name)
+
+
+def bank_file(path: Path, number: int) -> Path:
+    """Return where member `number`, counted from 1, has its outputs on the p* set."""
+    return path / "bank" / f"{number:02d}.safetensors"
+
+
+def read_members(path: Path) -> list[dict[str, Any]]:
+    """Return what the member.json files of the finished members say, in order."""
+    members: list[dict[str, Any]] = []
+    file = path / "run.json"
+    run = storage.read_json(file).get("id") if file.exists() else None  # older folders have none, nor their members
+    while (file := member_file(path, len(members) + 1)).exists():
+        facts = storage.read_json(file)
+        files: Any = facts.get("files")
+        proper = isinstance(files, dict) and {"weights", "history"} <= files.keys()
+        proper = proper and all(isinstance(checksum, str) for checksum in files.values())
+        require(proper, file, "its 'files' are not the checksums of weights and history")
+        why = f"it is of member {facts.get('number')!r}, in the place of another"
+        require(facts.get("number") == len(members) + 1, file, why)
+        require(facts.get("run") == run, file, "it is of another run")
+        accuracy, numbers = facts.get("validation_accuracy"), (int, float, type(None))
+        proper = type(accuracy) in numbers and 0 <= (accuracy or 0) <= 1 and type(facts.get("last_loss")) in numbers
+        require(proper, file, "its accuracy or loss is no such number")
+        members.append(facts)
+    later = sorted((path / "members").glob("*/member.json"))[len(members) :]
+    if later:
+        raise damaged(file, f"it is missing while {later[0]} exists")
+    return members
+
+
+def read_histories(path: Path, members: list[dict[str, Any]]) -> list[History]:
+    """Return the epochs of the finished members, of which their facts have the checksums."""
+    histories: list[History] = []
+    for number, facts in enumerate(members, start=1):
+        file = member_file(path, number, "history.jsonl")
+        with storage.reading(file, "it is not JSON, line by line"):
+            lines = file.read_bytes()
+            intact = hashlib.sha256(lines).hexdigest() == facts["files"]["history"]
+            require(intact, file, "its content does not match its checksum")
+            histories.append([json.loads(line) for line in lines.splitlines()])
+    return histories
+
+
+def _verify(path: Path) -> None:
+    """Check every file of the finished members against its checksum."""
+    members = read_members(path)
+    read_histories(path, members)
+    for number, facts in enumerate(members, start=1):
+        storage.read_tensors(weights_file(path, number), checksum=facts["files"]["weights"])
+        if "bank" in facts["files"]:
+            storage.read_tensors(bank_file(path, number), checksum=facts["files"]["bank"])
 
 
 class RunFolder:
@@ -63,37 +113,34 @@ class RunFolder:
         # What later members share with the first, which may be gone by then, is stored once.
         self._first: dict[str, weakref.ref[Tensor]] = {}
         self._checksum = ""
-        members = read_members(path)
+        members = self.facts()
         self.finished = len(members)
         if members and isinstance(make_model, Heads) and members[0].get("origin") != "earlier":
             self._remember(make_model(), members[0]["files"]["weights"])  # the configuration says: the same backbone
-        run = read_run(path)
-        self._size: int = run["size"]
-        self._bound: dict[str, str] = {"run": run["id"]} if "id" in run else {}  # what binds files to this run
-        self._members_at_once: int | None = run.get("members_at_once")
-        self.threads: int | None = run.get("threads")  #: that the run began with, on which its bits depend
+        self._run = read_run(path)
+        self._bound: dict[str, str] = {"run": self._run["id"]} if "id" in self._run else {}  # binds files to this run
+        self.threads: int | None = self._run.get("threads")  #: that the run began with, on which its bits depend
 
     @property
     def members_at_once(self) -> int | None:
         """How many members train together, once that is decided."""
-        return self._members_at_once
+        return self._run.get("members_at_once")
 
     @members_at_once.setter
     def members_at_once(self, count: int) -> None:
-        self._members_at_once = count
-        storage.write_json(self.path / "run.json", {**read_run(self.path), "members_at_once": count})
+        self._run["members_at_once"] = count
+        storage.write_json(self.path / "run.json", self._run)
 
     def fill(self, bank: Bank) -> None:
         """Put the outputs of the finished members into the bank."""
-        for number, facts in enumerate(read_members(self.path), start=1):
+        for number, facts in enumerate(self.facts(), start=1):
             file, checksum = bank_file(self.path, number), facts["files"].get("bank")
-            require(checksum is not None, weights_file(self.path, number).with_name("member.json"), "it names no bank")
-            tensors = storage.read_tensors(file, self._device, checksum)[0]
-            row = tensors.get("outputs")
-            proper = row is not None and row.shape == bank.row_shape and row.is_floating_point() and len(tensors) == 1
-            proper = proper and bool(tensors["outputs"].isfinite().all())
-            require(proper, file, f"it does not hold outputs of shape {tuple(bank.row_shape)}")
-            bank.append(tensors["outputs"])
+            require(checksum is not None, member_file(self.path, number), "it names no bank")
+            tensors, _ = storage.read_tensors(file, self._device, checksum)
+            row = tensors.pop("outputs", torch.empty(0))
+            proper = row.shape == bank.row_shape and row.is_floating_point() and bool(row.isfinite().all())
+            require(proper and not tensors, file, f"it does not hold outputs of shape {tuple(bank.row_shape)}")
+            bank.append(row)
 
     def checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the members under way, if one was saved."""
@@ -103,27 +150,21 @@ class RunFolder:
         tensors, metadata = storage.read_tensors(self._checkpoint, remedy=remedy)
         # Cloned, since what was read is mapped from a file that the next epoch replaces.
         tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-        try:
-            state: dict[str, Any] = unflatten(json.loads(metadata["state"]), tensors)
+        with storage.reading(self._checkpoint, "it holds no state of members", remedy):
+            state: dict[str, Any] = storage.unflatten(json.loads(metadata["state"]), tensors)
             numbers = [member["number"] for member in state["members"]]
-            first = numbers[0]  # below, a group follows it, all at one epoch
-            proper = type(first) is int and first > 0 and first + len(numbers) - 1 <= self._size
-            proper = proper and numbers == list(range(first, first + len(numbers)))
-            until = state.get("until", numbers[-1])  # the last member that comes of these; 0.1 did not say it
-            proper = proper and type(until) is int and numbers[-1] <= until <= self._size
-            proper = proper and len({member["epoch"] for member in state["members"]}) == 1
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-            proper = False
-        if not proper:
-            raise damaged(self._checkpoint, "it holds no state of members", remedy)
-        if metadata.get("run") != self._bound.get("run"):
-            raise damaged(self._checkpoint, "it is of another run", remedy)
+            first, until = numbers[0], state.get("until", numbers[-1])  # the last that comes of these; 0.1 had none
+            proper = type(first) is int and first > 0 and numbers == list(range(first, first + len(numbers)))
+            proper = proper and type(until) is int and numbers[-1] <= until <= self._run["size"]
+            proper = proper and len({member["epoch"] for member in state["members"]}) == 1  # a group, at one epoch
+        require(proper, self._checkpoint, "it holds no state of members", remedy)
+        require(metadata.get("run") == self._bound.get("run"), self._checkpoint, "it is of another run", remedy)
         if until <= self.finished:  # a kill came between the end of these members and this
             self._checkpoint.unlink()
             return None
-        if numbers[0] > self.finished + 1:
-            missing = weights_file(self.path, self.finished + 1).with_name("member.json")
-            raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {numbers[0]}")
+        if first > self.finished + 1:
+            missing = member_file(self.path, self.finished + 1)
+            raise damaged(missing, f"it is missing while {self._checkpoint.name} is of member {first}")
         for member in state["members"]:
             member["file"] = str(self._checkpoint)  # for messages
         return state
@@ -138,7 +179,7 @@ class RunFolder:
             return
         start = time.monotonic()
         tensors: dict[str, Tensor] = {}
-        skeleton = flatten(state(), tensors)
+        skeleton = storage.flatten(state(), tensors)
         storage.write_tensors(self._checkpoint, tensors, {"state": json.dumps(skeleton), **self._bound})
         self._written = time.monotonic()
         self._pace = self._written - start
@@ -152,11 +193,9 @@ class RunFolder:
         weights = weights_file(self.path, member.number)
         weights.parent.mkdir(parents=True, exist_ok=True)
         there = {name: value for name, found in self._first.items() if (value := found()) is not None}
+        files = {"weights": write_member(weights, member.model, there, self._checksum)}
         lines = "".join(json.dumps(line) + "\n" for line in member.history).encode()
-        files = {
-            "weights": write_member(weights, member.model, there, self._checksum),
-            "history": digest_of_lines(lines),
-        }
+        files["history"] = hashlib.sha256(lines).hexdigest()
         storage.write_bytes(weights.with_name("history.jsonl"), [lines])
         if member.row is not None:
             bank = bank_file(self.path, member.number)
@@ -179,7 +218,7 @@ class RunFolder:
     def members(self) -> list[nn.Module]:
         """Return all finished members; weights that were trained here stay on disk until they are used."""
         # Members that came from elsewhere may be of another kind than make_model's, so they are not read back.
-        checksums = [facts["files"]["weights"] for facts in read_members(self.path)]
+        checksums = [facts["files"]["weights"] for facts in self.facts()]
         here = load_members(self.path, checksums, self._make_model, self._device, start=len(self._earlier))
         return [*self._earlier[: self.finished], *here]  # a kill may have come before all of them were there
 
@@ -198,11 +237,10 @@ def open_run_folder(
     """Begin, resume or extend a run in a folder, which is locked meanwhile, or refuse it and change nothing."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"run_dir must be a folder, but {path} is a file")
-    if path.is_dir() and not (path / "run.json").exists():
-        foreign = sorted(item.name for item in path.iterdir() if not _LEFT_BY_A_KILL.fullmatch(item.name))
-        if foreign:
-            raise FolderError(f"run_dir {path} holds {foreign[0]!r} and no run.json; name a new or an empty folder")
     path.mkdir(parents=True, exist_ok=True)
+    foreign = sorted(item.name for item in path.iterdir() if not _LEFT_BY_A_KILL.fullmatch(item.name))
+    if foreign and "run.json" not in foreign:
+        raise FolderError(f"run_dir {path} holds {foreign[0]!r} and no run.json; name a new or an empty folder")
     storage.check_contained(path)
     lock = FileLock(path / "lock", timeout=0)
     try:
@@ -217,7 +255,7 @@ def open_run_folder(
             storage.clear_leftovers(place)
         _begin_or_go_on(path, configuration, information, size, one_network)
         folder = RunFolder(path, make_model, device, earlier)
-        verify_members(path)
+        _verify(path)
         folder.checkpoint()  # refuses a damaged one now rather than later, and removes one that outlived its member
         yield folder
     except BaseException:
@@ -234,9 +272,8 @@ def _begin_or_go_on(
     """Write run.json for a new run or a larger size, after holding the request against what is there."""
     file = path / "run.json"
     if not file.exists():
-        new = {"format": storage.FORMAT, "id": uuid.uuid4().hex, "size": size}
-        content = {**new, "configuration": configuration, **information}
-        storage.write_json(file, content)
+        new = {"format": storage.FORMAT, "id": uuid.uuid4().hex, "size": size, "configuration": configuration}
+        storage.write_json(file, {**new, **information})
         return
     run = read_run(path)
     if one_network and size != run["size"]:
@@ -244,17 +281,19 @@ def _begin_or_go_on(
             f"{file} is of {run['size']} members that come out of one training; none can be added or left out. Train "
             f"size={size} in another run_dir"
         )
-    differ = differences(run["configuration"], configuration)
-    if differ:
-        listed = "; ".join(
-            f"{where} is {_short(there)} there and {_short(asked)} here" for where, there, asked in differ
-        )
+    if differ := differences(run["configuration"], configuration):
+        listed = "; ".join(f"{where} is {_short(there)} there and {_short(here)} here" for where, there, here in differ)
         raise FolderError(
             f"{file} is of another configuration: {listed}. Name another run_dir, or ask for what was asked then; "
             "nothing was changed"
         )
     done, planned = len(read_members(path)), run["size"]
-    check_goes_on(file, run, done)
+    if run["format"] == 1 and done < planned and run["configuration"].get("validation"):
+        raise FolderError(
+            f"{file} was begun by version 0.1, which kept the first of equally good epochs. This version keeps "
+            "the last, and members of one run would be selected by two rules. Finish it with version 0.1, or start "
+            "anew in another run_dir; nothing was changed"
+        )
     if size == planned:
         return
     if done < planned:
@@ -275,37 +314,3 @@ def _begin_or_go_on(
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return JSON for nested state, moving its tensors into `tensors` under names that the JSON refers to.
-
-    Optimizer states are keyed by whole numbers, which JSON cannot say; so a dict becomes a list of pairs.
-    """
-    if isinstance(value, Tensor):
-        name = f"{len(tensors):05d}"
-        tensors[name] = value
-        return {"tensor": name}
-    if isinstance(value, dict):
-        return {"dict": [[key, flatten(item, tensors)] for key, item in value.items()]}
-    if isinstance(value, list | tuple):
-        kind = "tuple" if isinstance(value, tuple) else "list"
-        return {kind: [flatten(item, tensors) for item in value]}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise TypeError(
-        f"the state to save holds a {type(value).__name__}; optimizers may keep tensors, numbers, text, lists and dicts"
-    )
-
-
-def unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the value that `flatten` took apart."""
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "dict":
-        return {key: unflatten(item, tensors) for key, item in content}
-    items = [unflatten(item, tensors) for item in content]
-    return tuple(items) if kind == "tuple" else items

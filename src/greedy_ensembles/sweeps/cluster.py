@@ -16,8 +16,8 @@ from typing import Any
 
 import cloudpickle
 
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.sweeps.executor import ADDRESS, Fail, Hear, Job, Outcome, at_once, attempt, portable, settle
-from greedy_ensembles.version import __version__
 
 #: How often a job's worker may die before the job has told anything new.
 DEATHS = 3

@@ -17,10 +17,10 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from greedy_ensembles.machine import __version__
 from greedy_ensembles.report.svg import Chart
 from greedy_ensembles.report.table import Table, to_html
 from greedy_ensembles.storage import write_bytes
-from greedy_ensembles.version import __version__
 
 
 @dataclass(frozen=True)
