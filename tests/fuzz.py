@@ -107,7 +107,7 @@ def folders_of_data(home: Path, images):
     import numpy as np
 
     import greedy_ensembles as ge
-    from greedy_ensembles.data import cifar, picture_sets
+    from greedy_ensembles.data import cifar, registry
     from greedy_ensembles.data.picture_sets import Look
 
     pictures = list(_pictures(images).values())[:6]
@@ -125,8 +125,8 @@ def folders_of_data(home: Path, images):
             transaction.put(str(number).encode(), content)
     return {
         "CIFAR-10-C": Folder("c", [home / "cifar"], lambda path: cifar.read_corrupted(path, "fog", 1)),
-        "Tiny ImageNet": Folder("tiny", [home / "tiny"], lambda path: picture_sets.read_tiny_imagenet(path, Look(8))),
-        "LSUN": Folder("lmdb", [home / "lmdb"], lambda path: picture_sets.read_lsun(path, Look(8))),
+        "Tiny ImageNet": Folder("tiny", [home / "tiny"], lambda path: registry.read_tiny_imagenet(path, Look(8))),
+        "LSUN": Folder("lmdb", [home / "lmdb"], lambda path: registry.read_lsun(path, Look(8))),
         "own pictures": Folder("own", [home / "own"], lambda path: ge.data.read_parts(path, 8)),
     }
 

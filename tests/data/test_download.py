@@ -9,12 +9,13 @@ import socket
 import socketserver
 import tarfile
 import threading
+from pathlib import PurePosixPath
 
 import pytest
 
 import greedy_ensembles as ge
 from greedy_ensembles.data import download as downloads
-from greedy_ensembles.data.sources import SOURCES, Source
+from greedy_ensembles.data.download import SOURCES, Source
 
 RIGHT = bytes(range(256)) * 2000
 MD5 = "md5:" + hashlib.md5(RIGHT).hexdigest()
@@ -193,7 +194,7 @@ def test_a_wrong_hash_names_all_and_keeps_the_old_file(server, fetch, here):
     here.write_bytes(b"the old one")
     server.answers["/a"] = b"something else"
     found = hashlib.md5(b"something else").hexdigest()
-    message = f"file from {server.url}/a has the wrong hash: expected {MD5}, found md5:{found}"
+    message = f"{server.url}/a: it has the wrong hash: expected {MD5}, found md5:{found}"
     with pytest.raises(downloads.DownloadError, match=re.escape(message)) as caught:
         fetch("/a")
     assert "the file that was there is kept" in str(caught.value)
@@ -232,7 +233,7 @@ def packed(*names):
 def publish(server, monkeypatch, content):
     server.answers["/set.tar.gz"] = content
     digest = "sha256:" + hashlib.sha256(content).hexdigest()
-    source = Source("set.tar.gz", (server.url + "/set.tar.gz",), digest, 1, unpack="sub", makes="set")
+    source = Source("sub/set.tar.gz", (server.url + "/set.tar.gz",), digest, 1, makes="set")
     monkeypatch.setitem(SOURCES, "mnist", (source,))
 
 
@@ -277,7 +278,7 @@ def test_every_set_that_is_read_can_be_downloaded():
 def test_what_is_downloaded_is_what_is_looked_for():
     """The places that the registry looks in are those that downloads fill."""
     for name, sources in SOURCES.items():
-        made = [f"{source.unpack}/{source.makes}".lstrip("/") if source.makes else source.path for source in sources]
+        made = [str(PurePosixPath(s.path).parent / s.makes) if s.makes else s.path for s in sources]
         entry = ge.data.SETS[name]
         for split in entry.counts:
             assert any(
