@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from greedy_ensembles.checks import check_choice, check_limit, limit, naming
-from greedy_ensembles.data.formats import Npz, load_numbers
+from greedy_ensembles.data.formats import load_numbers
 from greedy_ensembles.data.image_set import Bytes
 
 PIXELS = 3 * 32 * 32
@@ -69,7 +69,7 @@ def read_corrupted(folder: Path, corruption: str, severity: int | None) -> tuple
     with naming(f"{file} or labels.npy", "is damaged"):
         images = np.load(file, mmap_mode="r", allow_pickle=False)
         labels = load_numbers(folder / "labels.npy")
-        if isinstance(labels, Npz) or labels.dtype.kind not in "iu":
+        if labels.dtype.kind not in "iu":
             raise ValueError("labels must be whole numbers")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or labels.shape != images.shape[:1]:
         raise ValueError(f"{file} is {images.dtype} {images.shape}, its labels {labels.shape}")

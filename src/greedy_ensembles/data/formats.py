@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -136,57 +136,43 @@ def read_arrays(path: Path) -> tuple[Bytes, Any]:
 
     In an .npz they are called x and y, images and labels, or arr_0 and arr_1.
     """
+    own = path.stat().st_size
     with naming(path, "is not a file of uint8 images"):
-        content, own = load_numbers(path), path.stat().st_size
-        if isinstance(content, np.ndarray):
-            return channels_first(content, "it"), None
-        names = {name.lower(): name for name in content.names}
-        images = next((names[name] for name in _IMAGES if name in names), None)
-        labels = next((names[name] for name in _LABELS if name in names), None)
-        if images is None:
-            raise ValueError(f"it holds {', '.join(content.names) or 'nothing'}; images are called x or images")
-        targets = content[labels] if labels else None
-        if targets is not None and targets.dtype.kind not in "iu":
-            raise ValueError(f"{labels} must be whole numbers, got {targets.dtype}")
-        found = channels_first(content[images], images)
-        check_limit("entries", len(found), f"{images} has too many images", own)
-        return found, targets
-
-
-class Npz:
-    """The arrays of an .npz file by name, each read when it is asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+        if not zipfile.is_zipfile(path):
+            return channels_first(load_numbers(path), "it"), None
         with zipfile.ZipFile(path) as archive:
-            self._entries = {name.removesuffix(".npy"): name for name in archive.namelist()}
+            entries = {entry.filename.removesuffix(".npy").lower(): entry for entry in archive.infolist()}
 
-    @property
-    def names(self) -> list[str]:
-        """What the arrays are called."""
-        return list(self._entries)
+            def read(names: Sequence[str]) -> tuple[str, Numbers | None]:
+                name = next((name for name in names if name in entries), "")
+                if not name:
+                    return name, None
+                with archive.open(entries[name]) as file:
+                    return name, _array(file, entries[name].file_size, own)
 
-    def __getitem__(self, name: str) -> Numbers:
-        with zipfile.ZipFile(self.path) as archive, archive.open(self._entries[name]) as file:
-            return _array(file, archive.getinfo(self._entries[name]).file_size, self.path.stat().st_size)
+            name, images = read(_IMAGES)
+            if images is None:
+                raise ValueError(f"it holds {', '.join(entries) or 'nothing'}; images are called x or images")
+            images = channels_first(images, name)
+            check_limit("entries", len(images), f"{name} has too many images", own)
+            name, labels = read(_LABELS)
+            if labels is not None and labels.dtype.kind not in "iu":
+                raise ValueError(f"{name} must be whole numbers, got {labels.dtype}")
+            return images, labels
 
 
-def load_numbers(path: Path) -> Numbers | Npz:
-    """Return what numpy.save or numpy.savez wrote, where it is numbers; nothing is unpickled."""
+def load_numbers(path: Path) -> Numbers:
+    """Return what numpy.save wrote, where it is numbers; nothing is unpickled."""
     with path.open("rb") as file:
-        begin = file.read(6)
-        file.seek(0)
-        if begin == b"\x93NUMPY":
-            size = path.stat().st_size
-            return _array(file, size, size)
-    if begin[:2] != b"PK":
-        raise ValueError("it was not written by numpy.save or numpy.savez")
-    return Npz(path)
+        size = path.stat().st_size
+        return _array(file, size, size)
 
 
 def _array(file: IO[bytes], stored: int, own: int) -> Numbers:
     """Return an array in numpy's format, out of so many bytes; `own` are those of the file on disk."""
     begin = io.BytesIO(file.read(_LONGEST_HEADER))  # a header may ask for more, and may be compressed
+    if not begin.getvalue().startswith(np.lib.format.MAGIC_PREFIX):
+        raise ValueError("it was not written by numpy.save or numpy.savez")
     version = np.lib.format.read_magic(begin)
     if version not in _HEADERS:
         raise ValueError("it must hold numbers in numpy's format 1 or 2")

@@ -8,6 +8,7 @@ in-domain data is (the ensemble does both on the way to its members). What table
 
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -124,6 +125,12 @@ def as_labels(given: Any, count: int, classes: tuple[str, ...] | None, name: str
     if classes is not None and count and labels.max() >= len(classes):
         raise ValueError(f"labels of {name} must be in 0..{len(classes) - 1}, got {labels.min()}..{labels.max()}")
     return labels.astype(np.int64, copy=False)
+
+
+def as_numbers(words: Iterable[str], classes: Sequence[str]) -> Labels:
+    """Return the number of each word among the classes."""
+    number = {name: index for index, name in enumerate(classes)}
+    return np.array([number[word] for word in words], np.int64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

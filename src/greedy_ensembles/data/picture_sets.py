@@ -21,7 +21,7 @@ from greedy_ensembles.checks import as_path, check_choice, check_count, check_ki
 from greedy_ensembles.data.archives import check_picture, contents, file_names
 from greedy_ensembles.data.download import StrPath
 from greedy_ensembles.data.formats import read_arrays
-from greedy_ensembles.data.image_set import Bytes, ImageSet, Labels, Resize, check_channels, to_array
+from greedy_ensembles.data.image_set import Bytes, ImageSet, Labels, Resize, as_numbers, check_channels, to_array
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"))
 #: What Pillow may take a file for. It knows more, and hands PostScript to another program.
@@ -235,12 +235,6 @@ def by_folder(pictures: Iterable[str], depth: int = 1) -> tuple[Labels | None, t
         return None, None
     classes = tuple(sorted(set(folders)))
     return as_numbers(folders, classes), classes
-
-
-def as_numbers(words: Iterable[str], classes: Sequence[str]) -> Labels:
-    """Return the number of each word among the classes."""
-    number = {name: index for index, name in enumerate(classes)}
-    return np.array([number[word] for word in words], np.int64)
 
 
 def by_part(path: Path) -> dict[str, dict[str, str]]:

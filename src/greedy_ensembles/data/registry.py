@@ -20,7 +20,7 @@ from greedy_ensembles.checks import check_choice, check_kind, naming
 from greedy_ensembles.data import cifar, formats, noise, picture_sets
 from greedy_ensembles.data.archives import contents, file_names
 from greedy_ensembles.data.download import DIGESTS, StrPath, data_root, file_digest
-from greedy_ensembles.data.image_set import ImageSet, Resize
+from greedy_ensembles.data.image_set import ImageSet, Resize, as_numbers
 from greedy_ensembles.data.picture_sets import Look, Read
 
 #: How many pictures of Places365's test set the paper takes, in alphabetical order.
@@ -80,7 +80,7 @@ def read_tiny_imagenet(path: Path, look: Look) -> Read:
     if missing:
         raise ValueError(f"{path} lacks {len(missing)} of {len(chosen)} annotated pictures, {missing[0]} among them")
     classes = tuple(sorted({identifier for _, identifier in rows}))
-    labels = picture_sets.as_numbers((identifier for _, identifier in rows), classes)
+    labels = as_numbers((identifier for _, identifier in rows), classes)
     return picture_sets.stack(path, chosen, look)[0], labels, classes, _subset_note(chosen, TINY_IMAGENET_NAMES)
 
 
