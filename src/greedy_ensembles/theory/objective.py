@@ -43,8 +43,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from greedy_ensembles.checks import check_count, check_kind, check_number
 from greedy_ensembles.theory.algorithms import Indices, SetFunction, evaluate_all
-from greedy_ensembles.theory.arrays import Array, in_blocks, non_negative, same_length
 from greedy_ensembles.theory.divergence import GENERATORS, DivergenceFrom, Function, Generator, as_generator
+from greedy_ensembles.theory.grid import Array, in_blocks, non_negative, same_length
 
 #: How far from 1 a density may integrate: room for quadrature and a cut-off tail, not for a forgotten constant.
 INTEGRAL_TOLERANCE = 1e-3
@@ -207,8 +207,7 @@ def divergence_bound(objective: DivergenceObjective) -> float:
     (0.2158, 0.2158)
     """
     _check_objective(objective)
-    own = DivergenceFrom(objective.density, objective.weights, objective.generator)
-    divergences = in_blocks(own, objective.kernels, len(objective.density))
+    divergences = in_blocks(objective._divergence, objective.kernels, len(objective.density))
     return min(_mean_of_largest(divergences, objective.size), _bound_by_limits(objective))
 
 
@@ -230,11 +229,10 @@ def exact_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
     Where F(Z) is minus infinity all that can be compared is F(Z + x), and that is returned.
     """
-    _check_objective(objective)
-    selection = objective.start()
-    for i in objective.checked(indices):
-        selection.accept(int(i))
     outside = _outside(objective, indices)
+    selection = objective.start()
+    for i in indices:
+        selection.accept(int(i))
     gains = np.full(len(objective), -math.inf)
     value = selection.value
     gains[outside] = selection.gains(outside) - (value if math.isfinite(value) else 0.0)
@@ -243,8 +241,7 @@ def exact_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
 def expected_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array:
     """Return -integral of K_x f(p / q_{Z + x}) for all candidates x; minus infinity for those already in Z."""
-    _check_objective(objective)
-    mixture = objective.mixture(indices)
+    outside, mixture = _outside(objective, indices), objective.mixture(indices)
     density, weights, generator = objective.density, objective.weights, objective.generator
 
     def expectation(block: Indices) -> Array:
@@ -255,7 +252,6 @@ def expected_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Ar
             values = np.where(density > 0, values, generator.limit_at_zero)
             return np.asarray(-np.where(counted, kernels * weights * values, 0.0).sum(axis=1))
 
-    outside = _outside(objective, indices)
     gains = np.full(len(objective), -math.inf)
     gains[outside] = in_blocks(expectation, outside, len(density))
     return gains
@@ -266,10 +262,9 @@ def point_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
     Reverse KL only. Infinite where p, or the mixture of a set that is not empty, vanishes at the mode of K_x.
     """
-    _check_objective(objective)
+    outside = _outside(objective, indices)
     if objective.generator is not GENERATORS["reverse_kl"]:
         raise ValueError(f"objective must use reverse_kl to have a point estimate, got {objective.generator.name}")
-    outside = _outside(objective, indices)
     modes = objective.kernels.argmax(axis=1)[outside]
     gains = np.full(len(objective), -math.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -285,4 +280,5 @@ def _check_objective(objective: object) -> None:
 
 
 def _outside(objective: DivergenceObjective, indices: Sequence[int]) -> Indices:
+    _check_objective(objective)
     return np.setdiff1d(np.arange(len(objective)), objective.checked(indices))
