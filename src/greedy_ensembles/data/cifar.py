@@ -94,7 +94,7 @@ def load_pickle(path: Path) -> dict[str, Any]:
     content = path.read_bytes()
     with naming(path, "is refused as a pickle of arrays"):
         _check_opcodes(content)
-        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        batch = _ArraysOnly(content).load()
         if not isinstance(batch, dict):
             raise ValueError(f"it is a {type(batch).__name__}, no dict")
         return {_text(key): _array(value) if isinstance(value, _Record) else value for key, value in batch.items()}
@@ -162,17 +162,22 @@ class _Record:
 class _Maker:
     """What a pickle gets for a permitted name: callable, without attributes that it could set."""
 
-    __slots__ = ("_kind",)
+    __slots__ = ("_kind", "_unpickler")
     _kind: str
+    _unpickler: "_ArraysOnly"
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, unpickler: "_ArraysOnly") -> None:
         object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_unpickler", unpickler)
 
     def __call__(self, *arguments: Any) -> Any:
         if self._kind == "bytes":  # how Python 3 writes bytes in protocol 2
             text, encoding = arguments
             if encoding not in ("latin1", b"latin1") or not isinstance(text, str):
                 raise pickle.UnpicklingError("it has bytes in an encoding other than latin1")
+            self._unpickler.left -= len(text)
+            if self._unpickler.left < 0:
+                raise pickle.UnpicklingError("it makes more bytes of a text than it has")
             return text.encode("latin1")
         return _Record(self._kind, arguments)
 
@@ -184,6 +189,10 @@ class _Maker:
 
 
 class _ArraysOnly(pickle.Unpickler):
+    def __init__(self, content: bytes) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self.left = len(content)  # bytes that texts may become: one that is shared could become any number
+
     def find_class(self, module: str, name: str) -> Any:
         kind = {
             ("numpy.core.multiarray", "_reconstruct"): "array",
@@ -194,7 +203,7 @@ class _ArraysOnly(pickle.Unpickler):
         }.get((module, name))
         if kind is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return _Maker(kind)
+        return _Maker(kind, self)
 
 
 def _array(record: _Record) -> Bytes:
