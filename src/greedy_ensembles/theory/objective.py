@@ -101,11 +101,11 @@ class DivergenceObjective(SetFunction):
 
     def __call__(self, indices: Sequence[int]) -> float:
         """Return F of the set of these indices, of any number of elements."""
-        return float(self.of_sums(self._sum(indices)[np.newaxis])[0])
+        return float(self.of_sums(self._sums(self.checked(indices)[np.newaxis]))[0])
 
     def mixture(self, indices: Sequence[int]) -> Array:
         """Return q_Z on the grid; a distribution only for a set of M elements."""
-        return self._sum(indices) / self.size
+        return self._sums(self.checked(indices)[np.newaxis])[0] / self.size
 
     def divergence(self, indices: Sequence[int]) -> float:
         """Return D_f(p || q_Z) for a set of exactly M elements; a smaller mixture is no distribution."""
@@ -126,21 +126,14 @@ class DivergenceObjective(SetFunction):
         if before == after == -math.inf:
             touched = self.weights * (self.kernels[candidate] > 0)
             divergence = DivergenceFrom(self.density, touched, self.generator)
-            sums = np.stack([self._sum(indices), self._sum([*indices, candidate])])
-            without, with_candidate = divergence(sums / self.size)
+            without, with_candidate = divergence(np.stack([self.mixture(indices), self.mixture([*indices, candidate])]))
             return -math.inf if with_candidate == math.inf else float(without - with_candidate)
         return after - before
 
     def values(self, sets: NDArray[np.intp]) -> Array:
         """Return F of each row of a (sets, elements) array of distinct indices."""
-
-        def of_sets(block: Indices) -> Array:
-            sums = np.zeros((len(block), len(self.density)))
-            for column in block.T:  # one element after another, as a growing set does, so that the bits agree
-                sums += self.kernels[column]
-            return self.of_sums(sums)
-
-        return in_blocks(of_sets, np.asarray(sets, dtype=np.intp), len(self.density))
+        sets = np.asarray(sets, dtype=np.intp)
+        return in_blocks(lambda block: self.of_sums(self._sums(block)), sets, len(self.density))
 
     def start(self) -> "GrowingMixture":
         """Return an empty selection, which keeps the sum of its kernels and so pays one kernel for each gain."""
@@ -151,11 +144,12 @@ class DivergenceObjective(SetFunction):
         sums /= self.size
         return self.offset - self._divergence(sums)
 
-    def _sum(self, indices: Sequence[int]) -> Array:
-        total = np.zeros(len(self.density))
-        for i in self.checked(indices):
-            total += self.kernels[i]
-        return total
+    def _sums(self, sets: Indices) -> Array:
+        """Return sum_{j in Z} K_j for each row of a (sets, elements) array."""
+        sums = np.zeros((len(sets), len(self.density)))
+        for column in sets.T:  # one element after another, as a growing set does, so that the bits agree
+            sums += self.kernels[column]
+        return sums
 
 
 class GrowingMixture:
