@@ -91,7 +91,7 @@ def fetch(server, tmp_path, capsys):
     def run(*paths, digest=MD5, **options):
         options = {"timeout": 60.0, "pause": 0.0} | options
         urls = tuple(server.url + path for path in paths)
-        downloads.fetch(urls, tmp_path / "data" / "file", digest, **options)
+        downloads.fetch(Source("", urls, digest, 0), tmp_path / "data" / "file", **options)
         return capsys.readouterr().out.splitlines()
 
     return run
@@ -164,12 +164,12 @@ def test_a_connection_that_brings_nothing_is_given_up(server, fetch, here, fault
 
 def test_a_server_that_never_ends_is_left_for_the_mirror(server, fetch, here):
     server.answers |= {"/endless": "endless", "/mirror": RIGHT}
-    fetch("/endless", "/mirror", attempts=1, most=600_000)
+    fetch("/endless", "/mirror", attempts=1)
     assert here.read_bytes() == RIGHT
     assert alone(here)
     here.unlink()
-    with pytest.raises(downloads.DownloadError, match="sends more than 600,000 bytes"):
-        fetch("/endless", attempts=1, most=600_000)
+    with pytest.raises(downloads.DownloadError, match="sends more than 1,000,000 bytes"):
+        fetch("/endless", attempts=1)
 
 
 def test_what_has_no_hash_is_refused_unless_it_is_trusted(server, tmp_path, monkeypatch):
@@ -186,7 +186,7 @@ def test_nobody_listens(tmp_path):
         taken.bind(("127.0.0.1", 0))  # bound, and never listening: whoever calls is turned away
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/a"
         with pytest.raises(downloads.DownloadError, match="ConnectionError"):
-            downloads.fetch((url,), tmp_path / "file", MD5, pause=0.0)
+            downloads.fetch(Source("", (url,), MD5, 0), tmp_path / "file", pause=0.0)
 
 
 def test_a_wrong_hash_names_all_and_keeps_the_old_file(server, fetch, here):

@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from greedy_ensembles.checks import as_path, check_choice
 from greedy_ensembles.data.archives import own_folder, unpack
@@ -190,14 +189,14 @@ class WrongHashError(OSError):
     """A file that is not the recorded one."""
 
 
-def download(name: str, root: StrPath | None = None, *, trust: bool = False, **options: Any) -> list[Path]:
+def download(name: str, root: StrPath | None = None, *, trust: bool = False, progress: bool = False) -> list[Path]:
     """Download the files of a set that are not there yet, unpack what is to be unpacked, and return the paths.
 
     Args:
         name: of the set, as `data list` shows it.
         root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
         trust: whether to take files of which no hash is known, whatever arrives.
-        options: as `fetch` takes them.
+        progress: whether to show a bar on the terminal.
     """
     check_choice("name", name, SOURCES)
     unknown = [source.path for source in SOURCES[name] if source.digest is None]
@@ -206,17 +205,16 @@ def download(name: str, root: StrPath | None = None, *, trust: bool = False, **o
             f"no public hash of {', '.join(unknown)} is known, so nobody can tell what would arrive; "
             "--trust (trust=True) downloads it all the same"
         )
-    return [_provide(source, data_root(root), options) for source in SOURCES[name]]
+    return [_provide(source, data_root(root), progress) for source in SOURCES[name]]
 
 
-def _provide(source: Source, root: Path, options: dict[str, Any]) -> Path:
+def _provide(source: Source, root: Path, progress: bool) -> Path:
     archive = root / source.path
-    options = {"most": int(1.5e6 * source.size) + 1_000_000, **options}  # the size is a rounded figure
     made = archive.parent / source.makes if source.makes else archive
     if source.makes and made.exists():
         print(f"{made} is there already")
         return made
-    fetch(source.urls, archive, source.digest, **options)
+    fetch(source, archive, progress=progress)
     if source.makes:
         print(f"unpacking {archive.name}")
         unpack(archive, archive.parent)
@@ -227,12 +225,10 @@ def _provide(source: Source, root: Path, options: dict[str, Any]) -> Path:
 
 
 def fetch(
-    urls: tuple[str, ...],
+    source: Source,
     path: Path,
-    digest: str | None,
     *,
     progress: bool = False,
-    most: int | None = None,
     timeout: float = 30.0,
     attempts: int = 3,
     pause: float = 1.0,
@@ -240,26 +236,25 @@ def fetch(
     """Bring a file to `path` from the first address that gives the right bytes; leave the right file alone.
 
     Args:
-        urls: addresses, tried in this order.
+        source: its addresses, tried in this order, its hash, and about how large it is.
         path: where the file goes.
-        digest: algorithm:hexadecimal; None where no public record is known.
         progress: whether to show a bar on the terminal.
-        most: how many bytes it can have; None: any number.
         timeout: seconds with less than 1,000 bytes each after which an address counts as stalled.
         attempts: how often each address is tried.
         pause: seconds before the second attempt; twice that before the next.
     """
+    digest = source.digest
     if path.exists() and (digest is None or file_digest(path, digest) == digest):
         print(f"{path} is there already" + ("" if digest else ", unverified: no public hash is known"))
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     failures = []
-    for url in urls:
+    for url in source.urls:
         for attempt in range(attempts):
             time.sleep(pause * attempt)
             print(f"downloading {url}" + (f", attempt {attempt + 1}" if attempt else ""))
             try:
-                _fetch_once(url, path, digest, progress, most, timeout)
+                _fetch_once(source, url, path, progress, timeout)
             except OSError as error:  # of requests and of the disk alike
                 reason, is_final = _why(error)
                 failures.append(f"{url}: {reason}")
@@ -271,7 +266,8 @@ def fetch(
     raise DownloadError(f"{path.name} could not be downloaded{old}: " + "; ".join(dict.fromkeys(failures)))
 
 
-def _fetch_once(url: str, path: Path, digest: str | None, progress: bool, most: int | None, timeout: float) -> None:
+def _fetch_once(source: Source, url: str, path: Path, progress: bool, timeout: float) -> None:
+    most = int(1.5e6 * source.size) + 1_000_000  # the size is a rounded figure
     with own_folder(path.parent, path.name) as folder:
         part = folder / path.name
         with part.open("xb") as file:
@@ -279,15 +275,15 @@ def _fetch_once(url: str, path: Path, digest: str | None, progress: bool, most: 
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
-        found = file_digest(part, digest or "sha256:")
-        if digest is not None and found != digest:
-            raise WrongHashError(f"it has the wrong hash: expected {digest}, found {found}")
-        if digest is None:
+        found = file_digest(part, source.digest or "sha256:")
+        if source.digest is None:
             print(f"{path.name} is unverified, for no public hash is known: this one has {found}")
+        elif found != source.digest:
+            raise WrongHashError(f"it has the wrong hash: expected {source.digest}, found {found}")
         part.replace(path)
 
 
-def _received(url: str, progress: bool, most: int | None, timeout: float) -> Iterator[bytes]:
+def _received(url: str, progress: bool, most: int, timeout: float) -> Iterator[bytes]:
     """Yield what an address sends, as it comes."""
     import requests  # slow to import, and needed for nothing but this
     from rich import progress as bars
@@ -306,7 +302,7 @@ def _received(url: str, progress: bool, most: int | None, timeout: float) -> Ite
         try:
             while chunk := response.raw.read1(_CHUNK, decode_content=False):
                 done += len(chunk)
-                if most is not None and done > most:
+                if done > most:
                     raise OSError(f"it sends more than {most:,} bytes")
                 if time.monotonic() - mark > timeout:
                     if done - marked < _SLOWEST * timeout:
