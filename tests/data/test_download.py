@@ -3,15 +3,14 @@
 import gzip
 import hashlib
 import http.server
-import io
 import re
 import socket
 import socketserver
-import tarfile
 import threading
 from pathlib import PurePosixPath
 
 import pytest
+from tests.data.conftest import make_tar
 
 import greedy_ensembles as ge
 from greedy_ensembles.data import download as downloads
@@ -220,17 +219,9 @@ def test_the_bar_survives_an_attempt_that_fails(server, fetch, here):
     assert here.exists()
 
 
-def packed(*names):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = 3
-            archive.addfile(member, io.BytesIO(b"abc"))
-    return buffer.getvalue()
-
-
-def publish(server, monkeypatch, content):
+def publish(server, monkeypatch, place, *names):
+    content = make_tar(place / "packed", dict.fromkeys(names, b"abc"), "w:gz").read_bytes()
+    (place / "packed").unlink()
     server.answers["/set.tar.gz"] = content
     digest = "sha256:" + hashlib.sha256(content).hexdigest()
     source = Source("sub/set.tar.gz", (server.url + "/set.tar.gz",), digest, 1, makes="set")
@@ -238,7 +229,7 @@ def publish(server, monkeypatch, content):
 
 
 def test_a_set_is_unpacked_once_and_its_archive_removed(server, tmp_path, monkeypatch, capsys):
-    publish(server, monkeypatch, packed("set/x", "set/y"))
+    publish(server, monkeypatch, tmp_path, "set/x", "set/y")
     for _ in range(2):
         assert downloads.download("mnist", tmp_path) == [tmp_path / "sub" / "set"]
     assert "is there already" in capsys.readouterr().out
@@ -248,7 +239,7 @@ def test_a_set_is_unpacked_once_and_its_archive_removed(server, tmp_path, monkey
 
 
 def test_an_evil_archive_is_refused_even_with_the_right_hash(server, tmp_path, monkeypatch):
-    publish(server, monkeypatch, packed("set/x", "../../evil"))
+    publish(server, monkeypatch, tmp_path, "set/x", "../../evil")
     with pytest.raises(ValueError, match=r"'\.\./\.\./evil' leads out of the folder"):
         downloads.download("mnist", tmp_path / "data")
     assert not list(tmp_path.rglob("evil"))
@@ -256,7 +247,7 @@ def test_an_evil_archive_is_refused_even_with_the_right_hash(server, tmp_path, m
 
 
 def test_an_archive_of_something_else_is_refused(server, tmp_path, monkeypatch):
-    publish(server, monkeypatch, packed("other/x"))
+    publish(server, monkeypatch, tmp_path, "other/x")
     with pytest.raises(ValueError, match="has not made"):
         downloads.download("mnist", tmp_path)
 

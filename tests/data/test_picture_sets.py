@@ -1,40 +1,18 @@
 import gzip
 import hashlib
-import io
 import os
 import sys
 import tarfile
-import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.data.conftest import make_tar, store
 
 import greedy_ensembles as ge
 from greedy_ensembles.data import picture_sets, registry
 from greedy_ensembles.data.image_set import squeeze
 from greedy_ensembles.data.picture_sets import Look
-
-
-def store(kind, path, files):
-    """Write files as a folder, a zip, or a tar, plain or compressed; return where."""
-    if kind == "folder":
-        for name, content in files.items():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (path / name).write_bytes(content)
-        return path
-    path = path.with_suffix(f".{kind}")
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        return path
-    with tarfile.open(path, "w:gz" if kind == "tgz" else "w") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(f"./{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
 
 
 def test_omniglot_is_white_on_black_and_small(tmp_path, encoded):
@@ -175,10 +153,7 @@ def test_the_order_is_that_asked_for_wherever_the_files_lie(tmp_path, random_byt
 
 def test_links_in_a_tar_are_not_pictures(tmp_path, encoded, random_bytes):
     (tmp_path / "secret.png").write_bytes(encoded(random_bytes(4, 4)))
-    with tarfile.open(tmp_path / "s.tar", "w") as archive:
-        link = tarfile.TarInfo("a.png")
-        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "secret.png")
-        archive.addfile(link)
+    make_tar(tmp_path / "s.tar", {"a.png": (tarfile.SYMTYPE, str(tmp_path / "secret.png"))})
     assert picture_sets.file_names(tmp_path / "s.tar") == []
     with pytest.raises(ValueError, match="holds 0 of 1"):
         picture_sets.stack(tmp_path / "s.tar", ["a.png"], Look(channels=1))

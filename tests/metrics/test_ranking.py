@@ -3,7 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from greedy_ensembles import metrics
 from greedy_ensembles.metrics import auroc, average_precision, fpr_at_tpr
@@ -110,18 +110,6 @@ def test_half_precision_makes_the_ties_and_nothing_else_does():
 # Plausible wrong versions
 
 
-def test_not_the_trapezoid():
-    inside, outside = drawn(500, 100, 20)
-    precision, recall, _ = precision_recall_curve(*pooled(inside, outside))
-    assert abs(average_precision(inside, outside) - auc(recall, precision)) > 0.01
-
-
-def test_not_the_in_domain_class_as_positive():
-    inside, outside = drawn(500, 100, None)
-    labels, scores = pooled(inside, outside)
-    assert abs(average_precision(inside, outside) - average_precision_score(1 - labels, -scores)) > 0.3
-
-
 def test_not_the_threshold_that_stays_below_the_rate():
     inside, outside = np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.5, 2.5, 2.6, 2.7])  # 3 of 4 are not 95 %
     assert fpr_at_tpr(inside, outside) == 0.75
@@ -140,11 +128,6 @@ def test_a_rate_met_exactly_is_met():
 
 def test_not_ranked_in_a_precision_that_ties_what_differs():
     inside, outside = np.array([1.0]), np.array([1.0 + 1e-12])
-    assert auroc(inside, outside) == 1
-
-
-def test_no_sigmoid_by_the_way():
-    inside, outside = np.array([1000.0, 2000.0]), np.array([3000.0, 4000.0])
     assert auroc(inside, outside) == 1
 
 
