@@ -1,4 +1,4 @@
-"""What Section 2 claims of plain pairwise diversity."""
+"""What Section 2 claims of the risks of members and of plain pairwise diversity."""
 
 import itertools
 
@@ -9,7 +9,21 @@ from hypothesis import strategies as st
 
 from greedy_ensembles import theory
 
+LOSSES = {
+    "squared": lambda z, y: (z - y) ** 2,
+    "absolute": lambda z, y: np.abs(z - y),
+    "logistic": lambda z, y: np.logaddexp(0, -np.sign(y) * z),
+}
 seeds = st.integers(0, 2**32)
+
+
+def mean_risk(outputs: np.ndarray, targets: np.ndarray, loss, chosen: list[int], size: int) -> float:
+    """Return (1/M) sum_{m in Z} R(z_m), problem (3)."""
+    return sum(loss(outputs[m], targets).mean() for m in chosen) / size
+
+
+def risk_of_mean(outputs: np.ndarray, targets: np.ndarray, loss) -> float:
+    return loss(outputs.mean(axis=0), targets).mean()
 
 
 class PairwiseDiversity(theory.SetFunction):
@@ -30,6 +44,24 @@ def nested(seed: int, count: int) -> tuple[list[int], list[int], int]:
     order = rng.permutation(count).tolist()
     larger = int(rng.integers(0, count))
     return order[: int(rng.integers(0, larger + 1))], order[:larger], order[larger]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@given(seeds)
+def test_the_mean_member_risk_bounds_the_risk_of_the_mean(loss: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    outputs, targets = rng.normal(size=(3, 5)) * 3, rng.normal(size=5)
+    assert (
+        risk_of_mean(outputs, targets, LOSSES[loss]) <= mean_risk(outputs, targets, LOSSES[loss], [0, 1, 2], 3) + 1e-12
+    )
+
+
+def test_without_convexity_the_bound_fails() -> None:
+    def loss(z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.minimum((z - y) ** 2, 1)
+
+    outputs, targets = np.array([[0.0], [1.8]]), np.zeros(1)  # one member is right, the mean is not
+    assert risk_of_mean(outputs, targets, loss) > mean_risk(outputs, targets, loss, [0, 1], 2)
 
 
 @given(seeds, st.integers(1, 3))

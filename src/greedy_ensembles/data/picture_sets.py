@@ -10,6 +10,7 @@ be read is named and left out where that is asked for.
 import dataclasses
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
@@ -197,9 +198,8 @@ def decode(content: bytes, name: str, look: Look) -> Bytes:
     stored = open_picture(content, name)
     with naming(name, "is not a readable picture"):  # Pillow raises whatever the bytes lead it to
         picture = ImageOps.exif_transpose(stored) if look.upright else stored
-        picture = picture.convert("L" if look.channels == 1 else "RGB")
         if look.invert:
-            picture = ImageChops.invert(picture)
+            picture = ImageChops.invert(picture.convert("L" if look.channels == 1 else "RGB"))
         return to_array(picture, look.channels, look.size, look.resize)
 
 
@@ -256,30 +256,26 @@ def by_part(path: Path) -> dict[str, dict[str, str]]:
                 f"{path / part / 'CLASS' / PurePosixPath(name).name}"
             )
         parts.setdefault(part, {})[name] = folders[0]
-    if "" in parts and "train" in parts:
-        loose = next(iter(parts[""].values()))
-        raise ValueError(f"{path} has a folder train, and {loose} beside it; move all that is to be trained on into it")
-    parts = {part or "train": own for part, own in parts.items()}
+    if loose := parts.pop("", {}):
+        if "train" in parts:
+            beside = next(iter(loose.values()))
+            raise ValueError(f"{path} has a folder train, and {beside} beside it; move all to be trained on into it")
+        parts["train"] = loose
     if "train" not in parts:
         raise ValueError(f"{path} has nothing to train on, but {' and '.join(sorted(parts))} alone")
     classes = sorted(set(parts["train"].values()))
-    for name, label in (pair for own in parts.values() for pair in own.items()):
-        if label not in classes:
-            raise ValueError(
-                f"{path / name} is of class {label!r}, of which there is nothing to train on; the classes are "
-                f"{', '.join(classes)}"
-            )
+    if strange := next((pair for own in parts.values() for pair in own.items() if pair[1] not in classes), None):
+        raise ValueError(
+            f"{path / strange[0]} is of class {strange[1]!r}, of which there is nothing to train on; the classes are "
+            f"{', '.join(classes)}"
+        )
     return {part: parts[part] for part in dict.fromkeys(PARTS.values()) if part in parts}
 
 
 def _common_folders(names: Sequence[str]) -> int:
     """Return how many folders all pictures share that are none of a class, as the one that an archive begins with."""
-    count, folders = 0, [PurePosixPath(name).parts[:-1] for name in names]
-    while len({own[: count + 1] for own in folders}) == 1 and min(map(len, folders)) > count + 1:
-        if folders[0][count].lower() in PARTS:
-            break
-        count += 1
-    return count
+    levels = zip(*(PurePosixPath(name).parts[:-2] for name in names), strict=False)  # down to the last folder but one
+    return sum(1 for _ in takewhile(lambda level: len(set(level)) == 1 and level[0].lower() not in PARTS, levels))
 
 
 def left_out(wanted: Sequence[str], kept: Sequence[str]) -> str:

@@ -105,7 +105,7 @@ class DivergenceObjective(SetFunction):
 
     def mixture(self, indices: Sequence[int]) -> Array:
         """Return q_Z on the grid; a distribution only for a set of M elements."""
-        return self._sums(self.checked(indices)[np.newaxis])[0] / self.size
+        return np.asarray(self._sums(self.checked(indices)[np.newaxis])[0] / self.size)
 
     def divergence(self, indices: Sequence[int]) -> float:
         """Return D_f(p || q_Z) for a set of exactly M elements; a smaller mixture is no distribution."""
