@@ -201,17 +201,12 @@ def divergence_bound(objective: DivergenceObjective) -> float:
     (0.2158, 0.2158)
     """
     _check_objective(objective)
-    divergences = in_blocks(objective._divergence, objective.kernels, len(objective.density))
-    return min(_mean_of_largest(divergences, objective.size), _bound_by_limits(objective))
-
-
-def _bound_by_limits(objective: DivergenceObjective) -> float:
-    f, masses = objective.generator, objective.kernels @ objective.weights
-    limits = f.limit_at_zero + f.slope_at_infinity
-    if not math.isfinite(limits):
-        return math.inf
-    at_zero = _mean_of_largest(f.limit_at_zero * masses, objective.size)
-    return at_zero + f.slope_at_infinity * float(objective.density @ objective.weights)
+    f, size = objective.generator, objective.size
+    bound = _mean_of_largest(in_blocks(objective._divergence, objective.kernels, len(objective.density)), size)
+    if math.isfinite(f.limit_at_zero + f.slope_at_infinity):
+        at_zero = _mean_of_largest(f.limit_at_zero * (objective.kernels @ objective.weights), size)
+        bound = min(bound, at_zero + f.slope_at_infinity * float(objective.density @ objective.weights))
+    return bound
 
 
 def _mean_of_largest(values: np.ndarray, count: int) -> float:
