@@ -194,10 +194,11 @@ class ImageSet(LabelledSet):
             images[index] = to_array(to_picture(image), channels, size, resize)
         return self.replace(images=images)
 
-    def shaped(self, size: int | None, channels: int | None, resize: Resize) -> "ImageSet":
-        """Return the set with images of that size and so many channels, where these are given."""
-        images = self if size is None else self.resized(size, resize)
-        return images if channels is None else images.with_channels(channels)
+
+def shaped(images: ImageSet, size: int | None, channels: int | None, resize: Resize) -> ImageSet:
+    """Return a set with images of that size and so many channels, where these are given."""
+    images = images if size is None else images.resized(size, resize)
+    return images if channels is None else images.with_channels(channels)
 
 
 def to_picture(image: Bytes) -> Image.Image:

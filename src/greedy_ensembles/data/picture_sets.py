@@ -22,7 +22,16 @@ from greedy_ensembles.checks import as_path, check_choice, check_count, check_ki
 from greedy_ensembles.data.archives import check_picture, contents, file_names
 from greedy_ensembles.data.download import StrPath
 from greedy_ensembles.data.formats import read_arrays
-from greedy_ensembles.data.image_set import Bytes, ImageSet, Labels, Resize, as_numbers, check_channels, to_array
+from greedy_ensembles.data.image_set import (
+    Bytes,
+    ImageSet,
+    Labels,
+    Resize,
+    as_numbers,
+    check_channels,
+    shaped,
+    to_array,
+)
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"))
 #: What Pillow may take a file for. It knows more, and hands PostScript to another program.
@@ -78,7 +87,7 @@ def read(
     path = _own_path(path, unreadable)
     if path.suffix.lower() in (".npy", ".npz"):
         images, labels = read_arrays(path)
-        return ImageSet(images, labels, path.stem, None, str(path)).shaped(size, channels, resize)
+        return shaped(ImageSet(images, labels, path.stem, None, str(path)), size, channels, resize)
     images, labels, classes, note = read_folder(path, look, unreadable=unreadable)
     return ImageSet(images, labels, path.stem, classes, str(path), note)
 

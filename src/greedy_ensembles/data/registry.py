@@ -20,7 +20,7 @@ from greedy_ensembles.checks import check_choice, check_kind, naming
 from greedy_ensembles.data import cifar, formats, noise, picture_sets
 from greedy_ensembles.data.archives import contents, file_names
 from greedy_ensembles.data.download import DIGESTS, StrPath, data_root, file_digest
-from greedy_ensembles.data.image_set import ImageSet, Resize, as_numbers
+from greedy_ensembles.data.image_set import ImageSet, Resize, as_numbers, shaped
 from greedy_ensembles.data.picture_sets import Look, Read
 
 #: How many pictures of Places365's test set the paper takes, in alphabetical order.
@@ -292,7 +292,7 @@ def load(
     paths = [folder / need for need in form.needs(split)]
     known = quick_note(form, split, folder)  # before the files are read: by their hashes, where these are known
     pixels, labels, classes, note = form.read(paths, split, size, resize)
-    images = ImageSet(pixels, labels, name, classes, str(paths[0]), note).shaped(size, channels, resize)
+    images = shaped(ImageSet(pixels, labels, name, classes, str(paths[0]), note), size, channels, resize)
     return images.with_note(known).with_note(_partial(entry, split, images))
 
 
