@@ -64,7 +64,8 @@ def read_class_names(path: Path) -> tuple[str, ...]:
 
 def read_corrupted(folder: Path, corruption: str, severity: int | None) -> tuple[Bytes, Bytes]:
     """Return (images, labels) of one corruption of CIFAR-10-C, at one severity (1 to 5) or, with None, at all."""
-    check_choice("corruption", corruption, corruptions(folder))
+    there = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
+    check_choice("corruption", corruption, there)
     file = folder / f"{corruption}.npy"
     with naming(f"{file} or labels.npy", "is damaged"):
         images = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -82,11 +83,6 @@ def read_corrupted(folder: Path, corruption: str, severity: int | None) -> tuple
         part = slice((severity - 1) * each, severity * each)  # the file holds the same images five times, mildest first
         images, labels = images[part], labels[part]
     return np.ascontiguousarray(images.transpose(0, 3, 1, 2)), labels
-
-
-def corruptions(folder: Path) -> list[str]:
-    """Return the corruptions whose files are in the folder."""
-    return sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
 
 
 def load_pickle(path: Path) -> dict[str, Any]:
