@@ -18,7 +18,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import zipfile
@@ -26,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.damage import File, Folder
+from tests.data.conftest import make_tar, make_zip
 
 SECONDS = 120  # for one file, on however busy a machine
 MEMORY = 1 << 30  # bytes beyond what the libraries take
@@ -65,8 +65,11 @@ def files_of_data(home: Path, images):
     names = pickle.dumps({b"fine_label_names": [b"apple", b"bee"]}, 2)
     packed = Predictions("x", np.log(np.full((2, 5, 2), 0.5, np.float32)), np.zeros(5, np.int64))
     (file,) = pack_predictions(home / "packed.npz", packed, [packed], information={"size": 2})
-    tars = [_tar(pictures, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")]
-    zips = [_zip(pictures, kind) for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)]
+    few = dict(list(pictures.items())[:3])
+    long = {f"{'long' * 40}/{name}": content for name, content in few.items()}
+    tars = [make_tar(home / "tar", long, mode).read_bytes() for mode in ("w", "w:gz", "w:bz2", "w:xz")]
+    kinds = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
+    zips = [make_zip(home / "zip", few, kind).read_bytes() for kind in kinds]
     savers = (np.savez, np.savez_compressed)
     arrays = [images, images[..., None], images.astype(np.float64), images.astype(">i4"), np.asfortranarray(images)]
     npy = [written(np.save, array) for array in arrays]
@@ -107,7 +110,7 @@ def folders_of_data(home: Path, images):
     import numpy as np
 
     import greedy_ensembles as ge
-    from greedy_ensembles.data import cifar, picture_sets
+    from greedy_ensembles.data import cifar, registry
     from greedy_ensembles.data.picture_sets import Look
 
     pictures = list(_pictures(images).values())[:6]
@@ -125,8 +128,8 @@ def folders_of_data(home: Path, images):
             transaction.put(str(number).encode(), content)
     return {
         "CIFAR-10-C": Folder("c", [home / "cifar"], lambda path: cifar.read_corrupted(path, "fog", 1)),
-        "Tiny ImageNet": Folder("tiny", [home / "tiny"], lambda path: picture_sets.read_tiny_imagenet(path, Look(8))),
-        "LSUN": Folder("lmdb", [home / "lmdb"], lambda path: picture_sets.read_lsun(path, Look(8))),
+        "Tiny ImageNet": Folder("tiny", [home / "tiny"], lambda path: registry.read_tiny_imagenet(path, Look(8))),
+        "LSUN": Folder("lmdb", [home / "lmdb"], lambda path: registry.read_lsun(path, Look(8))),
         "own pictures": Folder("own", [home / "own"], lambda path: ge.data.read_parts(path, 8)),
     }
 
@@ -207,24 +210,6 @@ def _pictures(images) -> dict[str, bytes]:
         picture.save(buffer, kind, **options)
         found[f"c/{len(found)}.png"] = buffer.getvalue()
     return found
-
-
-def _tar(files: dict[str, bytes], mode: str) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode, format=tarfile.PAX_FORMAT) as archive:
-        for name, content in list(files.items())[:3]:
-            entry = tarfile.TarInfo(f"{'long' * 40}/{name}")
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def _zip(files: dict[str, bytes], kind: int) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", kind) as archive:
-        for name, content in list(files.items())[:3]:
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 def read_damaged(reader, folder: Path, dice: random.Random) -> str:

@@ -8,7 +8,8 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import PRESETS, evaluate
-from greedy_ensembles.data.registry import data_root, find
+from greedy_ensembles.data import data_root
+from greedy_ensembles.data.registry import find
 from greedy_ensembles.paper.published import image_count
 
 pytestmark = pytest.mark.skipif(

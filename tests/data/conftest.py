@@ -1,4 +1,6 @@
 import io
+import tarfile
+import zipfile
 
 import numpy as np
 import pytest
@@ -35,3 +37,38 @@ def write_idx():
         return path
 
     return write
+
+
+def make_zip(path, files, compression=zipfile.ZIP_STORED):
+    """Write files, by their names, as a zip."""
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def make_tar(path, files, mode="w"):
+    """Write files, by their names, as a tar; (type, target) stands for a link or a device."""
+    with tarfile.open(path, mode) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+            else:
+                member.type, member.linkname = content
+                archive.addfile(member)
+    return path
+
+
+def store(kind, path, files):
+    """Write files as a folder, a zip, or a tar, plain or compressed; return where."""
+    if kind == "folder":
+        for name, content in files.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(content)
+        return path
+    path = path.with_suffix(f".{kind}")
+    if kind == "zip":
+        return make_zip(path, files)
+    return make_tar(path, {f"./{name}": content for name, content in files.items()}, "w:gz" if kind == "tgz" else "w")

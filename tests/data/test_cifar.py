@@ -90,6 +90,11 @@ def evil(tmp_path):
     wide = b"".join(b"(" + 99 * (b"h" + bytes([i])) + b"tq" + bytes([i + 1]) for i in range(6))
     yield "tuples that are wide", b"}K\x01\x85q\x00" + wide + b"Ns."
     yield "an encoding that doubles", b"c_codecs\nencode\n(]q\x00" + b"h\x00]h\x00ah\x00aq\x00" * 40 + b"tR."
+    text = b"X" + (10**4).to_bytes(4, "little") + b"a" * 10**4 + b"q\1X\6\0\0\0latin1q\2\x86R"
+    yield (
+        "a text that many bytes are made of",
+        (b"}X\6\0\0\0labels](c_codecs\nencode\nq\0" + text + b"h\0h\1h\2\x86R" * 9 + b"es."),
+    )
     yield "nothing", b""
     yield "half", pickle.dumps({"data": np.zeros(100, np.uint8)}, 2)[:-40]
     yield "text", b"not a pickle at all"

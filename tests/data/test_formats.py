@@ -103,7 +103,7 @@ def test_small_npz_files_that_become_much_are_refused(tmp_path):
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x02\x00" + (10**6).to_bytes(4, "little") + b" " * 10**6)
-    with pytest.raises(ValueError, match=r"a\.npz.*header has 1,000,000 bytes"):
+    with pytest.raises(ValueError, match=r"a\.npz.*header, expected 1000000 bytes"):
         read_arrays(path)
     np.savez_compressed(path, x=np.zeros((10**4, 1, 1), np.uint8))
     with ge.limits(entries=5000), pytest.raises(ValueError, match=r"a\.npz.*ge\.limits\(entries=10000"):

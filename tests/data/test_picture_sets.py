@@ -1,40 +1,18 @@
 import gzip
 import hashlib
-import io
 import os
 import sys
 import tarfile
-import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.data.conftest import make_tar, store
 
 import greedy_ensembles as ge
-from greedy_ensembles.data import picture_sets
+from greedy_ensembles.data import picture_sets, registry
 from greedy_ensembles.data.image_set import squeeze
 from greedy_ensembles.data.picture_sets import Look
-
-
-def store(kind, path, files):
-    """Write files as a folder, a zip, or a tar, plain or compressed; return where."""
-    if kind == "folder":
-        for name, content in files.items():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (path / name).write_bytes(content)
-        return path
-    path = path.with_suffix(f".{kind}")
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        return path
-    with tarfile.open(path, "w:gz" if kind == "tgz" else "w") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(f"./{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
 
 
 def test_omniglot_is_white_on_black_and_small(tmp_path, encoded):
@@ -62,7 +40,7 @@ def test_pictures_are_resized_whole_where_asked(tmp_path, encoded, random_bytes)
     cropped, whole = (ge.data.read(path, 8, resize=how).images[0] for how in ("crop", "whole"))
     assert np.array_equal(whole, squeeze(pixels, 8).transpose(2, 0, 1))
     assert not np.array_equal(whole, cropped)
-    assert np.array_equal(picture_sets.read_places(path, Look(8, resize="whole"))[0][0], whole)
+    assert np.array_equal(registry.read_places(path, Look(8, resize="whole"))[0][0], whole)
 
 
 def test_tiny_imagenet_follows_its_annotations(tmp_path, encoded):
@@ -71,38 +49,38 @@ def test_tiny_imagenet_follows_its_annotations(tmp_path, encoded):
     files["t/train/n1/images/n1_0.JPEG"] = b"never looked at"
     rows = [("val_0.JPEG", "n7"), ("val_1.JPEG", "n3"), ("val_2.JPEG", "n7"), ("val_10.JPEG", "n5")]
     files["t/val/val_annotations.txt"] = "".join(f"{name}\t{word}\t0\t1\t2\t3\n" for name, word in rows).encode()
-    images, labels, classes, note = picture_sets.read_tiny_imagenet(store("zip", tmp_path / "t", files), Look(32))
+    images, labels, classes, note = registry.read_tiny_imagenet(store("zip", tmp_path / "t", files), Look(32))
     assert images.shape == (4, 3, 32, 32)
     assert images[:, 0, 5, 5].tolist() == pytest.approx([10, 90, 250, 170], abs=2)
     assert (labels.tolist(), classes) == ([2, 0, 2, 1], ("n3", "n5", "n7"))
     assert note == "not the recorded choice of files"
     del files["t/val/images/val_2.JPEG"]
     with pytest.raises(ValueError, match=r"lacks 1 of 4 .*val_2\.JPEG"):
-        picture_sets.read_tiny_imagenet(store("zip", tmp_path / "t", files), Look(32))
+        registry.read_tiny_imagenet(store("zip", tmp_path / "t", files), Look(32))
     with pytest.raises(ValueError, match=r"0 files val_annotations\.txt"):
-        picture_sets.read_tiny_imagenet(store("zip", tmp_path / "t", {"a.png": b""}), Look(32))
+        registry.read_tiny_imagenet(store("zip", tmp_path / "t", {"a.png": b""}), Look(32))
 
 
 def test_places_takes_the_first_in_alphabetical_order(tmp_path, encoded, monkeypatch):
-    monkeypatch.setattr(picture_sets, "PLACES_COUNT", 2)
+    monkeypatch.setattr(registry, "PLACES_COUNT", 2)
     for number in (3, 1, 2):
         name = f"Places365_test_{number:08}.jpg"
         (tmp_path / name).write_bytes(encoded(np.full((256, 256, 3), 50 * number, np.uint8), "JPEG"))
-    images, labels, _, note = picture_sets.read_places(tmp_path, Look(32))
+    images, labels, _, note = registry.read_places(tmp_path, Look(32))
     assert images[:, 0, 0, 0].tolist() == pytest.approx([50, 100], abs=2)
     assert labels is None
     assert note
     digest = hashlib.sha256(b"Places365_test_00000001.jpg\nPlaces365_test_00000002.jpg\n").hexdigest()
-    monkeypatch.setattr(picture_sets, "PLACES_NAMES", digest)
-    assert picture_sets.read_places(tmp_path, Look(32))[3] == ""
+    monkeypatch.setattr(registry, "PLACES_NAMES", digest)
+    assert registry.read_places(tmp_path, Look(32))[3] == ""
 
 
 def test_the_recorded_hashes_are_those_of_the_published_names():
     places = [f"any/folder/Places365_test_{number:08}.jpg" for number in range(1, 10_001)]
-    assert picture_sets.names_digest(places) == picture_sets.PLACES_NAMES
-    assert picture_sets.names_digest(places[1:]) != picture_sets.PLACES_NAMES
+    assert registry.names_digest(places) == registry.PLACES_NAMES
+    assert registry.names_digest(places[1:]) != registry.PLACES_NAMES
     tiny = [f"val_{number}.JPEG" for number in range(10_000)]
-    assert picture_sets.names_digest(tiny) == picture_sets.TINY_IMAGENET_NAMES
+    assert registry.names_digest(tiny) == registry.TINY_IMAGENET_NAMES
 
 
 def test_textures_are_labelled_by_their_folder(tmp_path, encoded, random_bytes):
@@ -124,7 +102,7 @@ def lsun(tmp_path, encoded):
 
 
 def test_lsun_is_read_in_the_order_of_its_keys(lsun):
-    images, labels, _, _ = picture_sets.read_lsun(lsun, Look(32))
+    images, labels, _, _ = registry.read_lsun(lsun, Look(32))
     assert images.shape == (2, 3, 32, 32)
     assert images[:, 0, 0, 0].tolist() == pytest.approx([100, 200], abs=3)
     assert labels is None
@@ -136,7 +114,7 @@ def test_a_damaged_lsun_is_refused_by_name(lsun):
     for content in (b"nothing" * 100, whole[:5000], b""):
         (lsun / "data.mdb").write_bytes(content)
         with pytest.raises(ValueError, match=str(lsun)):
-            picture_sets.read_lsun(lsun, Look(32))
+            registry.read_lsun(lsun, Look(32))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
@@ -147,20 +125,20 @@ def test_an_lsun_that_asks_for_more_memory_than_it_has_bytes_is_refused(lsun):
         content[page + 136 : page + 144] = (1 << 28).to_bytes(8, "little")
     (lsun / "data.mdb").write_bytes(content)
     with pytest.raises(ValueError, match=rf"{lsun} .*allocate memory"):
-        picture_sets.read_lsun(lsun, Look(32))
+        registry.read_lsun(lsun, Look(32))
 
 
 def test_an_lsun_that_takes_forever_is_given_up(lsun):
     (lsun / "data.mdb").unlink()
     os.mkfifo(lsun / "data.mdb")  # whoever opens it waits for someone to write
     with ge.limits(seconds=1), pytest.raises(ValueError, match=rf"{lsun} .*1 seconds"):
-        picture_sets.read_lsun(lsun, Look(32))
+        registry.read_lsun(lsun, Look(32))
 
 
 def test_lsun_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(ValueError, match=r"pip install 'greedy-ensembles\[lsun\]'"):
-        picture_sets.read_lsun(tmp_path, Look(32))
+        registry.read_lsun(tmp_path, Look(32))
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip", "tar", "tgz"])
@@ -175,10 +153,7 @@ def test_the_order_is_that_asked_for_wherever_the_files_lie(tmp_path, random_byt
 
 def test_links_in_a_tar_are_not_pictures(tmp_path, encoded, random_bytes):
     (tmp_path / "secret.png").write_bytes(encoded(random_bytes(4, 4)))
-    with tarfile.open(tmp_path / "s.tar", "w") as archive:
-        link = tarfile.TarInfo("a.png")
-        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "secret.png")
-        archive.addfile(link)
+    make_tar(tmp_path / "s.tar", {"a.png": (tarfile.SYMTYPE, str(tmp_path / "secret.png"))})
     assert picture_sets.file_names(tmp_path / "s.tar") == []
     with pytest.raises(ValueError, match="holds 0 of 1"):
         picture_sets.stack(tmp_path / "s.tar", ["a.png"], Look(channels=1))

@@ -5,7 +5,8 @@ import os
 import pytest
 
 import greedy_ensembles as ge
-from greedy_ensembles.data.registry import data_root, find
+from greedy_ensembles.data import data_root
+from greedy_ensembles.data.registry import find
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("GREEDY_ENSEMBLES_DATA"), reason="GREEDY_ENSEMBLES_DATA names no folder of real data"

@@ -1,40 +1,18 @@
-import gzip
-import io
 import subprocess
 import sys
 import tarfile
 import zipfile
 
 import pytest
+from tests.data.conftest import make_tar, make_zip
 
 import greedy_ensembles as ge
 from greedy_ensembles.data.archives import file_names, own_folder, unpack
 
 
-def make_tar(path, *members):
-    """Write (name, content or type, link target) as a tar."""
-    with tarfile.open(path, "w") as archive:
-        for name, content, *target in members:
-            member = tarfile.TarInfo(name)
-            if isinstance(content, bytes) and not target:
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-            else:
-                member.type, member.linkname = content, target[0]
-                archive.addfile(member)
-    return path
-
-
-def make_zip(path, *members):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members:
-            archive.writestr(name, content)
-    return path
-
-
 @pytest.mark.parametrize("make", [make_tar, make_zip])
 def test_files_and_folders_come_out(tmp_path, make):
-    archive = make(tmp_path / "a", ("set/train/x", b"one"), ("set/y", b"two"))
+    archive = make(tmp_path / "a", {"set/train/x": b"one", "set/y": b"two"})
     assert unpack(archive, tmp_path / "data") == [tmp_path / "data" / "set"]
     assert (tmp_path / "data" / "set" / "train" / "x").read_bytes() == b"one"
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["set"]
@@ -47,7 +25,7 @@ EVIL = ["../evil", "set/../../evil", "/evil", "..\\evil", "C:\\evil", "C:evil", 
 @pytest.mark.parametrize("name", EVIL)
 def test_names_that_lead_out_are_refused_before_anything_is_written(tmp_path, make, name):
     name = str(tmp_path / "evil") if name == "/evil" else name
-    archive = make(tmp_path / "a", ("good", b"x"), (name, b"evil"))
+    archive = make(tmp_path / "a", {"good": b"x", name: b"evil"})
     with pytest.raises(ValueError, match="leads out of the folder"):
         unpack(archive, tmp_path / "deep" / "data")
     assert list((tmp_path / "deep" / "data").iterdir()) == []
@@ -57,7 +35,7 @@ def test_names_that_lead_out_are_refused_before_anything_is_written(tmp_path, ma
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 @pytest.mark.parametrize("target", ["../outside", "/etc", "good"])
 def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind, target):
-    archive = make_tar(tmp_path / "a", ("good", b"x"), ("link", kind, target), ("link/file", b"evil"))
+    archive = make_tar(tmp_path / "a", {"good": b"x", "link": (kind, target), "link/file": b"evil"})
     with pytest.raises(ValueError, match=r"link is a (link|device); only files and folders"):
         unpack(archive, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
@@ -75,14 +53,9 @@ def test_links_in_a_zip_are_refused(tmp_path):
 
 @pytest.mark.parametrize("make", [make_tar, make_zip])
 def test_what_expands_beyond_the_limit_is_not_unpacked(tmp_path, make):
-    archive = make(tmp_path / "a", ("x", bytes(10**6)), ("y", bytes(10**6)))
-    small = tmp_path / "a.gz"
-    if make is make_tar:
-        small.write_bytes(gzip.compress(archive.read_bytes()))
-    else:
-        with zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as again:
-            again.writestr("x", bytes(10**6))
-            again.writestr("y", bytes(10**6))
+    files = {"x": bytes(10**6), "y": bytes(10**6)}
+    archive, small = make(tmp_path / "a", files), tmp_path / "a.gz"
+    make(small, files, "w:gz" if make is make_tar else zipfile.ZIP_DEFLATED)
     with ge.limits(expanded=1.5e6):
         with pytest.raises(ValueError, match=r"a\.gz cannot be unpacked.*ge\.limits\(expanded="):
             unpack(small, tmp_path / "data")
@@ -107,7 +80,7 @@ def test_what_a_killed_process_left_is_removed_and_what_another_uses_is_not(tmp_
 
 
 def test_what_is_there_stays(tmp_path):
-    archive = make_tar(tmp_path / "a", ("set/x", b"new"), ("other", b"new"))
+    archive = make_tar(tmp_path / "a", {"set/x": b"new", "other": b"new"})
     (tmp_path / "data" / "set").mkdir(parents=True)
     (tmp_path / "data" / "set" / "x").write_bytes(b"old")
     with pytest.raises(FileExistsError, match="set is there already"):
@@ -118,7 +91,7 @@ def test_what_is_there_stays(tmp_path):
 
 @pytest.mark.parametrize("make", [make_tar, make_zip])
 def test_damaged_archives_leave_nothing(tmp_path, make):
-    whole = make(tmp_path / "a", ("set/x", b"x" * 5000), ("set/y", b"y" * 5000)).read_bytes()
+    whole = make(tmp_path / "a", {"set/x": b"x" * 5000, "set/y": b"y" * 5000}).read_bytes()
     for content in (b"", b"nothing of the kind", whole[:3000]):
         (tmp_path / "a").write_bytes(content)
         with pytest.raises(ValueError, match="cannot be unpacked"):

@@ -63,6 +63,8 @@ def test_published_parameters():
     assert count(PreResNet(164, blocks_per_stage=27)) == bottlenecks(27, 3, 10)
     assert count(VGG16BN()) == 15_253_578
     assert round(count(WideResNet28x10()) / 1e6, 1) == 36.5
+    assert count(MLP(2)) == (2 * 128 + 128) + (128 * 128 + 128) + (128 * 2 + 2)
+    assert count(MLP(5, hidden=(), classes=3)) == 5 * 3 + 3
 
 
 @torch.no_grad()

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.spatial.distance import jensenshannon
 from scipy.special import kl_div
-from scipy.stats import entropy, norm
+from scipy.stats import norm
 
 from greedy_ensembles import theory
 from greedy_ensembles.theory import f_divergence
@@ -69,30 +68,9 @@ class TestTwoGaussians:
         self.check("jensen_shannon", sum(sides) / 2)
 
 
-def test_two_coins_by_hand() -> None:
-    p, q = [0.5, 0.5], [0.2, 0.8]
-    expected = {
-        "kl": 0.5 * math.log(2.5) + 0.5 * math.log(0.625),
-        "reverse_kl": 0.2 * math.log(0.4) + 0.8 * math.log(1.6),
-        "squared_hellinger": 1 - math.sqrt(0.1) - math.sqrt(0.4),
-        "pearson_chi2": 0.09 / 0.2 + 0.09 / 0.8,
-        "neyman_chi2": 0.09 / 0.5 + 0.09 / 0.5,
-        "total_variation": 0.3,
-        "jensen_shannon": 0.25 * math.log(0.5 / 0.35)
-        + 0.25 * math.log(0.5 / 0.65)
-        + 0.1 * math.log(0.2 / 0.35)
-        + 0.4 * math.log(0.8 / 0.65),
-    }
-    assert {name: f_divergence(p, q, name) for name in NAMES} == pytest.approx(expected)
-
-
-def test_against_scipy() -> None:
-    rng = np.random.default_rng(0)
-    p, q = rng.dirichlet(np.full(9, 0.5), 2)
-    assert f_divergence(p, q, "kl") == pytest.approx(entropy(p, q))
-    assert f_divergence(p, q, "reverse_kl") == pytest.approx(entropy(q, p))
-    assert f_divergence(p, q, "jensen_shannon") == pytest.approx(jensenshannon(p, q) ** 2)
-    # On measures that integrate to something else SciPy's elementwise form is that of alpha -> 1.
+def test_of_measures_that_integrate_to_something_else() -> None:
+    """SciPy's elementwise form is that of alpha -> 1."""
+    p, q = np.random.default_rng(0).dirichlet(np.full(9, 0.5), 2)
     assert f_divergence(3 * p, 2 * q, theory.alpha(1.0)) == pytest.approx(kl_div(3 * p, 2 * q).sum())
 
 

@@ -94,27 +94,6 @@ def test_a_function_that_is_not_convex_is_caught() -> None:
         check_diminishing_returns([concave], gain, examples=500)
 
 
-def bend(y: np.ndarray, g: np.ndarray) -> float:
-    """Return how far the middle of three points lies below the chord of the others; negative if above."""
-    share = (y[2] - y[1]) / (y[2] - y[0])
-    return float(share * g[0] + (1 - share) * g[2] - g[1])
-
-
-@given(
-    st.lists(st.floats(0.1, 10.0), min_size=3, max_size=3, unique_by=lambda y: round(y, 2)),
-    st.lists(st.floats(-5, 5), min_size=3, max_size=3),
-    st.floats(0.1, 10.0),
-)
-def test_three_points_bend_the_same_way_in_f_and_in_its_reflection(y: list[float], f: list[float], a: float) -> None:
-    """x f(a / x) is convex exactly when f is: any f at all, seen through any three points, of either sign."""
-    x = np.sort(y)
-    ratios, heights = a / x, np.array(f)
-    reflected = bend(x, x * heights)
-    direct = bend(ratios[::-1], heights[::-1])
-    scale = x[1]  # the identity behind it: bend of the reflection = x_2 * bend of f
-    assert reflected == pytest.approx(scale * direct, abs=1e-9)
-
-
 @generators
 @given(st.floats(0.01, 20), st.floats(0.01, 20), st.floats(0.01, 0.99), st.floats(0.05, 5))
 def test_the_integrand_is_convex_in_the_mixture(

@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from greedy_ensembles.checks import check_choice
 from greedy_ensembles.cli.app import DataFolder, Quiet, app, command
 
 data_app = typer.Typer(no_args_is_help=True, help="List, find, download and check the data sets.")
@@ -21,8 +22,8 @@ def _show(table: Table) -> None:
 @command("list", data_app)
 def data_list() -> None:
     """List every data set that has a name here."""
-    from greedy_ensembles.data.sets import SETS
-    from greedy_ensembles.data.sources import SOURCES
+    from greedy_ensembles.data import SETS
+    from greedy_ensembles.data.download import SOURCES
 
     table = Table("name", "what it is", "images", "download")
     for entry in SETS.values():
@@ -36,9 +37,9 @@ def data_list() -> None:
 @command("status", data_app)
 def data_status(root: DataFolder = None) -> None:
     """Say which data sets are in the data folder, and where; `check` reads them, and finds what is partial."""
-    from greedy_ensembles.data import SETS, registry
+    from greedy_ensembles.data import SETS, data_root, registry
 
-    folder = registry.data_root(root)
+    folder = data_root(root)
     found = registry.available(folder)
     table = Table("name", "split", "found in", "note", title=f"Data folder: {folder}")
     for entry, split, form in found:
@@ -63,7 +64,7 @@ def data_download(
     from greedy_ensembles.data import download
 
     for name in names:
-        download.check_name(name)  # all of them before the first gigabyte
+        check_choice("name", name, download.SOURCES)  # all of them before the first gigabyte
     for name in names:
         download.download(name, root, trust=trust, progress=not quiet)
 
@@ -74,9 +75,9 @@ def data_check(
     root: DataFolder = None,
 ) -> None:
     """Read data sets, and report how many images they have, their shape and the mean of each channel."""
-    from greedy_ensembles.data import registry
+    from greedy_ensembles.data import data_root, registry
 
-    folder = registry.data_root(root)
+    folder = data_root(root)
     found = [(entry.name, split) for entry, split, _ in registry.available(folder)]
     if names:
         wanted = [registry.get(name) for name in names]

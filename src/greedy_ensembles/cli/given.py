@@ -24,7 +24,7 @@ from greedy_ensembles.cli.app import check_there, say
 from greedy_ensembles.cli.own_data import ARRAYS, TABLES
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets, read_table
 from greedy_ensembles.data.archives import contents
-from greedy_ensembles.data.formats import Npz, channels_first, load_numbers, read_arrays
+from greedy_ensembles.data.formats import channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.data.registry import find
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
@@ -240,8 +240,6 @@ def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:
 def _numbers(path: Path) -> np.ndarray:
     with naming(path, "is not an array of numbers"):
         values = load_numbers(path)
-        if isinstance(values, Npz):
-            raise ValueError("it is an .npz by another name")
     if values.dtype == np.uint8 and values.ndim in (3, 4):
         return channels_first(values, str(path))
     if values.ndim < 2 or values.dtype.kind not in "fiu":

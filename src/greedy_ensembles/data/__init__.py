@@ -6,10 +6,11 @@ the path of a folder, an archive or an array, and `read_parts` that of a folder 
 takes either. `greedy-ensembles data` lists, downloads and checks the published sets.
 """
 
+from greedy_ensembles.data.download import data_root
 from greedy_ensembles.data.image_set import ImageSet, LabelledSet
 from greedy_ensembles.data.noise import make_noise
-from greedy_ensembles.data.registry import data_root, load, read, read_parts
-from greedy_ensembles.data.sets import SETS
+from greedy_ensembles.data.picture_sets import read, read_parts
+from greedy_ensembles.data.registry import SETS, load
 from greedy_ensembles.data.tables import TableSet, read_table
 
 __all__ = [

@@ -22,8 +22,8 @@ from typing import IO, Any
 
 from greedy_ensembles.checks import check_limit, naming
 
-Named = tuple[str, bytes]
 Archive = zipfile.ZipFile | tarfile.TarFile
+_File = tuple[str, int, Callable[[], bytes]]  # name, size, and how it is read
 _COMPRESSED: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 _REFUSED = "cannot be unpacked"
 _KINDS = "only files and folders are unpacked"
@@ -35,10 +35,10 @@ def file_names(path: Path) -> list[str]:
     if path.is_dir():
         return [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
     with _opened(path) as archive, naming(path, "is damaged"):
-        return [name for name, _ in _files(archive)]
+        return [name for name, _, _ in _files(archive)]
 
 
-def contents(path: Path, wanted: Iterable[str], unreadable: list[str] | None = None) -> Iterator[Named]:
+def contents(path: Path, wanted: Iterable[str], unreadable: list[str] | None = None) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of the wanted files, in the order in which they are stored (a compressed tar cannot seek).
 
     Args:
@@ -48,38 +48,25 @@ def contents(path: Path, wanted: Iterable[str], unreadable: list[str] | None = N
     """
     chosen = set(wanted)
     if path.is_dir():
-        for name in sorted(chosen):
-            yield from _content(path, name, (path / name).read_bytes, (path / name).stat().st_size, unreadable)
-        return
-    with _opened(path) as archive, naming(path, "is damaged"):
-        for name, entry in _files(archive):
-            if name not in chosen:
-                continue
-            read = partial(_read, archive, entry)
-            size = entry.file_size if isinstance(entry, zipfile.ZipInfo) else entry.size
-            yield from _content(path, name, read, size, unreadable)
-
-
-def _read(archive: Any, entry: zipfile.ZipInfo | tarfile.TarInfo) -> bytes:
-    if isinstance(entry, zipfile.ZipInfo):
-        return archive.read(entry)  # type: ignore[no-any-return]
-    return archive.extractfile(entry).read()  # type: ignore[no-any-return]
-
-
-def _content(
-    path: Path, name: str, read: Callable[[], bytes], size: int, unreadable: list[str] | None
-) -> Iterator[Named]:
-    """Yield (name, bytes) of one file, or nothing where someone else is told that it cannot be read."""
-    try:
-        check_picture(str(path / name), size)
-        with naming(path, f"is damaged at {name}"):
-            content = read()
-    except (ValueError, OSError) as error:
-        if unreadable is None:
-            raise
-        unreadable.append(str(error))
+        files = ((name, (path / name).stat().st_size, (path / name).read_bytes) for name in sorted(chosen))
+        yield from _read(path, files, unreadable)
     else:
-        yield name, content
+        with _opened(path) as archive, naming(path, "is damaged"):
+            yield from _read(path, (file for file in _files(archive) if file[0] in chosen), unreadable)
+
+
+def _read(path: Path, files: Iterable[_File], unreadable: list[str] | None) -> Iterator[tuple[str, bytes]]:
+    for name, size, read in files:
+        try:
+            check_picture(str(path / name), size)
+            with naming(path, f"is damaged at {name}"):
+                content = read()
+        except (ValueError, OSError) as error:
+            if unreadable is None:
+                raise
+            unreadable.append(str(error))
+        else:
+            yield name, content
 
 
 def check_picture(name: str, size: int) -> None:
@@ -124,14 +111,17 @@ class _Bounded:
         check_limit("expanded", position, "it becomes too many bytes", self._own)
 
 
-def _files(archive: Archive) -> Iterator[tuple[str, zipfile.ZipInfo | tarfile.TarInfo]]:
-    """Yield (name, entry) of the regular files of an archive; names are relative, also where they are not stored so."""
+def _files(archive: Archive) -> Iterator[_File]:
+    """Yield the regular files of an archive; names are relative, also where they are not stored so."""
     if isinstance(archive, zipfile.ZipFile):
-        yield from ((entry.filename.lstrip("/"), entry) for entry in _entries(archive) if not entry.is_dir())
+        for entry in _entries(archive):
+            if not entry.is_dir():
+                yield entry.filename.lstrip("/"), entry.file_size, partial(archive.read, entry)
         return
     for member in _members(archive):
         if member.isreg():
-            yield member.name.removeprefix("./").lstrip("/"), member
+            name = member.name.removeprefix("./").lstrip("/")
+            yield name, member.size, lambda member=member: archive.extractfile(member).read()  # type: ignore
 
 
 def _entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from greedy_ensembles.checks import check_choice, check_limit, limit, naming
-from greedy_ensembles.data.formats import Npz, load_numbers
+from greedy_ensembles.data.formats import load_numbers
 from greedy_ensembles.data.image_set import Bytes
 
 PIXELS = 3 * 32 * 32
@@ -64,12 +64,13 @@ def read_class_names(path: Path) -> tuple[str, ...]:
 
 def read_corrupted(folder: Path, corruption: str, severity: int | None) -> tuple[Bytes, Bytes]:
     """Return (images, labels) of one corruption of CIFAR-10-C, at one severity (1 to 5) or, with None, at all."""
-    check_choice("corruption", corruption, corruptions(folder))
+    there = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
+    check_choice("corruption", corruption, there)
     file = folder / f"{corruption}.npy"
     with naming(f"{file} or labels.npy", "is damaged"):
         images = np.load(file, mmap_mode="r", allow_pickle=False)
         labels = load_numbers(folder / "labels.npy")
-        if isinstance(labels, Npz) or labels.dtype.kind not in "iu":
+        if labels.dtype.kind not in "iu":
             raise ValueError("labels must be whole numbers")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or labels.shape != images.shape[:1]:
         raise ValueError(f"{file} is {images.dtype} {images.shape}, its labels {labels.shape}")
@@ -84,17 +85,12 @@ def read_corrupted(folder: Path, corruption: str, severity: int | None) -> tuple
     return np.ascontiguousarray(images.transpose(0, 3, 1, 2)), labels
 
 
-def corruptions(folder: Path) -> list[str]:
-    """Return the corruptions whose files are in the folder."""
-    return sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
-
-
 def load_pickle(path: Path) -> dict[str, Any]:
     """Return what a pickled dict of lists, bytes, numbers and uint8 arrays holds; refuse any other pickle."""
     content = path.read_bytes()
     with naming(path, "is refused as a pickle of arrays"):
         _check_opcodes(content)
-        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        batch = _ArraysOnly(content).load()
         if not isinstance(batch, dict):
             raise ValueError(f"it is a {type(batch).__name__}, no dict")
         return {_text(key): _array(value) if isinstance(value, _Record) else value for key, value in batch.items()}
@@ -162,17 +158,22 @@ class _Record:
 class _Maker:
     """What a pickle gets for a permitted name: callable, without attributes that it could set."""
 
-    __slots__ = ("_kind",)
+    __slots__ = ("_kind", "_unpickler")
     _kind: str
+    _unpickler: "_ArraysOnly"
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, unpickler: "_ArraysOnly") -> None:
         object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_unpickler", unpickler)
 
     def __call__(self, *arguments: Any) -> Any:
         if self._kind == "bytes":  # how Python 3 writes bytes in protocol 2
             text, encoding = arguments
             if encoding not in ("latin1", b"latin1") or not isinstance(text, str):
                 raise pickle.UnpicklingError("it has bytes in an encoding other than latin1")
+            self._unpickler.left -= len(text)
+            if self._unpickler.left < 0:
+                raise pickle.UnpicklingError("it makes more bytes of a text than it has")
             return text.encode("latin1")
         return _Record(self._kind, arguments)
 
@@ -184,6 +185,10 @@ class _Maker:
 
 
 class _ArraysOnly(pickle.Unpickler):
+    def __init__(self, content: bytes) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self.left = len(content)  # bytes that texts may become: one that is shared could become any number
+
     def find_class(self, module: str, name: str) -> Any:
         kind = {
             ("numpy.core.multiarray", "_reconstruct"): "array",
@@ -194,7 +199,7 @@ class _ArraysOnly(pickle.Unpickler):
         }.get((module, name))
         if kind is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return _Maker(kind)
+        return _Maker(kind, self)
 
 
 def _array(record: _Record) -> Bytes:

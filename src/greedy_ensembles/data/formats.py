@@ -1,11 +1,15 @@
-"""Small formats of images: idx (MNIST, Fashion-MNIST), .mat (SVHN), and .npy and .npz; nothing in them is executed."""
+"""Formats of images: idx (MNIST, Fashion-MNIST), .mat (SVHN), .npy, .npz, and LMDB (LSUN); nothing in them is run."""
 
 import gzip
+import importlib.util
 import io
 import math
+import struct
+import subprocess
+import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,11 +21,10 @@ from greedy_ensembles.data.image_set import Bytes
 
 _UNSIGNED_BYTES = 8
 _MOST_DIMENSIONS = 8
-_CHUNK = 1 << 24
-#: By version of numpy's format: bytes of its header's length, and what reads it; and the longest that numpy takes.
-_HEADERS: dict[tuple[int, int], tuple[int, Callable[[IO[bytes]], Any]]] = {
-    (1, 0): (2, np.lib.format.read_array_header_1_0),
-    (2, 0): (4, np.lib.format.read_array_header_2_0),
+#: By version of numpy's format what reads its header, of which numpy takes no more than so many bytes.
+_HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], Any]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
 }
 _LONGEST_HEADER = 10_000
 _IMAGES, _LABELS = ("x", "images", "image", "data", "arr_0"), ("y", "labels", "label", "arr_1")
@@ -133,65 +136,47 @@ def read_arrays(path: Path) -> tuple[Bytes, Any]:
 
     In an .npz they are called x and y, images and labels, or arr_0 and arr_1.
     """
+    own = path.stat().st_size
     with naming(path, "is not a file of uint8 images"):
-        content, own = load_numbers(path), path.stat().st_size
-        if isinstance(content, np.ndarray):
-            return channels_first(content, "it"), None
-        names = {name.lower(): name for name in content.names}
-        images = next((names[name] for name in _IMAGES if name in names), None)
-        labels = next((names[name] for name in _LABELS if name in names), None)
-        if images is None:
-            raise ValueError(f"it holds {', '.join(content.names) or 'nothing'}; images are called x or images")
-        targets = content[labels] if labels else None
-        if targets is not None and targets.dtype.kind not in "iu":
-            raise ValueError(f"{labels} must be whole numbers, got {targets.dtype}")
-        found = channels_first(content[images], images)
-        check_limit("entries", len(found), f"{images} has too many images", own)
-        return found, targets
-
-
-class Npz:
-    """The arrays of an .npz file by name, each read when it is asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+        if not zipfile.is_zipfile(path):
+            return channels_first(load_numbers(path), "it"), None
         with zipfile.ZipFile(path) as archive:
-            self._entries = {name.removesuffix(".npy"): name for name in archive.namelist()}
+            entries = {entry.filename.removesuffix(".npy").lower(): entry for entry in archive.infolist()}
 
-    @property
-    def names(self) -> list[str]:
-        """What the arrays are called."""
-        return list(self._entries)
+            def read(names: Sequence[str]) -> tuple[str, Numbers | None]:
+                name = next((name for name in names if name in entries), "")
+                if not name:
+                    return name, None
+                with archive.open(entries[name]) as file:
+                    return name, _array(file, entries[name].file_size, own)
 
-    def __getitem__(self, name: str) -> Numbers:
-        with zipfile.ZipFile(self.path) as archive, archive.open(self._entries[name]) as file:
-            return _array(file, archive.getinfo(self._entries[name]).file_size, self.path.stat().st_size)
+            name, images = read(_IMAGES)
+            if images is None:
+                raise ValueError(f"it holds {', '.join(entries) or 'nothing'}; images are called x or images")
+            images = channels_first(images, name)
+            check_limit("entries", len(images), f"{name} has too many images", own)
+            name, labels = read(_LABELS)
+            if labels is not None and labels.dtype.kind not in "iu":
+                raise ValueError(f"{name} must be whole numbers, got {labels.dtype}")
+            return images, labels
 
 
-def load_numbers(path: Path) -> Numbers | Npz:
-    """Return what numpy.save or numpy.savez wrote, where it is numbers; nothing is unpickled."""
+def load_numbers(path: Path) -> Numbers:
+    """Return what numpy.save wrote, where it is numbers; nothing is unpickled."""
     with path.open("rb") as file:
-        begin = file.read(6)
-        file.seek(0)
-        if begin == b"\x93NUMPY":
-            size = path.stat().st_size
-            return _array(file, size, size)
-    if begin[:2] != b"PK":
-        raise ValueError("it was not written by numpy.save or numpy.savez")
-    return Npz(path)
+        size = path.stat().st_size
+        return _array(file, size, size)
 
 
 def _array(file: IO[bytes], stored: int, own: int) -> Numbers:
     """Return an array in numpy's format, out of so many bytes; `own` are those of the file on disk."""
-    version = np.lib.format.read_magic(file)
+    begin = io.BytesIO(file.read(_LONGEST_HEADER))  # a header may ask for more, and may be compressed
+    if not begin.getvalue().startswith(np.lib.format.MAGIC_PREFIX):
+        raise ValueError("it was not written by numpy.save or numpy.savez")
+    version = np.lib.format.read_magic(begin)
     if version not in _HEADERS:
         raise ValueError("it must hold numbers in numpy's format 1 or 2")
-    width, read_header = _HEADERS[version]
-    start = file.read(width)
-    length = int.from_bytes(start, "little")
-    if length > _LONGEST_HEADER:  # before it is read: it may be compressed
-        raise ValueError(f"its header has {length:,} bytes")
-    shape, fortran, dtype = read_header(io.BytesIO(start + file.read(length)))
+    shape, _, dtype = _HEADERS[version](begin)
     if dtype.kind not in "biuf":
         raise ValueError(f"it must hold numbers, got {dtype}")
     if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
@@ -200,15 +185,8 @@ def _array(file: IO[bytes], stored: int, own: int) -> Numbers:
     if needed > stored:
         raise ValueError(f"it breaks off: {stored:,} bytes where shape {shape} needs {needed:,}")
     check_limit("expanded", needed, f"its shape is {shape}", own)
-    values = np.empty(math.prod(shape), dtype)
-    raw: Any = values.view(np.uint8)
-    view, done = memoryview(raw), 0
-    while done < needed:
-        count = file.readinto(view[done : done + _CHUNK])  # type: ignore[attr-defined]
-        if not count:
-            raise ValueError(f"it breaks off after {done:,} of {needed:,} bytes")
-        done += count
-    return values.reshape(shape, order="F" if fortran else "C")
+    file.seek(0)
+    return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def channels_first(images: Any, name: str) -> Bytes:
@@ -226,3 +204,52 @@ def channels_first(images: Any, name: str) -> Bytes:
     if images.ndim == 4 and images.shape[1] in (1, 3):
         return np.ascontiguousarray(images)
     raise ValueError(f"{name} must be (n, height, width), with 1 or 3 channels last or second, got {images.shape}")
+
+
+#: Reads an LMDB folder, and writes lengths and bytes of its keys and values, so many bytes in all; with so much memory.
+_LMDB = """
+import contextlib, struct, sys
+import lmdb
+folder, left, memory = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with contextlib.suppress(ImportError, OSError, ValueError):  # where the system has no such limit
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+with lmdb.open(folder, readonly=True, lock=False, readahead=False, max_readers=1) as database:
+    with database.begin() as transaction:
+        for key, content in transaction.cursor():
+            left -= 16 + len(key) + len(content)
+            if left < 0:
+                sys.exit("it holds more than its size")
+            sys.stdout.buffer.write(struct.pack("<QQ", len(key), len(content)) + key + content)
+"""
+#: Bytes of memory for that beside twice the file, which it maps, and copies a value of: Python and the library.
+_LMDB_MEMORY = 512 << 20
+
+
+def read_lmdb(path: Path) -> list[tuple[bytes, bytes]]:
+    """Return keys and values of an LMDB folder, read in a process of its own: the library trusts what it reads.
+
+    A damaged file may end that process, lead it in circles, or have it ask for memory; it cannot hold more than itself.
+    """
+    if importlib.util.find_spec("lmdb") is None:  # an extra: nothing else here needs it
+        raise ValueError("LSUN is an LMDB database: pip install 'greedy-ensembles[lsun]' to read it")
+    if not (path / "data.mdb").exists():
+        raise ValueError(f"{path} is not an LMDB folder: it has no data.mdb")
+    size, seconds = (path / "data.mdb").stat().st_size, limit("seconds")
+    command = [sys.executable, "-c", _LMDB, str(path), str(size), str(2 * size + _LMDB_MEMORY)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        why = f"it takes more than {seconds} seconds; `with ge.limits(seconds=...):` gives it more"
+        raise ValueError(f"{path} is not a readable LMDB database: {why}") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        why = said[-1] if said else f"its reader ended by signal {-done.returncode}"
+        raise ValueError(f"{path} is not a readable LMDB database: {why}")
+    items, at = [], 0
+    while at < len(done.stdout):
+        key, content = struct.unpack_from("<QQ", done.stdout, at)
+        middle, end = at + 16 + key, at + 16 + key + content
+        items.append((done.stdout[at + 16 : middle], done.stdout[middle:end]))
+        at = end
+    return items

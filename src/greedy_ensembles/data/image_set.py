@@ -8,6 +8,7 @@ in-domain data is (the ensemble does both on the way to its members). What table
 
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -21,8 +22,6 @@ Labels = npt.NDArray[np.int64]
 #: How pictures become small squares: "crop" (the centre square, antialiased) or "whole" (`squeeze`).
 Resize = Literal["crop", "whole"]
 
-#: Weights of red, green and blue in 1/65536: ITU-R 601, in whole numbers so that every machine rounds alike.
-_LUMA = (19595, 38470, 7471)
 _LISTED = 8  # classes that are named with their counts
 
 
@@ -128,6 +127,12 @@ def as_labels(given: Any, count: int, classes: tuple[str, ...] | None, name: str
     return labels.astype(np.int64, copy=False)
 
 
+def as_numbers(words: Iterable[str], classes: Sequence[str]) -> Labels:
+    """Return the number of each word among the classes."""
+    number = {name: index for index, name in enumerate(classes)}
+    return np.array([number[word] for word in words], np.int64)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageSet(LabelledSet):
     """Images with what must be known of them; `print` says it in a line.
@@ -173,14 +178,10 @@ class ImageSet(LabelledSet):
         check_channels(channels)
         if self.images.shape[1] == channels:
             return self
-        if channels == 3:
-            return self.replace(images=np.repeat(self.images, 3, axis=1))
-        grey = np.empty((len(self), 1, *self.images.shape[2:]), np.uint8)
-        for start in range(0, len(self), 1000):  # by parts: 32-bit copies of a whole set would be four times its size
-            part = self.images[start : start + 1000].astype(np.uint32)
-            red, green, blue = (weight * part[:, c] for c, weight in enumerate(_LUMA))
-            grey[start : start + 1000, 0] = (red + green + blue + 0x8000) >> 16
-        return self.replace(images=grey)
+        count, stored, height, width = self.images.shape
+        tall = self.images.swapaxes(0, 1).reshape(stored, count * height, width)  # one picture: all, below each other
+        images = to_array(to_picture(tall), channels).reshape(channels, count, height, width).swapaxes(0, 1)
+        return self.replace(images=np.ascontiguousarray(images))
 
     def resized(self, size: int, resize: Resize = "crop") -> "ImageSet":
         """Return the set with images of size x size; `resize` says how, where they are not yet."""
@@ -188,11 +189,21 @@ class ImageSet(LabelledSet):
         check_choice("resize", resize, get_args(Resize))
         if self.images.shape[2:] == (size, size):
             return self
-        images = np.empty((len(self), self.images.shape[1], size, size), np.uint8)
+        images = np.empty((len(self), channels := self.images.shape[1], size, size), np.uint8)
         for index, image in enumerate(self.images):
-            picture = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
-            images[index] = to_small_array(picture, size, len(image), resize)
+            images[index] = to_array(to_picture(image), channels, size, resize)
         return self.replace(images=images)
+
+
+def shaped(images: ImageSet, size: int | None, channels: int | None, resize: Resize) -> ImageSet:
+    """Return a set with images of that size and so many channels, where these are given."""
+    images = images if size is None else images.resized(size, resize)
+    return images if channels is None else images.with_channels(channels)
+
+
+def to_picture(image: Bytes) -> Image.Image:
+    """Return the picture of (channels, height, width)."""
+    return Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
 
 
 def fit_square(picture: Image.Image, size: int) -> Image.Image:
@@ -225,18 +236,15 @@ def _neighbours(length: int, size: int) -> tuple[npt.NDArray[np.int64], ...]:
     return first.clip(0, length - 1), (first + 1).clip(0, length - 1), weight
 
 
-def to_small_array(picture: Image.Image, size: int, channels: int, resize: Resize) -> Bytes:
-    """Return a picture as (channels, size, size), made small in one way or the other."""
-    if resize == "crop":
-        return to_array(fit_square(picture, size), channels)
-    pixels = to_array(picture, channels).transpose(1, 2, 0)
-    return squeeze(pixels, size).transpose(2, 0, 1)
-
-
-def to_array(picture: Image.Image, channels: int) -> Bytes:
-    """Return a picture as (channels, height, width)."""
-    pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+def to_array(picture: Image.Image, channels: int, size: int | None = None, resize: Resize = "crop") -> Bytes:
+    """Return a picture as (channels, height, width), made small in one way or the other where a size is given."""
+    picture = picture.convert("L" if channels == 1 else "RGB")
+    if size is not None and resize == "crop":
+        picture = fit_square(picture, size)
+    pixels = np.asarray(picture).reshape(picture.height, picture.width, channels)
+    if size is not None and resize == "whole":
+        pixels = squeeze(pixels, size)
+    return pixels.transpose(2, 0, 1)
 
 
 def check_channels(channels: object) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind, naming
-from greedy_ensembles.data.image_set import LabelledSet, Labels
+from greedy_ensembles.data.image_set import LabelledSet, Labels, as_numbers
 
 Rows = npt.NDArray[np.float64]
 Numbered = tuple[int, list[str]]
@@ -136,5 +136,4 @@ def _classes(
             f"column {target!r} of {path} has {len(names):,} values in {len(words):,} rows, which are no classes; "
             "regression is not done here"
         )
-    number = {name: index for index, name in enumerate(names)}
-    return np.array([number[word] for word in words], np.int64), names
+    return as_numbers(words, names), names

@@ -1,17 +1,15 @@
 """Pure functions of predictions: uncertainty, and what it is worth."""
 
-from greedy_ensembles.metrics.classification import (
+from greedy_ensembles.metrics.quality import (
     accuracy,
     adaptive_calibration_error,
-    brier_score,
-    expected_calibration_error,
-    negative_log_likelihood,
-)
-from greedy_ensembles.metrics.ranking import (
     auroc,
     average_precision,
     balanced_threshold,
+    brier_score,
+    expected_calibration_error,
     fpr_at_tpr,
+    negative_log_likelihood,
     precision_recall_curve,
     roc_curve,
 )

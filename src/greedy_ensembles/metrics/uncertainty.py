@@ -28,6 +28,7 @@ from greedy_ensembles.metrics.values import (
     Values,
     check_finite,
     check_floating,
+    check_labels,
     check_probabilities,
     describe,
     like,
@@ -194,8 +195,7 @@ def mahalanobis_distance(features: Array, reference: Values, labels: Values) -> 
     """
     own, known = _features(features, reference)
     classes = to_tensor("labels", labels).to(own.device)
-    if classes.shape != known.shape[:1] or classes.is_floating_point() or classes.is_complex():
-        raise ValueError(f"labels must be whole numbers of shape ({len(known)},), got {describe(classes)}")
+    check_labels(classes, len(known))
     _, numbers = classes.unique(return_inverse=True)
     members = one_hot(numbers).double()
     means = members.T @ known / members.sum(dim=0)[:, None]

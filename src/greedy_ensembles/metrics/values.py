@@ -72,6 +72,12 @@ def check_probabilities(name: str, tensor: Tensor) -> None:
         )
 
 
+def check_labels(labels: Tensor, count: int) -> None:
+    """Raise ValueError unless labels are so many whole numbers."""
+    if labels.shape != (count,) or labels.is_floating_point() or labels.is_complex():
+        raise ValueError(f"labels must be whole numbers of shape ({count},), got {describe(labels)}")
+
+
 def describe(tensor: Tensor) -> str:
     """Return what a message says of a tensor that will not do."""
     return f"{tensor.dtype} of shape {tuple(tensor.shape)}"

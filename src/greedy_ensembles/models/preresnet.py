@@ -139,12 +139,11 @@ class PreResNet(ResidualNetwork):
         blocks_per_stage: int | None = None,
     ) -> None:
         check_count("depth", depth, least=8)
-        default = _default_block(depth)
-        check_choice("block", block or default, get_args(Block))
+        chosen = block or _default_block(depth)
+        check_choice("block", chosen, get_args(Block))
+        kind = BasicBlock if chosen == "basic" else Bottleneck
         if blocks_per_stage is None:
             blocks_per_stage = _blocks_per_stage(depth, block)
-        block = block or default
-        kind = BasicBlock if block == "basic" else Bottleneck
         super().__init__(kind, (16, 32, 64), blocks_per_stage, kind.expansion, classes, channels)
 
 

@@ -35,8 +35,8 @@ from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.storage import FolderError, read_json, write_json
 from greedy_ensembles.sweeps.processes import Processes
 from greedy_ensembles.theory.algorithms import evaluate_all
-from greedy_ensembles.theory.arrays import set_threads
 from greedy_ensembles.theory.divergence import Generator
+from greedy_ensembles.theory.grid import set_threads
 
 GENERATORS = (*theory.GENERATORS, "alpha(-0.5)", "alpha(1.5)")
 CANDIDATES = (8, 12, 16)

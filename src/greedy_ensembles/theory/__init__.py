@@ -23,9 +23,15 @@ from greedy_ensembles.theory.algorithms import (
     random_greedy,
     stochastic_greedy,
 )
-from greedy_ensembles.theory.arrays import trapezoid_weights
 from greedy_ensembles.theory.divergence import GENERATORS, Generator, alpha, f_divergence
-from greedy_ensembles.theory.mixture import Kernel, KernelMixture, gaussian, generalised_exponential, laplace
+from greedy_ensembles.theory.grid import (
+    Kernel,
+    KernelMixture,
+    gaussian,
+    generalised_exponential,
+    laplace,
+    trapezoid_weights,
+)
 from greedy_ensembles.theory.objective import (
     DivergenceObjective,
     divergence_bound,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from greedy_ensembles.checks import check_count, check_kind
-from greedy_ensembles.theory.arrays import Array
+from greedy_ensembles.theory.grid import Array
 
 Indices = NDArray[np.intp]
 

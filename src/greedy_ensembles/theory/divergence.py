@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from greedy_ensembles.checks import check_choice, check_number
-from greedy_ensembles.theory.arrays import Array, non_negative, same_length
+from greedy_ensembles.theory.grid import Array, non_negative, same_length
 
 Function = Callable[[Array], Array]  #: a plain f, of an array of ratios
 Perspective = Callable[[Array, Array], Array]  #: q f(p / q) for p > 0 and q > 0, broadcasting p against q
@@ -138,19 +138,15 @@ def as_generator(f: "str | Generator | Function", argument: str = "f") -> Genera
     if not callable(f):
         raise TypeError(f"{argument} must be a generator, the name of one, or a callable, got {f!r}")
     with np.errstate(all="ignore"):
-        at_one, at_zero = (_probe(f, x, argument) for x in (1.0, 0.0))
+        values = np.asarray(f(np.array([1.0, 0.0])))
+    if values.shape != (2,):
+        raise ValueError(f"{argument} must take an array and return one of the same shape, got {values.shape} for (2,)")
+    at_one, at_zero = map(float, values)
     if not abs(at_one) < 1e-9:
         raise ValueError(f"{argument} must be convex with f(1) = 0, got f(1) = {at_one}")
     limit = at_zero if math.isfinite(at_zero) else math.nan
     name = getattr(f, "__name__", "f")
     return Generator(name, f, lambda p, q: q * f(p / q), limit, math.nan)
-
-
-def _probe(f: Function, x: float, argument: str) -> float:
-    values = np.asarray(f(np.full(2, x)))
-    if values.shape != (2,):
-        raise ValueError(f"{argument} must take an array and return one of the same shape, got {values.shape} for (2,)")
-    return float(values[0])
 
 
 class DivergenceFrom:

@@ -43,8 +43,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from greedy_ensembles.checks import check_count, check_kind, check_number
 from greedy_ensembles.theory.algorithms import Indices, SetFunction, evaluate_all
-from greedy_ensembles.theory.arrays import Array, in_blocks, non_negative, same_length
 from greedy_ensembles.theory.divergence import GENERATORS, DivergenceFrom, Function, Generator, as_generator
+from greedy_ensembles.theory.grid import Array, in_blocks, non_negative, same_length
 
 #: How far from 1 a density may integrate: room for quadrature and a cut-off tail, not for a forgotten constant.
 INTEGRAL_TOLERANCE = 1e-3
@@ -101,11 +101,11 @@ class DivergenceObjective(SetFunction):
 
     def __call__(self, indices: Sequence[int]) -> float:
         """Return F of the set of these indices, of any number of elements."""
-        return float(self.of_sums(self._sum(indices)[np.newaxis])[0])
+        return float(self.of_sums(self._sums(self.checked(indices)[np.newaxis]))[0])
 
     def mixture(self, indices: Sequence[int]) -> Array:
         """Return q_Z on the grid; a distribution only for a set of M elements."""
-        return self._sum(indices) / self.size
+        return np.asarray(self._sums(self.checked(indices)[np.newaxis])[0] / self.size)
 
     def divergence(self, indices: Sequence[int]) -> float:
         """Return D_f(p || q_Z) for a set of exactly M elements; a smaller mixture is no distribution."""
@@ -126,21 +126,14 @@ class DivergenceObjective(SetFunction):
         if before == after == -math.inf:
             touched = self.weights * (self.kernels[candidate] > 0)
             divergence = DivergenceFrom(self.density, touched, self.generator)
-            sums = np.stack([self._sum(indices), self._sum([*indices, candidate])])
-            without, with_candidate = divergence(sums / self.size)
+            without, with_candidate = divergence(np.stack([self.mixture(indices), self.mixture([*indices, candidate])]))
             return -math.inf if with_candidate == math.inf else float(without - with_candidate)
         return after - before
 
     def values(self, sets: NDArray[np.intp]) -> Array:
         """Return F of each row of a (sets, elements) array of distinct indices."""
-
-        def of_sets(block: Indices) -> Array:
-            sums = np.zeros((len(block), len(self.density)))
-            for column in block.T:  # one element after another, as a growing set does, so that the bits agree
-                sums += self.kernels[column]
-            return self.of_sums(sums)
-
-        return in_blocks(of_sets, np.asarray(sets, dtype=np.intp), len(self.density))
+        sets = np.asarray(sets, dtype=np.intp)
+        return in_blocks(lambda block: self.of_sums(self._sums(block)), sets, len(self.density))
 
     def start(self) -> "GrowingMixture":
         """Return an empty selection, which keeps the sum of its kernels and so pays one kernel for each gain."""
@@ -151,11 +144,12 @@ class DivergenceObjective(SetFunction):
         sums /= self.size
         return self.offset - self._divergence(sums)
 
-    def _sum(self, indices: Sequence[int]) -> Array:
-        total = np.zeros(len(self.density))
-        for i in self.checked(indices):
-            total += self.kernels[i]
-        return total
+    def _sums(self, sets: Indices) -> Array:
+        """Return sum_{j in Z} K_j for each row of a (sets, elements) array."""
+        sums = np.zeros((len(sets), len(self.density)))
+        for column in sets.T:  # one element after another, as a growing set does, so that the bits agree
+            sums += self.kernels[column]
+        return sums
 
 
 class GrowingMixture:
@@ -207,18 +201,12 @@ def divergence_bound(objective: DivergenceObjective) -> float:
     (0.2158, 0.2158)
     """
     _check_objective(objective)
-    own = DivergenceFrom(objective.density, objective.weights, objective.generator)
-    divergences = in_blocks(own, objective.kernels, len(objective.density))
-    return min(_mean_of_largest(divergences, objective.size), _bound_by_limits(objective))
-
-
-def _bound_by_limits(objective: DivergenceObjective) -> float:
-    f, masses = objective.generator, objective.kernels @ objective.weights
-    limits = f.limit_at_zero + f.slope_at_infinity
-    if not math.isfinite(limits):
-        return math.inf
-    at_zero = _mean_of_largest(f.limit_at_zero * masses, objective.size)
-    return at_zero + f.slope_at_infinity * float(objective.density @ objective.weights)
+    f, size = objective.generator, objective.size
+    bound = _mean_of_largest(in_blocks(objective._divergence, objective.kernels, len(objective.density)), size)
+    if math.isfinite(f.limit_at_zero + f.slope_at_infinity):
+        at_zero = _mean_of_largest(f.limit_at_zero * (objective.kernels @ objective.weights), size)
+        bound = min(bound, at_zero + f.slope_at_infinity * float(objective.density @ objective.weights))
+    return bound
 
 
 def _mean_of_largest(values: np.ndarray, count: int) -> float:
@@ -230,11 +218,10 @@ def exact_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
     Where F(Z) is minus infinity all that can be compared is F(Z + x), and that is returned.
     """
-    _check_objective(objective)
-    selection = objective.start()
-    for i in objective.checked(indices):
-        selection.accept(int(i))
     outside = _outside(objective, indices)
+    selection = objective.start()
+    for i in indices:
+        selection.accept(int(i))
     gains = np.full(len(objective), -math.inf)
     value = selection.value
     gains[outside] = selection.gains(outside) - (value if math.isfinite(value) else 0.0)
@@ -243,8 +230,7 @@ def exact_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
 def expected_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array:
     """Return -integral of K_x f(p / q_{Z + x}) for all candidates x; minus infinity for those already in Z."""
-    _check_objective(objective)
-    mixture = objective.mixture(indices)
+    outside, mixture = _outside(objective, indices), objective.mixture(indices)
     density, weights, generator = objective.density, objective.weights, objective.generator
 
     def expectation(block: Indices) -> Array:
@@ -255,7 +241,6 @@ def expected_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Ar
             values = np.where(density > 0, values, generator.limit_at_zero)
             return np.asarray(-np.where(counted, kernels * weights * values, 0.0).sum(axis=1))
 
-    outside = _outside(objective, indices)
     gains = np.full(len(objective), -math.inf)
     gains[outside] = in_blocks(expectation, outside, len(density))
     return gains
@@ -266,10 +251,9 @@ def point_gains(objective: DivergenceObjective, indices: Sequence[int]) -> Array
 
     Reverse KL only. Infinite where p, or the mixture of a set that is not empty, vanishes at the mode of K_x.
     """
-    _check_objective(objective)
+    outside = _outside(objective, indices)
     if objective.generator is not GENERATORS["reverse_kl"]:
         raise ValueError(f"objective must use reverse_kl to have a point estimate, got {objective.generator.name}")
-    outside = _outside(objective, indices)
     modes = objective.kernels.argmax(axis=1)[outside]
     gains = np.full(len(objective), -math.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -285,4 +269,5 @@ def _check_objective(objective: object) -> None:
 
 
 def _outside(objective: DivergenceObjective, indices: Sequence[int]) -> Indices:
+    _check_objective(objective)
     return np.setdiff1d(np.arange(len(objective)), objective.checked(indices))
