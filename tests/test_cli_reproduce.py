@@ -19,7 +19,7 @@ from greedy_ensembles.paper import method_runs, methods_page
 from greedy_ensembles.paper.studies import STUDIES, methods, two_moons
 from greedy_ensembles.paper.study import Protocol, filter_study, jobs
 from greedy_ensembles.paper.study import quick as quick_study
-from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.sweeps.executor import Processes
 from greedy_ensembles.training import Recipe
 
 RESULTS = Path(__file__).parents[1] / "results"

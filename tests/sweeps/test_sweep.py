@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.sweeps.executor import Processes
 
 # Three epochs leave some members behind, which is no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, get_args
@@ -152,13 +152,6 @@ def leads() -> bool:
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK") == "0"
 
 
-def check_there(paths: Iterable[Path]) -> None:
-    """Refuse paths that do not exist."""
-    for path in paths:
-        if not path.expanduser().exists():
-            raise FileNotFoundError(f"{path} does not exist")
-
-
 def check_folder(out: Path | None, option: str = "--out") -> None:
     """Refuse a file where a folder is to be made."""
     if out is not None and out.exists() and not out.is_dir():
@@ -173,8 +166,13 @@ def check_file(out: Path | None, option: str = "--out") -> None:
         raise ValueError(f"{option} {out} cannot be written: there is no folder {out.absolute().parent}")
 
 
-def imported(name: str) -> Callable[[], Any]:
-    """Return a callable named package:function, found as Python finds modules, the current folder included."""
+def imported(name: str | None) -> Any:
+    """Return a callable named package:function, found as Python finds modules, the current folder included.
+
+    None, where no model is named.
+    """
+    if name is None:
+        return None
     from torch import nn
 
     module, colon, function = name.partition(":")
@@ -195,4 +193,4 @@ def imported(name: str) -> Callable[[], Any]:
         raise ValueError(f"--model {name} cannot be called: {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"--model {name} must be a function that returns a torch.nn.Module, got {made!r}")
-    return found  # type: ignore[no-any-return]
+    return found

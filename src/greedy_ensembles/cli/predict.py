@@ -7,17 +7,26 @@ epoch was chosen on them, so on new images the rate of false alarms may be a lit
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from greedy_ensembles.cli.app import BatchSize, DataFolder, Device, OwnModel, check_file, command, imported, say
 
 if TYPE_CHECKING:
-    from greedy_ensembles.cli.given import Inputs, SavedEnsemble, Verdicts
+    import numpy as np
+    import torch
+
+    from greedy_ensembles.benchmark.runs import RunFacts
+    from greedy_ensembles.cli.given import Inputs
     from greedy_ensembles.data import LabelledSet
+    from greedy_ensembles.ensemble import Ensemble, ModelFactory
     from greedy_ensembles.flags import Calibration, ImageForm
+
+_AT_ONCE = 4096  # inputs whose probabilities, of all members and in double precision, are in memory
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or one that Ensemble.save wrote.")]
 InputShape = Annotated[
@@ -44,24 +53,27 @@ def predict(
     The flag needs a threshold, which `greedy-ensembles calibrate RUN` finds. Pictures are cropped and resized to what
     the run was trained on. Those that cannot be read are named and left out, and the command ends with status 1.
     """
-    from greedy_ensembles.benchmark.predictions import fitting_batch_size
-    from greedy_ensembles.cli.given import judge_inputs
+    from greedy_ensembles.cli.given import read_inputs
+    from greedy_ensembles.flags import FILE, ImageForm
     from greedy_ensembles.storage import write_bytes
 
     check_file(out)
-    saved = _open(run, model, device)
-    form = _asked_form(saved, shape, root)
-    given = _read(inputs, form, saved)
-    at_once = fitting_batch_size(saved.ensemble) if batch_size is None else batch_size
-    verdicts = judge_inputs(saved.ensemble, given.values, at_once)
-    table = to_csv(given.names, verdicts, form.classes)
-    if verdicts.flagged is None:
-        say(f"no flags: {_why_none(saved)}; `greedy-ensembles calibrate {run}` finds a threshold for them")
+    saved = open_saved(run, imported(model), device)
+    calibration = saved.ensemble.calibration
+    of_python = calibration is None or calibration.form == ImageForm()  # which says nothing of pictures
+    form = _shaped(form_of(saved, root) if calibration is None or of_python else calibration.form, shape)
+    given = read_inputs(inputs, form, saved.columns)
+    columns = judge_inputs(saved.ensemble, given.values, form.classes, batch_size)
+    table = to_csv(given.names, columns)
+    if calibration is None:
+        there = (saved.folder / FILE).exists()
+        why = f"{FILE} is of other weights, as after more members were trained" if there else "it is not calibrated"
+        say(f"no flags: {why}; `greedy-ensembles calibrate {run}` finds a threshold for them")
     if out is None:
         print(table, end="")
     else:
         write_bytes(out, [table.encode()])
-        flagged = "" if verdicts.flagged is None else f", {int(verdicts.flagged.sum()):,} of them flagged"
+        flagged = f", {sum(columns['flagged']):,} of them flagged" if "flagged" in columns else ""
         print(f"Wrote {len(given.names):,} predictions to {out}{flagged}")
     if given.unreadable:
         raise ValueError(f"{len(given.unreadable):,} of {len(given.names) + len(given.unreadable):,} could not be read")
@@ -84,9 +96,10 @@ def calibrate(
 
     Where the images have labels, as those that a run held out do, probabilities are calibrated by a temperature too.
     """
-    saved = _open(run, model, device)
-    saved.ensemble.calibration = None  # an earlier one does not count
-    given = _read(on, _asked_form(saved, shape, root), saved) if on else None
+    from greedy_ensembles.cli.given import read_inputs
+
+    saved = open_saved(run, imported(model), device)
+    given = read_inputs(on, _shaped(form_of(saved, root), shape), saved.columns) if on else None
     if given is not None and given.unreadable:
         raise ValueError(f"{len(given.unreadable):,} of the images of --on could not be read; leave them out")
     found = calibrate_folder(saved, fpr, given, root)
@@ -107,17 +120,14 @@ def calibrate_folder(
         inputs: in-domain inputs; None: the images that a run held out.
         root: the data folder, where these are found.
     """
-    from dataclasses import replace
-
     import numpy as np
 
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
-    from greedy_ensembles.cli.given import form_of
     from greedy_ensembles.flags import ImageForm
 
     if inputs is None:
-        judged = _held_out(saved, root)
-        values, labels, source, classes = judged.inputs, judged.labels, judged.name, judged.classes
+        kept = _held_out(saved, root)
+        values, labels, source, classes = kept.inputs, kept.labels, kept.name, kept.classes
     else:
         values, labels, source, classes = inputs.values, None, "in-domain inputs of your own", None
     form = form_of(saved, root)
@@ -137,75 +147,159 @@ def _held_out(saved: "SavedEnsemble", root: Path | None) -> "LabelledSet":
     kept = read_held_out(saved.folder)
     if kept is not None:
         return kept
-    if saved.facts is None or saved.trained_on is None:
+    if saved.facts is None or _published_set(saved) is None or not saved.facts.configuration["validation"]:
         raise ValueError(
             f"{saved.folder} keeps nothing that it held out; name in-domain inputs that it was not trained on with --on"
-        )
-    if not saved.facts.configuration["validation"]:
-        raise ValueError(
-            f"{saved.folder} held out no validation images; name in-domain images that it was not trained on with --on"
         )
     return held_out(saved.facts, training_images(saved.facts, root))
 
 
-def to_csv(names: tuple[str, ...], verdicts: "Verdicts", classes: tuple[str, ...] | None = None) -> str:
-    """Return a table with a line for each input; without a calibration there is no column of flags."""
-    from greedy_ensembles.report.table import csv_cell
+@dataclass(frozen=True, eq=False)
+class SavedEnsemble:
+    """An ensemble as it lies in a folder."""
 
-    known = classes if classes is not None and len(classes) == verdicts.outputs else range(verdicts.outputs)
-    file = io.StringIO()
-    table = csv.writer(file, lineterminator="\n")
-    heading = ["input", "class", "probability", "mutual_information", "aleatoric", "total"]
-    table.writerow(heading if verdicts.flagged is None else [*heading, "flagged"])
-    for index, name in enumerate(names):
-        figures = (verdicts.probability, *verdicts.uncertainty)
-        about = (name, known[int(verdicts.classes[index])])
-        row = [*map(csv_cell, about), *(f"{values[index]:.6g}" for values in figures)]
-        flag = [] if verdicts.flagged is None else ["yes" if verdicts.flagged[index] else "no"]
-        table.writerow([*row, *flag])
-    return file.getvalue()
+    folder: Path
+    ensemble: "Ensemble"
+    weights: str  #: the `fingerprint` of its weights
+    facts: "RunFacts | None"  #: None for a saved ensemble that came from no run
+    data: Mapping[str, Any]  #: what is known of the data that it was trained on
+    columns: tuple[str, ...] | None  #: of the table that it was trained on, None for anything else
 
 
-def _open(run: Path, model: str | None, device: str | None) -> "SavedEnsemble":
-    from greedy_ensembles.cli.given import open_saved
+def open_saved(
+    folder: Path, make_model: "ModelFactory | None" = None, device: "torch.device | str | None" = "cpu"
+) -> SavedEnsemble:
+    """Return a finished run or a saved ensemble, or refuse the folder.
+
+    Args:
+        folder: what `ge.fit` or `Ensemble.save` wrote.
+        make_model: may be left out where it came from a run with one of `ge.models`.
+        device: where the members go; None: to a GPU where there is one.
+    """
+    from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
+    from greedy_ensembles.cli.given import names_in
     from greedy_ensembles.engines.execution import as_device
+    from greedy_ensembles.ensemble import Ensemble
+    from greedy_ensembles.flags import fingerprint
+    from greedy_ensembles.storage import FolderError, check_contained, read_json
 
-    return open_saved(run, None if model is None else imported(model), as_device(device))
+    folder, place, facts = folder.expanduser(), as_device(device), None
+    check_contained(folder)
+    saved = (folder / "ensemble.json").exists() and read_json(folder / "ensemble.json")
+    if (folder / "run.json").exists() or (saved and saved.get("run") is not None):
+        run = finished_run(folder, make_model, place)
+        ensemble, facts = run.ensemble, facts_of(run)
+        checksums = [member["files"]["weights"] for member in run.members]
+    elif not saved:
+        raise FolderError(f"{folder} holds neither a run (run.json) nor a saved ensemble (ensemble.json)")
+    elif make_model is None:
+        raise ValueError(f"{folder} is a saved ensemble, which does not name its model; give --model package:function")
+    else:
+        ensemble, checksums = Ensemble.load(folder, make_model, place), saved["members"]
+    if ensemble.targets == "labels":
+        raise ValueError(f"{folder} predicts independent labels, which commands do not; ge.load_run and Python do")
+    data = None if facts is None else facts.information["data"]
+    data = data if isinstance(data, dict) else {}
+    return SavedEnsemble(folder, ensemble, fingerprint(checksums), facts, data, names_in(data, "columns"))
 
 
-def _asked_form(saved: "SavedEnsemble", shape: str | None, root: Path | None) -> "ImageForm":
-    """Return the form of inputs: as asked for, else as the calibration or the data set says."""
-    from greedy_ensembles.cli.given import form_of, parse_shape
+def form_of(saved: SavedEnsemble, root: Path | None = None) -> "ImageForm":
+    """Return what is known of the images: their shape from the folder, else from the data set if that is there."""
+    import torch
+
+    from greedy_ensembles.checks import limit
+    from greedy_ensembles.cli.given import names_in
+    from greedy_ensembles.data import SETS, data_root, load
+    from greedy_ensembles.data.registry import find
+    from greedy_ensembles.flags import ImageForm
+    from greedy_ensembles.forms import InputForm
+
+    inputs, shape, classes = saved.ensemble.inputs, None, names_in(saved.data, "classes")
+    if isinstance(inputs, InputForm) and inputs.dtype == torch.uint8 and len(inputs.shape) == 3:
+        channels, height, width = inputs.shape
+        if channels in (1, 3) and height is not None and height == width <= limit("side"):  # it may be someone else's
+            shape = channels, height, height
+    dataset = _published_set(saved)
+    if dataset is None or saved.facts is None:
+        return ImageForm(shape, classes)
+    shape = shape or saved.facts.image_shape
+    splits = [split for split in SETS[dataset].counts if find(SETS[dataset], split, data_root(root))]
+    if (shape is not None and classes is not None) or not splits:
+        return ImageForm(shape, classes)
+    images = load(dataset, min(splits), root)  # test before train: it is smaller
+    return ImageForm.of_images(images.images, images.classes) if shape is None else ImageForm(shape, images.classes)
+
+
+def _published_set(saved: SavedEnsemble) -> str | None:
+    """Return the name of the published set that a run was trained on, None for anything else."""
+    from greedy_ensembles.data import SETS
+
+    name = saved.data.get("name")
+    return name if isinstance(name, str) and name in SETS else None
+
+
+def _shaped(form: "ImageForm", shape: str | None) -> "ImageForm":
+    """Return the form with the shape that is asked for."""
+    from greedy_ensembles.cli.given import parse_shape
     from greedy_ensembles.flags import ImageForm
 
-    calibration = saved.ensemble.calibration
-    known = calibration is not None and calibration.form != ImageForm()  # not where Python calibrated
-    form = calibration.form if calibration is not None and known else form_of(saved, root)
     return form if shape is None else ImageForm(parse_shape(shape), form.classes)
 
 
-def _read(paths: list[Path], form: "ImageForm", saved: "SavedEnsemble") -> "Inputs":
-    from greedy_ensembles.cli.given import ShapeUnknownError, read_inputs
+def judge_inputs(
+    ensemble: "Ensemble", values: "np.ndarray", classes: Sequence[str] | None = None, batch_size: int | None = None
+) -> dict[str, list[Any]]:
+    """Return by its heading each column of what is predicted: flags where the ensemble is calibrated.
 
-    try:
-        given = read_inputs(paths, form, saved.columns)
-    except ShapeUnknownError as picture:
-        if saved.columns is not None:
-            told = f"{picture} is a picture, and {saved.folder} was trained on a table; give a .csv with its columns"
-            raise ValueError(told) from None
-        name = saved.trained_on
-        why = f"{name} is not in the data folder (--root)" if name else "it does not say what it was trained on"
-        raise ValueError(
-            f"{picture} cannot be resized, for it is not known what images the ensemble takes: {why}. Name the shape "
-            "of images, as in --shape 3x32x32"
-        ) from None
-    for line in (*given.unreadable, *given.conversions):
-        say(line)
-    return given
+    Args:
+        ensemble: what predicts, some inputs at a time, so that memory does not limit how many.
+        values: inputs, (n, ...), as the ensemble was trained on.
+        classes: their names.
+        batch_size: how many inputs a member sees at once; None: what suits its device.
+    """
+    from greedy_ensembles.benchmark.predictions import fitting_batch_size
+    from greedy_ensembles.inputs import as_tensor
+    from greedy_ensembles.metrics.uncertainty import Uncertainty
+
+    at_once = fitting_batch_size(ensemble) if batch_size is None else batch_size
+    columns: dict[str, list[Any]] = {}
+    for start in range(0, len(values), _AT_ONCE):
+        try:
+            probs = ensemble.predict_proba(as_tensor(values[start : start + _AT_ONCE]), at_once).double()
+        except RuntimeError as error:
+            why = str(error).strip().partition("\n")[0]
+            raise ValueError(
+                f"the ensemble cannot take inputs of shape {tuple(values.shape[1:])} and type {values.dtype}: {why}"
+            ) from error
+        if not bool(probs.isfinite().all()):
+            raise ArithmeticError("a member's outputs are NaN or infinite")
+        mean, of_members = probs.mean(dim=0), Uncertainty.of(probs)
+        mean = mean if ensemble.calibration is None else ensemble.calibration.tempered(mean)
+        known = classes if classes is not None and len(classes) == mean.shape[1] else range(mean.shape[1])
+        found = {
+            "class": [known[index] for index in mean.argmax(dim=1).tolist()],
+            "probability": mean.amax(dim=1).tolist(),
+            "mutual_information": of_members.epistemic.tolist(),
+            "aleatoric": of_members.aleatoric.tolist(),
+            "total": of_members.total.tolist(),
+        }
+        if ensemble.calibration is not None:
+            found["flagged"] = ensemble.calibration.flags(probs).tolist()
+        for heading, column in found.items():
+            columns.setdefault(heading, []).extend(column)
+        if len(values) > _AT_ONCE:
+            say(f"{min(start + _AT_ONCE, len(values)):,} of {len(values):,} inputs")
+    return columns
 
 
-def _why_none(saved: "SavedEnsemble") -> str:
-    from greedy_ensembles.flags import FILE
+def to_csv(names: Sequence[str], columns: Mapping[str, list[Any]]) -> str:
+    """Return a table with a line for each input: its name, and what `judge_inputs` says of it."""
+    from greedy_ensembles.report.table import csv_cell
 
-    there = (saved.folder / FILE).exists()
-    return f"{FILE} is of other weights, as after more members were trained" if there else "it is not calibrated"
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["input", *columns])
+    for name, kind, *figures in zip(names, *columns.values(), strict=True):
+        spelled = (("yes" if v else "no") if isinstance(v, bool) else f"{v:.6g}" for v in figures)
+        table.writerow([csv_cell(name), csv_cell(kind), *spelled])
+    return file.getvalue()
