@@ -64,6 +64,8 @@ def _options(
     pass
 
 
+#: What is said after Ctrl-C of commands that train.
+TRAINING_GOES_ON = "Interrupted. The same command goes on from the last saved epoch."
 #: What commands call arguments of Python that have another name there.
 _ELSEWHERE = {"run_dir": "--out", "make_model": "--model", "root": "--root"}
 #: What stands before or after a word that names an argument, rather than a thing.
@@ -101,25 +103,22 @@ def _options_of(command: Callable[..., None]) -> dict[str, str]:
     return {**{name: f"--set {name}" for name in fields}, **_ELSEWHERE, **known}
 
 
-def goes_on(
-    interruption: KeyboardInterrupt, note: str = "Interrupted. The same command goes on from the last saved epoch."
-) -> None:
-    """Say that an interrupted command can be continued, where what was under way has not said so already."""
-    if not getattr(interruption, "__notes__", None):
-        interruption.add_note(note)
-
-
-def command(name: str, of: typer.Typer = app) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
-    """Register a function as a command that ends in one line, not in a traceback, where its user can mend it."""
-    return lambda function: of.command(name)(_in_one_line(function))
-
-
-def _in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Say in one line what went wrong where its user can mend it.
+def command(
+    name: str, of: typer.Typer = app, interrupted: str = "Interrupted."
+) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
+    """Register a function as a command that ends in one line, not in a traceback, where its user can mend it.
 
     Warnings are one line as well. Of the processes that `torchrun` starts, the others speak of errors alone.
-    """
 
+    Args:
+        name: of the command.
+        of: the application, or a part of it.
+        interrupted: what is said after Ctrl-C where what was under way has not said it already.
+    """
+    return lambda function: of.command(name)(_in_one_line(function, interrupted))
+
+
+def _in_one_line(command: Callable[Parameters, None], interrupted: str) -> Callable[Parameters, None]:
     @functools.wraps(command)
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         def show(message: Warning | str, *where: object, **others: object) -> None:  # where is no help to a user
@@ -133,7 +132,7 @@ def _in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, No
                     quiet.enter_context(redirect_stderr(io.StringIO()))
                 command(*arguments, **options)
         except KeyboardInterrupt as interruption:
-            print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
+            print(*getattr(interruption, "__notes__", [interrupted]), file=sys.stderr)
             raise typer.Exit(130) from None
         except (ValueError, OSError, ArithmeticError, ChildProcessError) as error:
             say(f"error: {in_options(str(error), _options_of(command))}")

@@ -27,7 +27,6 @@ from greedy_ensembles.cli.app import (
     check_file,
     check_folder,
     command,
-    goes_on,
     imported,
     say,
 )
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.report.page import Findings
     from greedy_ensembles.runs import Run
 
+_GOES_ON = "Interrupted. What was predicted is kept: the same command goes on from there."
 Ood = Annotated[
     list[str] | None,
     typer.Option(
@@ -57,7 +57,7 @@ JudgedOn = Annotated[
 ]
 
 
-@command("evaluate")
+@command("evaluate", interrupted=_GOES_ON)
 def evaluate(
     runs: Annotated[
         list[Path],
@@ -129,7 +129,7 @@ def evaluate(
         print(line)
 
 
-@command("report")
+@command("report", interrupted=_GOES_ON)
 def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Run folders or saved ensembles, on one data set or several.")
@@ -200,7 +200,7 @@ def _findings(dataset: str, runs: "list[Run]", predict: "Predict", how: dict[str
     return Findings(comparison, images, notes)
 
 
-@command("select")
+@command("select", interrupted=_GOES_ON)
 def select(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Folders of runs that differ in lambda_M and seed alone.")
@@ -226,14 +226,12 @@ def select(
     from greedy_ensembles.benchmark.selection import CRITERIA, SPLITS, choose, try_strengths
     from greedy_ensembles.benchmark.stored_runs import kept_beside_the_run
     from greedy_ensembles.checks import check_choice
-    from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.report import ablation as report
     from greedy_ensembles.sweeps.executor import open_executor
 
     if on in SPLITS and split is None:  # what version 0.1 calls --split
         split, on = on, None
     check_choice("--by", by, CRITERIA)
-    check_choice("--split", split or SPLITS[0], SPLITS)
     check_folder(out)
     make_model = imported(model)
     if model is not None and on is not None:  # other processes do not look for modules in this folder
@@ -247,7 +245,7 @@ def select(
             watched if on is None else kept_beside_the_run(batch_size),
             split=split or SPLITS[0],
             make_model=make_model,
-            device=as_device(device) if on is None else device,
+            device=device,
             root=root,
             executor=executor,
             hear=lambda run, _: None if quiet or on is None else say(f"{run}: predicted"),
@@ -302,11 +300,7 @@ def progress(shown: bool, batch_size: int | None, fresh: bool = False) -> Iterat
                 used[folder / "predictions"] = None
             return predictions
 
-        try:
-            yield watched
-        except KeyboardInterrupt as interruption:
-            goes_on(interruption, "Interrupted. What was predicted is kept: the same command goes on from there.")
-            raise
+        yield watched
     if used:
         places = ", ".join(map(str, used))
         say(f"used predictions kept in {places}; evaluate --fresh makes them anew")

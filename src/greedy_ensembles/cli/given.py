@@ -159,7 +159,7 @@ def _images(path: Path, shape: Shape | None) -> dict[str, LabelledSet]:
     return dict(parts)
 
 
-def network(name: str, data: LabelledSet) -> Callable[[], Any]:
+def network(name: str, data: LabelledSet) -> Any:
     """Return the network of that name for such data, or package:function, after building it without its numbers."""
     if ":" in name:
         return imported(name)

@@ -8,9 +8,10 @@ epoch was chosen on them, so on new images the rate of false alarms may be a lit
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.cli.given import Inputs
     from greedy_ensembles.data import LabelledSet
     from greedy_ensembles.ensemble import Ensemble, ModelFactory
-    from greedy_ensembles.flags import Calibration, ImageForm
+    from greedy_ensembles.flags import Calibration, ImageForm, Shape
 
 _AT_ONCE = 4096  # inputs whose probabilities, of all members and in double precision, are in memory
 
@@ -54,18 +55,16 @@ def predict(
     the run was trained on. Those that cannot be read are named and left out, and the command ends with status 1.
     """
     from greedy_ensembles.cli.given import read_inputs
-    from greedy_ensembles.flags import FILE, ImageForm
+    from greedy_ensembles.flags import FILE
     from greedy_ensembles.storage import write_bytes
 
     check_file(out)
     saved = open_saved(run, imported(model), device)
-    calibration = saved.ensemble.calibration
-    of_python = calibration is None or calibration.form == ImageForm()  # which says nothing of pictures
-    form = _shaped(form_of(saved, root) if calibration is None or of_python else calibration.form, shape)
+    form = form_of(saved, root, shape)
     given = read_inputs(inputs, form, saved.columns)
     columns = judge_inputs(saved.ensemble, given.values, form.classes, batch_size)
     table = to_csv(given.names, columns)
-    if calibration is None:
+    if saved.ensemble.calibration is None:
         there = (saved.folder / FILE).exists()
         why = f"{FILE} is of other weights, as after more members were trained" if there else "it is not calibrated"
         say(f"no flags: {why}; `greedy-ensembles calibrate {run}` finds a threshold for them")
@@ -99,7 +98,8 @@ def calibrate(
     from greedy_ensembles.cli.given import read_inputs
 
     saved = open_saved(run, imported(model), device)
-    given = read_inputs(on, _shaped(form_of(saved, root), shape), saved.columns) if on else None
+    saved.ensemble.calibration = None  # an earlier one does not count
+    given = read_inputs(on, form_of(saved, root, shape), saved.columns) if on else None
     if given is not None and given.unreadable:
         raise ValueError(f"{len(given.unreadable):,} of the images of --on could not be read; leave them out")
     found = calibrate_folder(saved, fpr, given, root)
@@ -147,7 +147,7 @@ def _held_out(saved: "SavedEnsemble", root: Path | None) -> "LabelledSet":
     kept = read_held_out(saved.folder)
     if kept is not None:
         return kept
-    if saved.facts is None or _published_set(saved) is None or not saved.facts.configuration["validation"]:
+    if saved.facts is None or saved.dataset is None or not saved.facts.configuration["validation"]:
         raise ValueError(
             f"{saved.folder} keeps nothing that it held out; name in-domain inputs that it was not trained on with --on"
         )
@@ -164,6 +164,7 @@ class SavedEnsemble:
     facts: "RunFacts | None"  #: None for a saved ensemble that came from no run
     data: Mapping[str, Any]  #: what is known of the data that it was trained on
     columns: tuple[str, ...] | None  #: of the table that it was trained on, None for anything else
+    dataset: str | None  #: the name of the published set that it was trained on, None for anything else
 
 
 def open_saved(
@@ -178,6 +179,7 @@ def open_saved(
     """
     from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
     from greedy_ensembles.cli.given import names_in
+    from greedy_ensembles.data import SETS
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.ensemble import Ensemble
     from greedy_ensembles.flags import fingerprint
@@ -200,50 +202,41 @@ def open_saved(
         raise ValueError(f"{folder} predicts independent labels, which commands do not; ge.load_run and Python do")
     data = None if facts is None else facts.information["data"]
     data = data if isinstance(data, dict) else {}
-    return SavedEnsemble(folder, ensemble, fingerprint(checksums), facts, data, names_in(data, "columns"))
+    dataset = name if isinstance(name := data.get("name"), str) and name in SETS else None
+    return SavedEnsemble(folder, ensemble, fingerprint(checksums), facts, data, names_in(data, "columns"), dataset)
 
 
-def form_of(saved: SavedEnsemble, root: Path | None = None) -> "ImageForm":
-    """Return what is known of the images: their shape from the folder, else from the data set if that is there."""
+def form_of(saved: SavedEnsemble, root: Path | None = None, asked: str | None = None) -> "ImageForm":
+    """Return what is known of the images: as asked for, else from the calibration, the folder, or the data set.
+
+    Args:
+        saved: the ensemble.
+        root: the data folder, where the data set may be.
+        asked: the shape of images, as people write it.
+    """
     import torch
 
-    from greedy_ensembles.checks import limit
-    from greedy_ensembles.cli.given import names_in
-    from greedy_ensembles.data import SETS, data_root, load
-    from greedy_ensembles.data.registry import find
+    from greedy_ensembles.cli.given import names_in, parse_shape
+    from greedy_ensembles.data import SETS, load
     from greedy_ensembles.flags import ImageForm
     from greedy_ensembles.forms import InputForm
 
-    inputs, shape, classes = saved.ensemble.inputs, None, names_in(saved.data, "classes")
-    if isinstance(inputs, InputForm) and inputs.dtype == torch.uint8 and len(inputs.shape) == 3:
-        channels, height, width = inputs.shape
-        if channels in (1, 3) and height is not None and height == width <= limit("side"):  # it may be someone else's
-            shape = channels, height, height
-    dataset = _published_set(saved)
-    if dataset is None or saved.facts is None:
+    found, shape = saved.ensemble.calibration, None if asked is None else parse_shape(asked)
+    if found is not None and found.form != ImageForm():  # not where Python calibrated
+        return replace(found.form, shape=shape or found.form.shape)
+    inputs, classes = saved.ensemble.inputs, names_in(saved.data, "classes")
+    if shape is None and isinstance(inputs, InputForm) and inputs.dtype == torch.uint8 and len(inputs.shape) == 3:
+        with suppress(TypeError, ValueError):  # of any size, or not square, or the folder is someone else's
+            shape = ImageForm(cast("Shape", inputs.shape)).shape
+    if saved.dataset is None or saved.facts is None:
         return ImageForm(shape, classes)
     shape = shape or saved.facts.image_shape
-    splits = [split for split in SETS[dataset].counts if find(SETS[dataset], split, data_root(root))]
-    if (shape is not None and classes is not None) or not splits:
-        return ImageForm(shape, classes)
-    images = load(dataset, min(splits), root)  # test before train: it is smaller
-    return ImageForm.of_images(images.images, images.classes) if shape is None else ImageForm(shape, images.classes)
-
-
-def _published_set(saved: SavedEnsemble) -> str | None:
-    """Return the name of the published set that a run was trained on, None for anything else."""
-    from greedy_ensembles.data import SETS
-
-    name = saved.data.get("name")
-    return name if isinstance(name, str) and name in SETS else None
-
-
-def _shaped(form: "ImageForm", shape: str | None) -> "ImageForm":
-    """Return the form with the shape that is asked for."""
-    from greedy_ensembles.cli.given import parse_shape
-    from greedy_ensembles.flags import ImageForm
-
-    return form if shape is None else ImageForm(parse_shape(shape), form.classes)
+    if shape is None or classes is None:
+        for split in sorted(SETS[saved.dataset].counts):  # test before train: it is smaller
+            with suppress(FileNotFoundError):
+                images = load(saved.dataset, split, root)
+                return ImageForm(shape or ImageForm.of_images(images.images).shape, images.classes)
+    return ImageForm(shape, classes)
 
 
 def judge_inputs(

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from greedy_ensembles.cli.app import (
+    TRAINING_GOES_ON,
     CpusPerRun,
     DataFolder,
     Device,
@@ -20,7 +21,6 @@ from greedy_ensembles.cli.app import (
     Quiet,
     check_folder,
     command,
-    goes_on,
     say,
 )
 
@@ -35,7 +35,7 @@ _OF_ALL = ("study", "out", "page", "quiet")  #: what each study has, also one wi
 _CORRUPTIONS = "; `pip install 'greedy-ensembles[corruptions]'` lets it make corruptions like those of CIFAR-10-C"
 
 
-@command("reproduce")
+@command("reproduce", interrupted=TRAINING_GOES_ON)
 def reproduce(
     context: typer.Context,
     study: Annotated[str | None, typer.Argument(help="A study, as --list shows them.")] = None,
@@ -217,16 +217,12 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
         if study.evaluated:
             _say_what_is_not_judged(study, jobs, runner)
     failures: dict[str, Exception] = {}
-    try:
-        if where["on"] is None:
-            with one_thread() if quick and str(runner.device) == "cpu" else nullcontext():
-                runner.work(study, jobs, say)
-        elif jobs:
-            with open_executor(**where, storage=runner.out) as executor:
-                failures = runner.share_out(study, jobs, say, executor)
-    except KeyboardInterrupt as interruption:
-        goes_on(interruption)
-        raise
+    if where["on"] is None:
+        with one_thread() if quick and str(runner.device) == "cpu" else nullcontext():
+            runner.work(study, jobs, say)
+    elif jobs:
+        with open_executor(**where, storage=runner.out) as executor:
+            failures = runner.share_out(study, jobs, say, executor)
     for name, error in failures.items():
         say(f"{name} failed: {reason(error)}")
     return len(failures)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from greedy_ensembles.cli.app import DataFolder, Device, Quiet, check_folder, command, goes_on, leads, say
+from greedy_ensembles.cli.app import TRAINING_GOES_ON, DataFolder, Device, Quiet, check_folder, command, leads, say
 
 if TYPE_CHECKING:
     from greedy_ensembles.cli.given import Task
@@ -39,7 +39,7 @@ def _list_fields(asked: list[str] | None) -> list[str] | None:
     raise typer.Exit
 
 
-@command("train")
+@command("train", interrupted=TRAINING_GOES_ON)
 def train(
     data: Annotated[
         str,
@@ -130,9 +130,11 @@ def train(
         given = {"--target": target, "--leave-out": leave_out, "--shape": shape, "--test": test}
         _refuse(given, f"is for data of your own, and {data} is a published set")
         task = _published(data, model, changes, paper, three_channels, images, validation, root)
-    p_star = weighting or ("wrap" if paper and coupled else None)
-    if p_star and not isinstance(task.data, ImageSet):
-        raise ValueError(f"--weighting {p_star} is for images; leave it out for a table")
+    p_star = None
+    if name := weighting or ("wrap" if paper and coupled else None):
+        if not isinstance(task.data, ImageSet):
+            raise ValueError(f"--weighting {name} is for images; leave it out for a table")
+        p_star = named_weighting(name, task.data, root)
     try:
         ensemble = fit(
             task.make_model,
@@ -140,7 +142,7 @@ def train(
             size=size,
             method=method,
             strength=1.0 if strength is None else strength,
-            weighting=named_weighting(p_star, task.data, root) if p_star else None,
+            weighting=p_star,
             recipe=task.recipe,
             seed=seed,
             validation=task.validation,
@@ -149,9 +151,6 @@ def train(
             device=device,
             progress=not quiet,
         )
-    except KeyboardInterrupt as interruption:
-        goes_on(interruption)
-        raise
     except TypeError as error:  # of the model, as a rule, which may be the user's own
         raise ValueError(str(error)) from error
     if own and leads():
