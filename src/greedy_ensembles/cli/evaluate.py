@@ -285,10 +285,8 @@ def progress(shown: bool, batch_size: int | None, fresh: bool = False) -> Iterat
     predict = kept_beside_the_run(batch_size, fresh)
     used: dict[Path, None] = {}  # folders in which predictions were found, in order
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=not shown)
     with console.status("reading") as status:
-        if not (shown and console.is_terminal):
-            status.stop()
 
         def watched(ensemble: "Ensemble", images: "LabelledSet", folder: Path) -> "Predictions":
             state = f"{folder}: {len(ensemble)} members on {len(images):,} {images.unit} of {images.name}"

@@ -74,10 +74,11 @@ def own_task(
     text: str,
     model: str | None,
     changes: Mapping[str, Any],
-    shape: Shape | None,
+    validation: float | None,
+    *,
     target: str | None,
     leave_out: Sequence[str],
-    validation: float | None,
+    shape: str | None,
     test: float | None,
 ) -> Task:
     """Return the task on data of one's own, after saying which part is for what.
@@ -86,17 +87,17 @@ def own_task(
         text: the path, as it was typed; it becomes the name of the data.
         model: the network's name, or package:function; None: the one for such data.
         changes: fields of the recipe for such data to change.
-        shape: what pictures become; None: `SHAPE`, and arrays as they are.
+        validation: the share that selects epochs; None: the folder val, else `VALIDATION_SHARE`.
         target: the column of classes of a table.
         leave_out: columns of a table that are not used.
-        validation: the share that selects epochs; None: the folder val, else `VALIDATION_SHARE`.
+        shape: what pictures become, as people write it; None: `SHAPE`, and arrays as they are.
         test: the share that is held out to be judged on; None: the folder test, else `TEST_SHARE`. 0: nothing is.
     """
     shares = {"val": ("--validation", validation), "test": ("--test", test)}
     for option, value in shares.values():
         if value is not None and not 0 <= value < 1:
             raise ValueError(f"{option} must be a share of the data, at least 0 and below 1; got {value:g}")
-    parts = _parts(text, shape, target, leave_out)
+    parts = _parts(text, None if shape is None else parse_shape(shape), target, leave_out)
     for part, (option, value) in shares.items():
         if part in parts and value is not None:
             raise ValueError(f"{text} has a folder {part}, so leave {option} out")
@@ -112,9 +113,10 @@ def own_task(
     selects = selected if isinstance(selected, LabelledSet) else f"{selected:.0%} of these"
     say(f"best epochs are selected on {selects}" if selected else "last epochs are kept")
     say("nothing is held out to be judged on (--test 0)" if judged is None else f"judged and calibrated on {judged}")
-    default = "MLP" if isinstance(train, TableSet) else MODEL
-    pictures = Path(text).suffix.lower() not in ARRAYS
-    return Task(train, network(model or default, train), _recipe(train, pictures, changes), selected, judged)
+    make_model = network(model or ("MLP" if isinstance(train, TableSet) else MODEL), train)
+    # Arrays may be of digits, which a flip makes into others.
+    recipe = _recipe(train, None if Path(text).suffix.lower() in ARRAYS else "flip_crop", changes)
+    return Task(train, make_model, recipe, selected, judged)
 
 
 def _parts(text: str, shape: Shape | None, target: str | None, leave_out: Sequence[str]) -> dict[str, LabelledSet]:
@@ -136,10 +138,10 @@ def _parts(text: str, shape: Shape | None, target: str | None, leave_out: Sequen
         parts = {"train": read_table(path, target, leave_out=leave_out)}
     name = short if (short := text.rstrip("/\\")) not in {"", *SETS} else text  # which no published set has
     parts = {part: own.replace(name=name if part == "train" else f"{name}, {part}") for part, own in parts.items()}
-    train, classes = parts["train"], parts["train"].classes or ()
+    labels, classes = parts["train"].labels, parts["train"].classes or ()
     if len(classes) < 2:
         raise ValueError(f"{name} has one class, {', '.join(classes)}; training needs two or more")
-    counts = np.bincount([] if train.labels is None else train.labels, minlength=len(classes))
+    counts = np.bincount([] if labels is None else labels, minlength=len(classes))
     if not counts.all():
         raise ValueError(f"{name} has nothing to learn of class {classes[int(counts.argmin())]}")
     return parts
@@ -181,13 +183,12 @@ def network(name: str, data: LabelledSet) -> Any:
     return make_model
 
 
-def _recipe(train: LabelledSet, pictures: bool, changes: Mapping[str, Any]) -> Recipe:
+def _recipe(train: LabelledSet, augment: str | None, changes: Mapping[str, Any]) -> Recipe:
     """Return how members are trained: as tables are, or as a few hundred to some thousand small images are."""
     if isinstance(train, TableSet):
         mean, scale = train.rows.mean(axis=0), train.rows.std(axis=0)
         scale[scale == 0] = 1.0
         return dataclasses.replace(TABLE_RECIPE, **{"normalize": (mean.tolist(), scale.tolist()), **changes})
-    augment = "flip_crop" if pictures else None  # arrays may be of digits, which a flip makes into others
     photos = Recipe(epochs=40, batch_size=32, optimizer="adamw", lr=3e-3, weight_decay=1e-2, warmup_epochs=1)
     return dataclasses.replace(photos, **{"augment": augment, **changes})
 

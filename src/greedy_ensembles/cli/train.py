@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
+from rich.table import Table
 
 from greedy_ensembles.cli.app import TRAINING_GOES_ON, DataFolder, Device, Quiet, check_folder, command, leads, say
 
@@ -29,13 +28,11 @@ def _list_fields(asked: list[str] | None) -> list[str] | None:
 
     text = inspect.getdoc(Recipe) or ""
     told = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", text.partition("Attributes:\n")[2], flags=re.M))
-    console = Console()
+    table = Table.grid(padding=(0, 2))
     for field in dataclasses.fields(Recipe):
-        console.print(f"{field.name}={field.default}", style="bold", markup=False, highlight=False)
-        console.print(Padding(Text(" ".join(told[field.name].split())), (0, 0, 0, 4)))
-    console.print(
-        "These are the defaults of ge.Recipe. Each kind of data has a recipe of its own, which --set changes."
-    )
+        table.add_row(f"{field.name}={field.default}", " ".join(told[field.name].split()))
+    Console(markup=False).print(table)
+    print("These are the defaults of ge.Recipe. Each kind of data has a recipe of its own, which --set changes.")
     raise typer.Exit
 
 
@@ -58,7 +55,7 @@ def train(
     ] = None,
     size: Annotated[int, typer.Option(help="M, the number of members.")] = 5,
     method: Annotated[
-        str, typer.Option(help="The name of a method: greedy is the paper's, deep has Deep Ensembles.")
+        str, typer.Option(help="The name of a method: greedy is the paper's, deep is Deep Ensembles.")
     ] = "greedy",
     strength: Annotated[float | None, typer.Option(help="lambda_M, how strongly members repel; default: 1.")] = None,
     weighting: Annotated[
@@ -110,7 +107,7 @@ def train(
 ) -> None:
     """Train an ensemble on data of your own, or on a published set."""
     from greedy_ensembles.checks import check_count
-    from greedy_ensembles.cli.given import own_task, parse_shape
+    from greedy_ensembles.cli.given import own_task
     from greedy_ensembles.data import SETS, ImageSet
     from greedy_ensembles.method import as_coupling
     from greedy_ensembles.paper.images import named_weighting
@@ -118,18 +115,17 @@ def train(
 
     check_folder(out)
     check_count("--size", size, least=1)
-    coupled = as_coupling(method).sees != "none"
-    if not coupled:
-        _refuse({"--weighting": weighting, "--strength": strength}, f"is for members that meet, not --method {method}")
+    if not (coupled := as_coupling(method).sees != "none"):
+        _refuse({"weighting": weighting, "strength": strength}, f"is for members that meet, not --method {method}")
     changes = _changes(change or [])  # before pictures are read, which may take a while
+    of_own: dict[str, Any] = {"target": target, "leave_out": leave_out or [], "shape": shape, "test": test}
+    of_sets: dict[str, Any] = {"paper": paper, "three_channels": three_channels, "images": images}
     if own := data not in SETS:
-        _refuse({"--paper": paper, "--three-channels": three_channels, "--images": images}, "is for published sets")
-        asked = None if shape is None else parse_shape(shape)
-        task = own_task(data, model, changes, asked, target, leave_out or [], validation, test)
+        _refuse(of_sets, "is for published sets")
+        task = own_task(data, model, changes, validation, **of_own)
     else:
-        given = {"--target": target, "--leave-out": leave_out, "--shape": shape, "--test": test}
-        _refuse(given, f"is for data of your own, and {data} is a published set")
-        task = _published(data, model, changes, paper, three_channels, images, validation, root)
+        _refuse(of_own, f"is for data of your own, and {data} is a published set")
+        task = _published(data, model, changes, validation, root, **of_sets)
     p_star = None
     if name := weighting or ("wrap" if paper and coupled else None):
         if not isinstance(task.data, ImageSet):
@@ -159,23 +155,24 @@ def train(
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:
-    for option, value in given.items():
+    for name, value in given.items():
         if value not in (None, False, []):
-            raise ValueError(f"{option} {why}; leave it out")
+            raise ValueError(f"--{name.replace('_', '-')} {why}; leave it out")
 
 
 def _published(
     dataset: str,
     model: str | None,
     changes: dict[str, Any],
+    validation: float | None,
+    root: Path | None,
+    *,
     paper: bool,
     three_channels: bool,
     images: int | None,
-    validation: float | None,
-    root: Path | None,
 ) -> "Task":
     """Return the task on a published set, by the paper's recipe."""
-    from greedy_ensembles.cli.given import Task, network
+    from greedy_ensembles.cli.given import VALIDATION_SHARE, Task, network
     from greedy_ensembles.data import load
     from greedy_ensembles.paper.images import cut
     from greedy_ensembles.paper.published import PUBLISHED
@@ -203,7 +200,7 @@ def _published(
     elif model in PUBLISHED:
         other = ", ".join(f"{name}={value}" for name, value in PUBLISHED[model].items())
         say(f"{model} is that of its name; that of the paper's figures (--paper) has {other}.")
-    return Task(data, make_model, recipe, 0.1 if validation is None else validation)
+    return Task(data, make_model, recipe, VALIDATION_SHARE if validation is None else validation)
 
 
 def _recipe(dataset: str, model: str, grey: bool, changes: dict[str, Any]) -> "Recipe":
