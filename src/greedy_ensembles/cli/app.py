@@ -34,8 +34,8 @@ On = Annotated[
     str | None,
     typer.Option(help="Where runs go: processes, ray, or ray://HOST:PORT; default: here, one after another."),
 ]
-CpusPerRun = Annotated[int, typer.Option("--cpus-per-run", help="With --on: cores that a run needs.")]
-GpusPerRun = Annotated[
+Cpus = Annotated[int, typer.Option("--cpus-per-run", help="With --on: cores that a run needs.")]
+Gpus = Annotated[
     float | None,
     typer.Option("--gpus-per-run", help="With --on: GPUs, or the share of one; default: 1 where there are any."),
 ]
@@ -65,7 +65,7 @@ def _options(
 
 
 #: What is said after Ctrl-C of commands that train.
-TRAINING_GOES_ON = "Interrupted. The same command goes on from the last saved epoch."
+GOES_ON = "Interrupted. The same command goes on from the last saved epoch."
 #: What commands call arguments of Python that have another name there.
 _ELSEWHERE = {"run_dir": "--out", "make_model": "--model", "root": "--root"}
 #: What stands before or after a word that names an argument, rather than a thing.

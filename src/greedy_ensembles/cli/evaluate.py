@@ -17,10 +17,10 @@ from rich.text import Text
 
 from greedy_ensembles.cli.app import (
     BatchSize,
-    CpusPerRun,
+    Cpus,
     DataFolder,
     Device,
-    GpusPerRun,
+    Gpus,
     On,
     OwnModel,
     Quiet,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.report.page import Findings
     from greedy_ensembles.runs import Run
 
-_GOES_ON = "Interrupted. What was predicted is kept: the same command goes on from there."
+_PREDICTIONS_STAY = "Interrupted. What was predicted is kept: the same command goes on from there."
 Ood = Annotated[
     list[str] | None,
     typer.Option(
@@ -57,7 +57,7 @@ JudgedOn = Annotated[
 ]
 
 
-@command("evaluate", interrupted=_GOES_ON)
+@command("evaluate", interrupted=_PREDICTIONS_STAY)
 def evaluate(
     runs: Annotated[
         list[Path],
@@ -129,7 +129,7 @@ def evaluate(
         print(line)
 
 
-@command("report", interrupted=_GOES_ON)
+@command("report", interrupted=_PREDICTIONS_STAY)
 def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Run folders or saved ensembles, on one data set or several.")
@@ -200,7 +200,7 @@ def _findings(dataset: str, runs: "list[Run]", predict: "Predict", how: dict[str
     return Findings(comparison, images, notes)
 
 
-@command("select", interrupted=_GOES_ON)
+@command("select", interrupted=_PREDICTIONS_STAY)
 def select(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Folders of runs that differ in lambda_M and seed alone.")
@@ -211,8 +211,8 @@ def select(
         typer.Option(help="validation (the default): what each run held out; test: the test set, as the paper did."),
     ] = None,
     on: On = None,
-    cpus: CpusPerRun = 1,
-    gpus: GpusPerRun = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the curve as CSV and JSON, and as a picture.")] = None,
     model: OwnModel = None,
     batch_size: BatchSize = None,

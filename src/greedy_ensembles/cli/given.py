@@ -252,8 +252,7 @@ class Inputs(NamedTuple):
 def read_inputs(paths: Sequence[Path], form: ImageForm, columns: Sequence[str] | None = None) -> Inputs:
     """Read picture files, folders and archives of them, arrays (.npy, .npz), and tables (.csv) with these columns.
 
-    What could not be read, and what became of pictures, is said. A path that does not exist, or a folder without
-    pictures, is refused before anything is computed.
+    What could not be read, and what became of pictures, is said.
     """
     for path in paths:
         if not path.expanduser().exists():

@@ -11,18 +11,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from greedy_ensembles.cli.app import (
-    TRAINING_GOES_ON,
-    CpusPerRun,
-    DataFolder,
-    Device,
-    GpusPerRun,
-    On,
-    Quiet,
-    check_folder,
-    command,
-    say,
-)
+from greedy_ensembles.cli.app import GOES_ON, Cpus, DataFolder, Device, Gpus, On, Quiet, check_folder, command, say
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +24,7 @@ _OF_ALL = ("study", "out", "page", "quiet")  #: what each study has, also one wi
 _CORRUPTIONS = "; `pip install 'greedy-ensembles[corruptions]'` lets it make corruptions like those of CIFAR-10-C"
 
 
-@command("reproduce", interrupted=TRAINING_GOES_ON)
+@command("reproduce", interrupted=GOES_ON)
 def reproduce(
     context: typer.Context,
     study: Annotated[str | None, typer.Argument(help="A study, as --list shows them.")] = None,
@@ -62,8 +51,8 @@ def reproduce(
     ] = None,
     part: Annotated[str | None, typer.Option("--only", metavar="N/K", help="The N-th of K parts of the runs.")] = None,
     on: On = None,
-    cpus: CpusPerRun = 1,
-    gpus: GpusPerRun = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
     of_gpus: Annotated[
         int | None, typer.Option("--gpus", help="With --list: what all would take on so many H200s.")
     ] = None,

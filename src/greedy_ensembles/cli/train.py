@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from greedy_ensembles.cli.app import TRAINING_GOES_ON, DataFolder, Device, Quiet, check_folder, command, leads, say
+from greedy_ensembles.cli.app import GOES_ON, DataFolder, Device, Quiet, check_folder, command, leads, say
 
 if TYPE_CHECKING:
     from greedy_ensembles.cli.given import Task
@@ -36,7 +36,7 @@ def _list_fields(asked: list[str] | None) -> list[str] | None:
     raise typer.Exit
 
 
-@command("train", interrupted=TRAINING_GOES_ON)
+@command("train", interrupted=GOES_ON)
 def train(
     data: Annotated[
         str,
