@@ -10,7 +10,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark.selection import held_out
-from greedy_ensembles.cli.given import Inputs, parse_shape, read_inputs
+from greedy_ensembles.cli.given import parse_shape, read_inputs
 from greedy_ensembles.cli.predict import calibrate_folder, form_of, open_saved
 from greedy_ensembles.data.image_set import fit_square
 from greedy_ensembles.flags import ImageForm
@@ -239,12 +239,11 @@ def test_the_form_is_that_of_the_run_where_images_were_resized(train, quick, tmp
 def test_runs_on_arrays_and_saved_ensembles_take_inputs_of_your_own(blobs, quick, make_model, tmp_path):
     ge.fit(make_model, blobs, size=2, method="deep", run_dir=tmp_path / "run", **quick).save(tmp_path / "saved")
     values = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
-    inputs = Inputs(tuple(map(str, range(30))), values)
     of_run, of_save = open_saved(tmp_path / "run", make_model), open_saved(tmp_path / "saved", make_model)
     for saved in (of_run, of_save):
         with pytest.raises(ValueError, match=r"--on"):
             calibrate_folder(saved)
-        calibrate_folder(saved, 0.1, inputs)
+        calibrate_folder(saved, 0.1, values)
     first, second = (open_saved(tmp_path / name, make_model).ensemble.calibration for name in ("run", "saved"))
     assert first is not None
     assert first == second  # the same weights, wherever they lie
@@ -254,7 +253,7 @@ def test_runs_on_arrays_and_saved_ensembles_take_inputs_of_your_own(blobs, quick
 def test_images_of_your_own_tell_the_form(train, tmp_path):
     saved = train()
     values = np.random.default_rng(0).integers(0, 256, (30, 1, 28, 28)).astype(np.uint8)
-    found = calibrate_folder(saved, 0.1, Inputs(tuple(map(str, range(30))), values), root=tmp_path / "nowhere")
+    found = calibrate_folder(saved, 0.1, values, root=tmp_path / "nowhere")
     assert found.form == ImageForm((1, 28, 28), tuple("0123456789"))
 
 

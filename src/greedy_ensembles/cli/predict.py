@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import torch
 
     from greedy_ensembles.benchmark.runs import RunFacts
-    from greedy_ensembles.cli.given import Inputs
     from greedy_ensembles.data import LabelledSet
     from greedy_ensembles.ensemble import Ensemble, ModelFactory
     from greedy_ensembles.flags import Calibration, ImageForm, Shape
@@ -99,10 +98,12 @@ def calibrate(
 
     saved = open_saved(run, imported(model), device)
     saved.ensemble.calibration = None  # an earlier one does not count
-    given = read_inputs(on, form_of(saved, root, shape), saved.columns) if on else None
-    if given is not None and given.unreadable:
-        raise ValueError(f"{len(given.unreadable):,} of the images of --on could not be read; leave them out")
-    found = calibrate_folder(saved, fpr, given, root)
+    values = None
+    if on:
+        _, values, unreadable = read_inputs(on, form_of(saved, root, shape), saved.columns)
+        if unreadable:
+            raise ValueError(f"{len(unreadable):,} of the images of --on could not be read; leave them out")
+    found = calibrate_folder(saved, fpr, values, root)
     print(
         f"Inputs are flagged from a mutual information of {found.threshold:.4g} nats on: at most {100 * found.fpr:g} % "
         f"of new in-domain inputs, as found from {found.inputs:,} ({found.source})"
@@ -110,14 +111,14 @@ def calibrate(
 
 
 def calibrate_folder(
-    saved: "SavedEnsemble", fpr: float = 0.05, inputs: "Inputs | None" = None, root: Path | None = None
+    saved: "SavedEnsemble", fpr: float = 0.05, values: "np.ndarray | None" = None, root: Path | None = None
 ) -> "Calibration":
     """Find the threshold of an ensemble, and write it beside the weights.
 
     Args:
         saved: the ensemble.
         fpr: the share of in-domain inputs that may be flagged.
-        inputs: in-domain inputs; None: the images that a run held out.
+        values: in-domain inputs, (n, ...); None: those that a run held out.
         root: the data folder, where these are found.
     """
     import numpy as np
@@ -125,11 +126,10 @@ def calibrate_folder(
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
     from greedy_ensembles.flags import ImageForm
 
-    if inputs is None:
+    labels, source, classes = None, "in-domain inputs of your own", None
+    if values is None:
         kept = _held_out(saved, root)
         values, labels, source, classes = kept.inputs, kept.labels, kept.name, kept.classes
-    else:
-        values, labels, source, classes = inputs.values, None, "in-domain inputs of your own", None
     form = form_of(saved, root)
     if values.dtype == np.uint8 and values.ndim == 4:
         form = ImageForm.of_images(values, classes or form.classes)
