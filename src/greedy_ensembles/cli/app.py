@@ -130,7 +130,7 @@ def _in_one_line(command: Callable[Parameters, None], interrupted: str) -> Calla
                 if not leads():
                     quiet.enter_context(redirect_stdout(io.StringIO()))
                     quiet.enter_context(redirect_stderr(io.StringIO()))
-                command(*arguments, **options)
+                command(*arguments, **{name: _spelled_out(value) for name, value in options.items()})
         except KeyboardInterrupt as interruption:
             print(*getattr(interruption, "__notes__", [interrupted]), file=sys.stderr)
             raise typer.Exit(130) from None
@@ -139,6 +139,13 @@ def _in_one_line(command: Callable[Parameters, None], interrupted: str) -> Calla
             raise typer.Exit(1) from None
 
     return run
+
+
+def _spelled_out(value: Any) -> Any:
+    """Return an option whose paths have the home folder in the place of ~, which shells leave in --out=~/folder."""
+    if isinstance(value, list):
+        return [_spelled_out(item) for item in value]
+    return value.expanduser() if isinstance(value, Path) else value
 
 
 def say(line: str) -> None:

@@ -255,7 +255,7 @@ def read_inputs(paths: Sequence[Path], form: ImageForm, columns: Sequence[str] |
     What could not be read, and what became of pictures, is said.
     """
     for path in paths:
-        if not path.expanduser().exists():
+        if not path.exists():
             raise FileNotFoundError(f"{path} does not exist")
     names: list[str] = []
     parts: list[np.ndarray] = []

@@ -185,7 +185,7 @@ def open_saved(
     from greedy_ensembles.flags import fingerprint
     from greedy_ensembles.storage import FolderError, check_contained, read_json
 
-    folder, place, facts = folder.expanduser(), as_device(device), None
+    place, facts = as_device(device), None
     check_contained(folder)
     saved = (folder / "ensemble.json").exists() and read_json(folder / "ensemble.json")
     if (folder / "run.json").exists() or (saved and saved.get("run") is not None):

@@ -150,7 +150,7 @@ def train(
     except TypeError as error:  # of the model, as a rule, which may be the user's own
         raise ValueError(str(error)) from error
     if own and leads():
-        task.keep_held_out(out.expanduser(), seed)
+        task.keep_held_out(out, seed)
     print(f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''} in {out}")
 
 
