@@ -38,7 +38,7 @@ from greedy_ensembles import machine
 from greedy_ensembles.engines.ranks import Exchange, Ranks
 from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
-from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.sweeps.executor import Processes
 
 PROCESSES = (1, 2, 4)
 MEMBERS, BATCH, STEPS, CLASSES = 8, 32, 10, 10  # of the training that is timed; as many samples of p* as examples

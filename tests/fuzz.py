@@ -140,7 +140,7 @@ def folders_of_runs(home: Path):
 
     import greedy_ensembles as ge
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, kept_beside_the_run, open_runs
-    from greedy_ensembles.cli.given import open_saved
+    from greedy_ensembles.cli.predict import open_saved
     from greedy_ensembles.paper.records import Record, Records, gather
     from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
     from greedy_ensembles.report.page import build_page

@@ -84,6 +84,14 @@ def test_an_out_that_is_a_file_is_one_line(invoke, study, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_the_home_folder_is_spelled_out_where_shells_leave_it(invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "file").touch()
+    done = invoke("evaluate", "runs", "--out=~/file")
+    assert done.stderr == f"error: --out must be a folder, but {tmp_path / 'file'} is a file\n"
+    assert f"{tmp_path / 'there'} does not exist" in invoke("predict", "~/there", "file").stderr
+
+
 def test_a_damaged_run_is_one_line(invoke, tmp_path):
     (tmp_path / "run.json").write_text("{")
     done = invoke("evaluate", tmp_path)

@@ -138,12 +138,6 @@ def test_packed_predictions_give_the_same_table_without_weights_or_data(invoke, 
     assert "'noise.npy'" in chosen.output
 
 
-def test_a_model_of_ours_need_not_be_named(train_run, evaluate, home):
-    train_run(home, "preresnet", model="PreResNet8")
-    done = evaluate("preresnet", model=None)
-    assert done.exit_code == 0, done.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [

@@ -19,7 +19,7 @@ from greedy_ensembles.paper import method_runs, methods_page
 from greedy_ensembles.paper.studies import STUDIES, methods, two_moons
 from greedy_ensembles.paper.study import Protocol, filter_study, jobs
 from greedy_ensembles.paper.study import quick as quick_study
-from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.sweeps.executor import Processes
 from greedy_ensembles.training import Recipe
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -177,13 +177,17 @@ def test_the_list_shows_studies_and_runs(reproduce):
     assert "two-moons" in reproduce("two-moons", "--list").output
 
 
-def test_two_moons_needs_no_images(reproduce, tmp_path, monkeypatch):
+def test_two_moons_needs_no_images_and_has_a_command_that_shows_the_table(reproduce, invoke, tmp_path, monkeypatch):
     monkeypatch.setattr(two_moons, "STRENGTHS", (None,))
     monkeypatch.setattr(two_moons, "SIZE", 2)
     monkeypatch.setattr(two_moons, "RECIPE", dataclasses.replace(two_moons.RECIPE, epochs=1))
     done = reproduce("two-moons", root=None)
     assert done.exit_code == 0, done.output
     assert {"two-moons.md", "records", "two-moons.png"} < {path.name for path in (tmp_path / "out/two-moons").iterdir()}
+    shown = invoke("two-moons", "--out", tmp_path / "out" / "two-moons", "--quiet").output
+    (row,) = (line.split() for line in shown.splitlines() if line.split()[:1] == ["deep"])
+    assert f"| {' | '.join([row[0], '', *row[1:]])} |" in (tmp_path / "out/two-moons/two-moons.md").read_text()
+    assert f"Wrote {tmp_path}/out/two-moons/two-moons.md, two-moons.png and records" in shown
 
 
 def test_the_study_of_methods_is_done_in_parts(reproduce, tmp_path, monkeypatch):

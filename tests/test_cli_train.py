@@ -149,9 +149,9 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         (["--weighting", "scrable"], {}, "did you mean 'scramble'?"),
         (["--weighting", "cifar"], {}, "did you mean 'cifar10'?"),
         (["--images", "61"], {}, "between 1 and the 60"),
-        (["--method", "deep", "--weighting", "clip"], {}, "--weighting is where members meet"),
+        (["--method", "deep", "--weighting", "clip"], {}, "--weighting is for members that meet, not --method deep"),
         (["--method", "gredy"], {}, "--method must be one of"),
-        (["--method", "deep", "--strength", "1"], {}, "--method deep has no strength"),
+        (["--method", "deep", "--strength", "1"], {}, "--strength is for members that meet, not --method deep"),
         (["--schedule", "parallel"], {}, "schedule must be one of"),
     ],
 )

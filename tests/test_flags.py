@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.cli.given import judge_inputs
-from greedy_ensembles.cli.predict import to_csv
+from greedy_ensembles.cli.predict import judge_inputs, to_csv
 from greedy_ensembles.flags import Calibration, best_temperature, threshold_at
 
 SCORES = st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=60)
@@ -85,37 +84,36 @@ class Fixed(nn.Module):
 
 def test_figures_are_those_of_the_definitions():
     ensemble = ge.Ensemble.from_members([Fixed(0.9, 0.1), Fixed(0.3, 0.7)])
-    verdicts = judge_inputs(ensemble, np.zeros((5, 2), np.float32), batch_size=2)
+    columns = judge_inputs(ensemble, np.zeros((5, 2), np.float32), batch_size=2)
 
     def entropy(*probs):
         return -sum(p * math.log(p) for p in probs)
 
     aleatoric = (entropy(0.9, 0.1) + entropy(0.3, 0.7)) / 2
-    assert verdicts.classes.tolist() == [0] * 5
-    assert verdicts.probability == pytest.approx([0.6] * 5, abs=1e-6)
-    assert verdicts.uncertainty.total == pytest.approx([entropy(0.6, 0.4)] * 5, abs=1e-6)
-    assert verdicts.uncertainty.aleatoric == pytest.approx([aleatoric] * 5, abs=1e-6)
-    assert verdicts.uncertainty.epistemic == pytest.approx([entropy(0.6, 0.4) - aleatoric] * 5, abs=1e-6)
-    assert verdicts.uncertainty.epistemic.dtype == np.float64
+    assert columns["class"] == [0] * 5
+    assert columns["probability"] == pytest.approx([0.6] * 5, abs=1e-6)
+    assert columns["total"] == pytest.approx([entropy(0.6, 0.4)] * 5, abs=1e-6)
+    assert columns["aleatoric"] == pytest.approx([aleatoric] * 5, abs=1e-6)
+    assert columns["mutual_information"] == pytest.approx([entropy(0.6, 0.4) - aleatoric] * 5, abs=1e-6)
 
 
 def test_more_inputs_than_are_predicted_at_once_keep_their_order():
     torch.manual_seed(0)
     ensemble = ge.Ensemble.from_members([nn.Linear(2, 3), nn.Linear(2, 3)])
     x = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
-    assert judge_inputs(ensemble, x).uncertainty.epistemic == pytest.approx(
+    assert judge_inputs(ensemble, x)["mutual_information"] == pytest.approx(
         ensemble.uncertainty(x).epistemic.numpy(), abs=1e-6
     )
 
 
 def test_the_table_has_names_and_flags():
     ensemble = ge.Ensemble.from_members([Fixed(0.9, 0.1), Fixed(0.3, 0.7)])
-    exact = float(judge_inputs(ensemble, np.zeros((1, 2), np.float32)).uncertainty.epistemic[0])
+    (exact,) = judge_inputs(ensemble, np.zeros((1, 2), np.float32))["mutual_information"]
 
     def row(classes=None, threshold=None):
         ensemble.calibration = None if threshold is None else Calibration(threshold, 0.05, 19)
-        verdicts = judge_inputs(ensemble, np.zeros((1, 2), np.float32))
-        (found,) = csv.DictReader(to_csv(('a,"b".png',), verdicts, classes).splitlines())
+        columns = judge_inputs(ensemble, np.zeros((1, 2), np.float32), classes)
+        (found,) = csv.DictReader(to_csv(('a,"b".png',), columns).splitlines())
         return found
 
     assert row(("cat", "dog"), exact)["flagged"] == "yes"  # at the threshold is out of distribution
@@ -131,8 +129,8 @@ def test_the_table_has_names_and_flags():
 def test_a_spreadsheet_runs_nothing_out_of_the_names_of_files_and_classes():
     ensemble = ge.Ensemble.from_members([Fixed(0.9, 0.1)])
     names = ("=cmd|' /C calc'!A0.png", "+1.png", "-1.png", "@SUM(A1).png", "plain.png")
-    verdicts = judge_inputs(ensemble, np.zeros((5, 2), np.float32))
-    rows = list(csv.DictReader(to_csv(names, verdicts, ("=1+1", "b")).splitlines()))
+    columns = judge_inputs(ensemble, np.zeros((5, 2), np.float32), ("=1+1", "b"))
+    rows = list(csv.DictReader(to_csv(names, columns).splitlines()))
     assert [row["input"] for row in rows] == [*(f"'{name}" for name in names[:4]), "plain.png"]
     assert {row["class"] for row in rows} == {"'=1+1"}
 

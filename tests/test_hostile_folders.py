@@ -17,7 +17,7 @@ from tests.runs.forgery import forge, make_model
 
 import greedy_ensembles as ge
 from greedy_ensembles import storage
-from greedy_ensembles.cli.given import open_saved
+from greedy_ensembles.cli.predict import open_saved
 from greedy_ensembles.storage import FolderError
 
 

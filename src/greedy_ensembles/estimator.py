@@ -9,7 +9,7 @@ import copy
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -37,6 +37,7 @@ from greedy_ensembles.training import Recipe, SplitError, fit
 TABLE_RECIPE = Recipe(epochs=50, optimizer="adamw", lr=3e-3, weight_decay=1e-2)
 
 
+@dataclass(eq=False, repr=False)
 class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """An ensemble whose members differ where there is no data, as a scikit-learn classifier.
 
@@ -77,39 +78,22 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     (150,)
     """
 
-    classes_: np.ndarray
-    ensemble_: Ensemble
-
-    def __init__(
-        self,
-        size: int = 5,
-        strength: float | None = 1.0,
-        hidden: Sequence[int] = (128, 128),
-        *,
-        make_model: ModelFactory | None = None,
-        method: str | Coupling = "greedy",
-        weighting: Weighting | None = None,
-        recipe: Recipe | None = None,
-        schedule: str | None = None,
-        class_weight: Mapping[Any, float] | str | None = None,
-        validation: float = 0.0,
-        random_state: int | np.random.RandomState | None = 0,
-        device: torch.device | str | None = None,
-        progress: bool = False,
-    ) -> None:
-        self.size = size
-        self.strength = strength
-        self.hidden = hidden
-        self.make_model = make_model
-        self.method = method
-        self.weighting = weighting
-        self.recipe = recipe
-        self.schedule = schedule
-        self.class_weight = class_weight
-        self.validation = validation
-        self.random_state = random_state
-        self.device = device
-        self.progress = progress
+    size: int = 5
+    strength: float | None = 1.0
+    hidden: Sequence[int] = (128, 128)
+    _: KW_ONLY
+    make_model: ModelFactory | None = None
+    method: str | Coupling = "greedy"
+    weighting: Weighting | None = None
+    recipe: Recipe | None = None
+    schedule: str | None = None
+    class_weight: Mapping[Any, float] | str | None = None
+    validation: float = 0.0
+    random_state: int | np.random.RandomState | None = 0
+    device: torch.device | str | None = None
+    progress: bool = False
+    classes_: np.ndarray = field(init=False)
+    ensemble_: Ensemble = field(init=False)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all arguments; with `deep`, fields of the recipe too, as ``recipe__lr``."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from greedy_ensembles.engines.execution import tf32_in_convolutions, tf32_inside, tf32_settings
-from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.sweeps.executor import Processes
 
 needs_newer = pytest.mark.skipif(
     not hasattr(torch.backends.cudnn, "conv"), reason="this PyTorch has no switches of the newer kind"

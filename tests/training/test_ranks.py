@@ -17,8 +17,7 @@ from torch import distributed
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.ranks import Exchange, Ranks, backend_for
-from greedy_ensembles.sweeps.executor import at_once
-from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.sweeps.executor import Processes, at_once
 from greedy_ensembles.training.shared import SharedAlgorithm
 
 SCRIPT = Path(ranks_script.__file__)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 def application() -> "typer.Typer":
     """Return the application with all its commands."""
-    from greedy_ensembles.cli import data, evaluate, predict, reproduce, studies, train  # noqa: F401 (they register)
+    from greedy_ensembles.cli import data, evaluate, predict, reproduce, train  # noqa: F401 (they register)
     from greedy_ensembles.cli.app import app
 
     return app

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, get_args
@@ -34,8 +34,8 @@ On = Annotated[
     str | None,
     typer.Option(help="Where runs go: processes, ray, or ray://HOST:PORT; default: here, one after another."),
 ]
-CpusPerRun = Annotated[int, typer.Option("--cpus-per-run", help="With --on: cores that a run needs.")]
-GpusPerRun = Annotated[
+Cpus = Annotated[int, typer.Option("--cpus-per-run", help="With --on: cores that a run needs.")]
+Gpus = Annotated[
     float | None,
     typer.Option("--gpus-per-run", help="With --on: GPUs, or the share of one; default: 1 where there are any."),
 ]
@@ -64,6 +64,8 @@ def _options(
     pass
 
 
+#: What is said after Ctrl-C of commands that train.
+GOES_ON = "Interrupted. The same command goes on from the last saved epoch."
 #: What commands call arguments of Python that have another name there.
 _ELSEWHERE = {"run_dir": "--out", "make_model": "--model", "root": "--root"}
 #: What stands before or after a word that names an argument, rather than a thing.
@@ -101,25 +103,22 @@ def _options_of(command: Callable[..., None]) -> dict[str, str]:
     return {**{name: f"--set {name}" for name in fields}, **_ELSEWHERE, **known}
 
 
-def goes_on(
-    interruption: KeyboardInterrupt, note: str = "Interrupted. The same command goes on from the last saved epoch."
-) -> None:
-    """Say that an interrupted command can be continued, where what was under way has not said so already."""
-    if not getattr(interruption, "__notes__", None):
-        interruption.add_note(note)
-
-
-def command(name: str, of: typer.Typer = app) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
-    """Register a function as a command that ends in one line, not in a traceback, where its user can mend it."""
-    return lambda function: of.command(name)(_in_one_line(function))
-
-
-def _in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Say in one line what went wrong where its user can mend it.
+def command(
+    name: str, of: typer.Typer = app, interrupted: str = "Interrupted."
+) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
+    """Register a function as a command that ends in one line, not in a traceback, where its user can mend it.
 
     Warnings are one line as well. Of the processes that `torchrun` starts, the others speak of errors alone.
-    """
 
+    Args:
+        name: of the command.
+        of: the application, or a part of it.
+        interrupted: what is said after Ctrl-C where what was under way has not said it already.
+    """
+    return lambda function: of.command(name)(_in_one_line(function, interrupted))
+
+
+def _in_one_line(command: Callable[Parameters, None], interrupted: str) -> Callable[Parameters, None]:
     @functools.wraps(command)
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         def show(message: Warning | str, *where: object, **others: object) -> None:  # where is no help to a user
@@ -131,15 +130,22 @@ def _in_one_line(command: Callable[Parameters, None]) -> Callable[Parameters, No
                 if not leads():
                     quiet.enter_context(redirect_stdout(io.StringIO()))
                     quiet.enter_context(redirect_stderr(io.StringIO()))
-                command(*arguments, **options)
+                command(*arguments, **{name: _spelled_out(value) for name, value in options.items()})
         except KeyboardInterrupt as interruption:
-            print(*getattr(interruption, "__notes__", ["Interrupted."]), file=sys.stderr)
+            print(*getattr(interruption, "__notes__", [interrupted]), file=sys.stderr)
             raise typer.Exit(130) from None
         except (ValueError, OSError, ArithmeticError, ChildProcessError) as error:
             say(f"error: {in_options(str(error), _options_of(command))}")
             raise typer.Exit(1) from None
 
     return run
+
+
+def _spelled_out(value: Any) -> Any:
+    """Return an option whose paths have the home folder in the place of ~, which shells leave in --out=~/folder."""
+    if isinstance(value, list):
+        return [_spelled_out(item) for item in value]
+    return value.expanduser() if isinstance(value, Path) else value
 
 
 def say(line: str) -> None:
@@ -150,13 +156,6 @@ def say(line: str) -> None:
 def leads() -> bool:
     """Say whether this is the only process of a command, or the first of those that `torchrun` started."""
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK") == "0"
-
-
-def check_there(paths: Iterable[Path]) -> None:
-    """Refuse paths that do not exist."""
-    for path in paths:
-        if not path.expanduser().exists():
-            raise FileNotFoundError(f"{path} does not exist")
 
 
 def check_folder(out: Path | None, option: str = "--out") -> None:
@@ -173,8 +172,13 @@ def check_file(out: Path | None, option: str = "--out") -> None:
         raise ValueError(f"{option} {out} cannot be written: there is no folder {out.absolute().parent}")
 
 
-def imported(name: str) -> Callable[[], Any]:
-    """Return a callable named package:function, found as Python finds modules, the current folder included."""
+def imported(name: str | None) -> Any:
+    """Return a callable named package:function, found as Python finds modules, the current folder included.
+
+    None, where no model is named.
+    """
+    if name is None:
+        return None
     from torch import nn
 
     module, colon, function = name.partition(":")
@@ -195,4 +199,4 @@ def imported(name: str) -> Callable[[], Any]:
         raise ValueError(f"--model {name} cannot be called: {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"--model {name} must be a function that returns a torch.nn.Module, got {made!r}")
-    return found  # type: ignore[no-any-return]
+    return found

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,32 +17,29 @@ from rich.text import Text
 
 from greedy_ensembles.cli.app import (
     BatchSize,
-    CpusPerRun,
+    Cpus,
     DataFolder,
     Device,
-    GpusPerRun,
+    Gpus,
     On,
     OwnModel,
     Quiet,
     check_file,
     check_folder,
-    check_there,
     command,
-    goes_on,
     imported,
     say,
 )
 
 if TYPE_CHECKING:
-    import torch
-
     from greedy_ensembles.benchmark import Predictions
     from greedy_ensembles.benchmark.stored_runs import Predict
     from greedy_ensembles.data import LabelledSet
-    from greedy_ensembles.ensemble import Ensemble, ModelFactory
+    from greedy_ensembles.ensemble import Ensemble
     from greedy_ensembles.report.page import Findings
     from greedy_ensembles.runs import Run
 
+_PREDICTIONS_STAY = "Interrupted. What was predicted is kept: the same command goes on from there."
 Ood = Annotated[
     list[str] | None,
     typer.Option(
@@ -60,7 +57,7 @@ JudgedOn = Annotated[
 ]
 
 
-@command("evaluate")
+@command("evaluate", interrupted=_PREDICTIONS_STAY)
 def evaluate(
     runs: Annotated[
         list[Path],
@@ -94,7 +91,7 @@ def evaluate(
     from greedy_ensembles.benchmark import SCORES, Comparison
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs, pack_run
     from greedy_ensembles.checks import check_choice
-    from greedy_ensembles.cli.own_data import read_on
+    from greedy_ensembles.cli.given import read_on
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper import published
     from greedy_ensembles.report.comparison_pictures import write_pictures
@@ -105,7 +102,6 @@ def evaluate(
             f"--score {score} needs features, which Python alone takes: ge.benchmark.evaluate(features=...)"
         )
     check_choice("--score", score, [name for name, needs in SCORES.items() if needs != "features"])
-    check_there(runs)
     check_folder(out)
     check_file(save_predictions, "--save-predictions")
     if save_predictions is not None and len(runs) != 1:
@@ -117,7 +113,7 @@ def evaluate(
             predict,
             ood=names(ood or []),
             on=judged,
-            make_model=None if model is None else imported(model),
+            make_model=imported(model),
             device=as_device(device),
             root=root,
         )
@@ -133,7 +129,7 @@ def evaluate(
         print(line)
 
 
-@command("report")
+@command("report", interrupted=_PREDICTIONS_STAY)
 def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Run folders or saved ensembles, on one data set or several.")
@@ -154,18 +150,18 @@ def report(
     from greedy_ensembles.runs import load_run
 
     check_file(out)
-    make_model, where = None if model is None else imported(model), as_device(device)
+    how: dict[str, Any] = {"make_model": imported(model), "device": as_device(device)}
     if len(set(runs)) < len(runs):
         raise ValueError(f"{next(path for path in runs if runs.count(path) > 1)} is named twice")
-    loaded = [load_run(path, device=where).completed_by(make_model) for path in runs]
+    loaded = [load_run(path, device=how["device"]).completed_by(how["make_model"]) for path in runs]
     by_dataset: dict[str, list[Run]] = {}
     for run in loaded:
         by_dataset.setdefault(dataset_of(run), []).append(run)
-    findings = {}
+    how |= {"ood": names(ood or []), "root": root}
+    findings = {dataset: Findings() for dataset in by_dataset}
     with progress(not quiet, batch_size) as predict:
-        for dataset, same in by_dataset.items():
-            asked = (dataset, same, predict, names(ood or []), make_model, where, root)
-            findings[dataset] = _findings(*asked) if evaluate else Findings()
+        for dataset, same in by_dataset.items() if evaluate else ():
+            findings[dataset] = _findings(dataset, same, predict, how)
     write_page(build_page(loaded, findings, known_points), out)
     for found in findings.values():
         for note in found.notes:
@@ -174,15 +170,7 @@ def report(
     print(f"Wrote {out} ({size})")
 
 
-def _findings(
-    dataset: str,
-    runs: "list[Run]",
-    predict: "Predict",
-    ood: list[str],
-    make_model: "ModelFactory | None",
-    device: "torch.device",
-    root: Path | None,
-) -> "Findings":
+def _findings(dataset: str, runs: "list[Run]", predict: "Predict", how: dict[str, Any]) -> "Findings":
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
     from greedy_ensembles.benchmark import PRESETS, Comparison
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs
@@ -191,21 +179,17 @@ def _findings(
     from greedy_ensembles.report.page import Findings
     from greedy_ensembles.saving import HELD_OUT
 
-    finished = [run for run in runs if run.finished]
+    finished = [run.folder for run in runs if run.finished]
     notes = [f"{run.folder} is not finished, and was not evaluated." for run in runs if not run.finished]
-    if runs[0].information.get("data") is None:
+    if runs[0].information.get("data") is None or not finished:
         return Findings(notes=notes)  # arrays have no test set that could be found
-    own = dataset not in SETS
-    if own and not all((run.folder / HELD_OUT).exists() for run in finished):
+    if dataset not in SETS and not all((folder / HELD_OUT).exists() for folder in finished):
         return Findings(notes=[*notes, f"Not evaluated: of {dataset} nothing was held out."])
-    if not own and dataset not in PRESETS and not ood:
-        notes.append(f"Not evaluated: there is no preset of OOD sets for {dataset}; name some with --ood.")
-    if not finished or (not own and dataset not in PRESETS and not ood):
-        return Findings(notes=notes)
+    if dataset in SETS and dataset not in PRESETS and not how["ood"]:
+        why = f"there is no preset of OOD sets for {dataset}; name some with --ood."
+        return Findings(notes=[*notes, f"Not evaluated: {why}"])
     try:
-        stored = open_runs(
-            [run.folder for run in finished], predict, ood=ood, make_model=make_model, device=device, root=root
-        )
+        stored = open_runs(finished, predict, **how)
     except FileNotFoundError as error:
         return Findings(notes=[*notes, f"Not evaluated: {error}."])
     comparison = Comparison.of_runs([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], published)
@@ -216,7 +200,7 @@ def _findings(
     return Findings(comparison, images, notes)
 
 
-@command("select")
+@command("select", interrupted=_PREDICTIONS_STAY)
 def select(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Folders of runs that differ in lambda_M and seed alone.")
@@ -227,8 +211,8 @@ def select(
         typer.Option(help="validation (the default): what each run held out; test: the test set, as the paper did."),
     ] = None,
     on: On = None,
-    cpus: CpusPerRun = 1,
-    gpus: GpusPerRun = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the curve as CSV and JSON, and as a picture.")] = None,
     model: OwnModel = None,
     batch_size: BatchSize = None,
@@ -242,19 +226,15 @@ def select(
     from greedy_ensembles.benchmark.selection import CRITERIA, SPLITS, choose, try_strengths
     from greedy_ensembles.benchmark.stored_runs import kept_beside_the_run
     from greedy_ensembles.checks import check_choice
-    from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.report import ablation as report
     from greedy_ensembles.sweeps.executor import open_executor
 
     if on in SPLITS and split is None:  # what version 0.1 calls --split
         split, on = on, None
     check_choice("--by", by, CRITERIA)
-    check_choice("--split", split or SPLITS[0], SPLITS)
-    check_there(runs)
     check_folder(out)
-    make_model = None if model is None else imported(model)
-    if model is not None and on is not None:
-        # Other processes do not look for modules in this folder.
+    make_model = imported(model)
+    if model is not None and on is not None:  # other processes do not look for modules in this folder
         cloudpickle.register_pickle_by_value(sys.modules[model.partition(":")[0]])
     with (
         progress(not quiet, batch_size) as watched,
@@ -265,7 +245,7 @@ def select(
             watched if on is None else kept_beside_the_run(batch_size),
             split=split or SPLITS[0],
             make_model=make_model,
-            device=as_device(device) if on is None else device,
+            device=device,
             root=root,
             executor=executor,
             hear=lambda run, _: None if quiet or on is None else say(f"{run}: predicted"),
@@ -305,10 +285,8 @@ def progress(shown: bool, batch_size: int | None, fresh: bool = False) -> Iterat
     predict = kept_beside_the_run(batch_size, fresh)
     used: dict[Path, None] = {}  # folders in which predictions were found, in order
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=not shown)
     with console.status("reading") as status:
-        if not (shown and console.is_terminal):
-            status.stop()
 
         def watched(ensemble: "Ensemble", images: "LabelledSet", folder: Path) -> "Predictions":
             state = f"{folder}: {len(ensemble)} members on {len(images):,} {images.unit} of {images.name}"
@@ -320,11 +298,7 @@ def progress(shown: bool, batch_size: int | None, fresh: bool = False) -> Iterat
                 used[folder / "predictions"] = None
             return predictions
 
-        try:
-            yield watched
-        except KeyboardInterrupt as interruption:
-            goes_on(interruption, "Interrupted. What was predicted is kept: the same command goes on from there.")
-            raise
+        yield watched
     if used:
         places = ", ".join(map(str, used))
         say(f"used predictions kept in {places}; evaluate --fresh makes them anew")

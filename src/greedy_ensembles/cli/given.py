@@ -1,117 +1,226 @@
-"""What `predict` and `calibrate` are given: an ensemble in a folder, and pictures, arrays or tables; what it says.
+"""What commands are given: data of one's own to train on and to be judged on, and inputs to predict.
 
-Pictures are brought to the form that the ensemble was trained on. One that cannot be read is named and left out, since
-a thousand others should not wait for it. A path that does not exist, or a folder without pictures, is refused before
-anything is computed.
+Members learn from one part of the data, a second selects each member's best epoch (validation), and a third is held out
+of both (test): `evaluate` judges, and `calibrate` finds its threshold, on inputs that had no say in training.
+
+Pictures to predict are brought to the form that the ensemble was trained on. One that cannot be read is named and left
+out, since a thousand others should not wait for it.
 """
 
+import dataclasses
+import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 
-from greedy_ensembles.benchmark.runs import RunFacts
-from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
-from greedy_ensembles.checks import check_count, limit, naming
-from greedy_ensembles.cli.app import check_there, say
-from greedy_ensembles.cli.own_data import ARRAYS, TABLES
-from greedy_ensembles.data import SETS, ImageSet, data_root, load, picture_sets, read_table
+from greedy_ensembles.checks import naming
+from greedy_ensembles.cli.app import imported, say
+from greedy_ensembles.data import SETS, ImageSet, LabelledSet, TableSet, picture_sets, read, read_parts, read_table
 from greedy_ensembles.data.archives import contents
 from greedy_ensembles.data.formats import channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.data.registry import find
-from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.flags import ImageForm, Shape, fingerprint
-from greedy_ensembles.forms import InputForm
-from greedy_ensembles.inputs import as_tensor
-from greedy_ensembles.metrics.uncertainty import Uncertainty
-from greedy_ensembles.storage import FolderError, check_contained, read_json
+from greedy_ensembles.estimator import TABLE_RECIPE
+from greedy_ensembles.flags import ImageForm, Shape
+from greedy_ensembles.models import MLP, named
+from greedy_ensembles.runs import load_run
+from greedy_ensembles.saving import HELD_OUT, VALIDATION, write_held_out
+from greedy_ensembles.training import Recipe
+from greedy_ensembles.training.split import split
 
-_AT_ONCE = 4096  # inputs whose probabilities, of all members and in double precision, are in memory
-
-
-@dataclass(frozen=True, eq=False)
-class SavedEnsemble:
-    """An ensemble as it lies in a folder."""
-
-    folder: Path
-    ensemble: Ensemble
-    weights: str  #: the `fingerprint` of its weights
-    facts: RunFacts | None  #: None for a saved ensemble that came from no run, and so names no data set
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """What is known of the data that it was trained on."""
-        data = None if self.facts is None else self.facts.information["data"]
-        return data if isinstance(data, dict) else {}
-
-    @property
-    def trained_on(self) -> str | None:
-        """The name of the published set that a run was trained on, None for anything else."""
-        name = self.data.get("name")
-        return name if isinstance(name, str) and name in SETS else None
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The names of classes, where they are known."""
-        return names_in(self.data, "classes")
-
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        """The columns of the table that it was trained on, None for anything else."""
-        return names_in(self.data, "columns")
+TABLES = (".csv", ".tsv")
+ARRAYS = (".npy", ".npz")
+#: What pictures become unless --shape says otherwise, and the network that then learns from them.
+SHAPE, MODEL = (3, 32, 32), "PreResNet8"
+VALIDATION_SHARE, TEST_SHARE = 0.1, 0.2
+#: Why a picture cannot be predicted, of an ensemble that was trained on a table, and of any other.
+_NO_PICTURES = "the ensemble was trained on a table; give a .csv with its columns"
+_NO_SHAPE = (
+    "it is not known what images the ensemble takes; name their shape, as in --shape 3x32x32, or with --root the "
+    "folder that has the data set it was trained on"
+)
 
 
-def open_saved(
-    folder: Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu"
-) -> SavedEnsemble:
-    """Return a finished run or a saved ensemble, or refuse the folder.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """What `fit` is asked to train, and on what."""
+
+    data: LabelledSet
+    make_model: Callable[[], Any]
+    recipe: Recipe
+    validation: LabelledSet | float  #: what selects epochs, or its share of `data`
+    test: LabelledSet | None = None  #: what data of one's own hold out to be judged on
+
+    def keep_held_out(self, folder: Path, seed: int) -> None:
+        """Write into a run's folder what is to be judged on, and what epochs were selected by."""
+        selected = self.validation
+        if not isinstance(selected, LabelledSet):
+            assert self.data.labels is not None  # it was trained on
+            selected = self.data.take(split(torch.from_numpy(self.data.labels), selected, seed)[1].numpy())
+        selected = selected.replace(name=f"{self.data.name}, validation")
+        for name, part in ((HELD_OUT, self.test), (VALIDATION, selected)):
+            if part is not None and len(part):
+                write_held_out(folder, part, name)
+
+
+def own_task(
+    text: str,
+    model: str | None,
+    changes: Mapping[str, Any],
+    validation: float | None,
+    *,
+    target: str | None,
+    leave_out: Sequence[str],
+    shape: str | None,
+    test: float | None,
+) -> Task:
+    """Return the task on data of one's own, after saying which part is for what.
 
     Args:
-        folder: what `ge.fit` or `Ensemble.save` wrote.
-        make_model: may be left out where it came from a run with one of `ge.models`.
-        device: where the members go.
+        text: the path, as it was typed; it becomes the name of the data.
+        model: the network's name, or package:function; None: the one for such data.
+        changes: fields of the recipe for such data to change.
+        validation: the share that selects epochs; None: the folder val, else `VALIDATION_SHARE`.
+        target: the column of classes of a table.
+        leave_out: columns of a table that are not used.
+        shape: what pictures become, as people write it; None: `SHAPE`, and arrays as they are.
+        test: the share that is held out to be judged on; None: the folder test, else `TEST_SHARE`. 0: nothing is.
     """
-    folder = folder.expanduser()
-    check_contained(folder)
-    saved = (folder / "ensemble.json").exists() and read_json(folder / "ensemble.json")
-    if (folder / "run.json").exists() or (saved and saved.get("run") is not None):
-        run = finished_run(folder, make_model, device)
-        checksums = [member["files"]["weights"] for member in run.members]
-        return SavedEnsemble(folder, _of_classes(folder, run.ensemble), fingerprint(checksums), facts_of(run))
-    if not saved:
-        raise FolderError(f"{folder} holds neither a run (run.json) nor a saved ensemble (ensemble.json)")
-    if make_model is None:
-        raise ValueError(f"{folder} is a saved ensemble, which does not name its model; give --model package:function")
-    ensemble = Ensemble.load(folder, make_model, device)
-    return SavedEnsemble(folder, _of_classes(folder, ensemble), fingerprint(saved["members"]), None)
+    shares = {"val": ("--validation", validation), "test": ("--test", test)}
+    for option, value in shares.values():
+        if value is not None and not 0 <= value < 1:
+            raise ValueError(f"{option} must be a share of the data, at least 0 and below 1; got {value:g}")
+    parts = _parts(text, None if shape is None else parse_shape(shape), target, leave_out)
+    for part, (option, value) in shares.items():
+        if part in parts and value is not None:
+            raise ValueError(f"{text} has a folder {part}, so leave {option} out")
+    train, judged, share = parts["train"], parts.get("test"), TEST_SHARE if test is None else test
+    if judged is None and share:
+        try:
+            train, judged = train.split(share)  # from a seed of its own: repetitions are judged on the same inputs
+        except ValueError as error:
+            raise ValueError(f"--test {share:g}: {error}; or hold out nothing to judge by, with --test 0") from None
+        judged = judged.replace(name=f"{train.name}, held out", note="")
+    selected = parts.get("val", VALIDATION_SHARE if validation is None else validation)
+    say(str(train))
+    selects = selected if isinstance(selected, LabelledSet) else f"{selected:.0%} of these"
+    say(f"best epochs are selected on {selects}" if selected else "last epochs are kept")
+    say("nothing is held out to be judged on (--test 0)" if judged is None else f"judged and calibrated on {judged}")
+    make_model = network(model or ("MLP" if isinstance(train, TableSet) else MODEL), train)
+    # Arrays may be of digits, which a flip makes into others.
+    recipe = _recipe(train, None if Path(text).suffix.lower() in ARRAYS else "flip_crop", changes)
+    return Task(train, make_model, recipe, selected, judged)
 
 
-def _of_classes(folder: Path, ensemble: Ensemble) -> Ensemble:
-    if ensemble.targets == "labels":
-        raise ValueError(f"{folder} predicts independent labels, which commands do not; ge.load_run and Python do")
-    return ensemble
+def _parts(text: str, shape: Shape | None, target: str | None, leave_out: Sequence[str]) -> dict[str, LabelledSet]:
+    """Return what there is to train on, and to validate and to test where that is there, under the path as a name."""
+    path = Path(text).expanduser()
+    if not path.exists():
+        nearest = difflib.get_close_matches(text.lower(), SETS, n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else " (`greedy-ensembles data list` has their names)"
+        raise ValueError(f"there is no file or folder {text}, and no published set of that name{hint}")
+    if path.suffix.lower() not in TABLES:
+        if target is not None or leave_out:
+            raise ValueError(f"--target and --leave-out name columns of a table (.csv), and {text} is none")
+        parts = _images(path, shape)
+    elif shape is not None:
+        raise ValueError(f"--shape is for images, and {path} is a table")
+    elif target is None:
+        raise ValueError(f"--target must name the column of {path} that holds the classes")
+    else:
+        parts = {"train": read_table(path, target, leave_out=leave_out)}
+    name = short if (short := text.rstrip("/\\")) not in {"", *SETS} else text  # which no published set has
+    parts = {part: own.replace(name=name if part == "train" else f"{name}, {part}") for part, own in parts.items()}
+    labels, classes = parts["train"].labels, parts["train"].classes or ()
+    if len(classes) < 2:
+        raise ValueError(f"{name} has one class, {', '.join(classes)}; training needs two or more")
+    counts = np.bincount([] if labels is None else labels, minlength=len(classes))
+    if not counts.all():
+        raise ValueError(f"{name} has nothing to learn of class {classes[int(counts.argmin())]}")
+    return parts
 
 
-def form_of(saved: SavedEnsemble, root: Path | None = None) -> ImageForm:
-    """Return what is known of the images: their shape from the folder, else from the data set if that is there."""
-    name, shape = saved.trained_on, _shape(saved.ensemble)
-    if name is not None and saved.facts is not None:
-        shape = shape or saved.facts.image_shape
-    if name is None or (shape is not None and saved.classes is not None):
-        return ImageForm(shape, saved.classes)
-    splits = [split for split in SETS[name].counts if find(SETS[name], split, data_root(root))]
-    if not splits:
-        return ImageForm(shape, saved.classes)
-    images = load(name, min(splits), root)  # test before train: it is smaller
-    return ImageForm.of_images(images.images, images.classes) if shape is None else ImageForm(shape, images.classes)
+def _images(path: Path, shape: Shape | None) -> dict[str, LabelledSet]:
+    channels, size = (shape or SHAPE)[:2]
+    if path.suffix.lower() in ARRAYS:
+        images = read(path) if shape is None else read(path, size, channels)
+        if images.labels is None:
+            raise ValueError(f"{path} has no labels; give an .npz of two arrays, x (images) and y (labels)")
+        return {"train": images.replace(classes=tuple(map(str, range(int(images.labels.max(initial=0)) + 1))))}
+    unreadable: list[str] = []
+    parts = read_parts(path, size, channels, unreadable=unreadable)
+    for line in unreadable:
+        say(f"left out: {line}")
+    return dict(parts)
+
+
+def network(name: str, data: LabelledSet) -> Any:
+    """Return the network of that name for such data, or package:function, after building it without its numbers."""
+    if ":" in name:
+        return imported(name)
+    if data.classes is None:
+        raise ValueError(
+            f"{data.name} does not say how many classes it has; give a model with --model package:function"
+        )
+    try:
+        if not isinstance(data, TableSet):
+            make_model = named(name, classes=len(data.classes), channels=data.inputs.shape[1])
+        elif name == "MLP":
+            make_model = partial(MLP, data.rows.shape[1], (128, 128), len(data.classes))
+        else:
+            raise ValueError(f"--model {name} takes images; a table takes MLP")
+        with torch.device("meta"):
+            make_model()
+    except ValueError as error:
+        raise ValueError(f"{error} (a network of your own: --model package:function)") from None
+    return make_model
+
+
+def _recipe(train: LabelledSet, augment: str | None, changes: Mapping[str, Any]) -> Recipe:
+    """Return how members are trained: as tables are, or as a few hundred to some thousand small images are."""
+    if isinstance(train, TableSet):
+        mean, scale = train.rows.mean(axis=0), train.rows.std(axis=0)
+        scale[scale == 0] = 1.0
+        return dataclasses.replace(TABLE_RECIPE, **{"normalize": (mean.tolist(), scale.tolist()), **changes})
+    photos = Recipe(epochs=40, batch_size=32, optimizer="adamw", lr=3e-3, weight_decay=1e-2, warmup_epochs=1)
+    return dataclasses.replace(photos, **{"augment": augment, **changes})
+
+
+def read_on(text: str, run: Path) -> LabelledSet:
+    """Return labelled data to judge a run on, in its shape, and labelled by the names of its classes.
+
+    Args:
+        text: the path, as it was typed. Of a folder with parts, test is taken.
+        run: the run's folder, or that of an ensemble saved from it.
+    """
+    information = load_run(run).information
+    # Not where it was trained on several arrays, nor where someone else wrote what they liked.
+    data, inputs = (found if isinstance(found := information.get(key), dict) else {} for key in ("data", "inputs"))
+    shape, classes = inputs.get("shape"), names_in(data, "classes")
+    if not (path := Path(text).expanduser()).exists():
+        raise FileNotFoundError(f"--on {text} does not exist")
+    if path.suffix.lower() in TABLES:
+        columns = names_in(data, "columns")
+        if columns is None:
+            raise ValueError(f"--on {text} is a table, and {run} was trained on none that has names of columns")
+        return read_table(path, str(data.get("target")), columns=columns, classes=classes).replace(name=text)
+    if not isinstance(shape, list) or len(shape) != 3:
+        raise ValueError(f"--on {text} must be a table (.csv) with the columns that {run} was trained on")
+    parts = _images(path, (shape[0], shape[1], shape[2]))
+    found = parts.get("test", parts["train"])
+    if path.suffix.lower() in ARRAYS or classes is None or found.labels is None or found.classes is None:
+        return found.replace(name=text)
+    if strange := sorted(set(found.classes) - set(classes)):
+        raise ValueError(f"--on {text} has the class {strange[0]!r}; {run} knows {', '.join(classes)}")
+    number = np.array([classes.index(name) for name in found.classes])
+    return found.replace(name=text, labels=number[found.labels], classes=classes)
 
 
 def names_in(data: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
@@ -120,81 +229,68 @@ def names_in(data: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     return tuple(map(str, found)) if isinstance(found, list) else None
 
 
-def _shape(ensemble: Ensemble) -> Shape | None:
-    """Return the shape of inputs that pictures can be made into: square images of bytes."""
-    inputs = ensemble.inputs
-    if not isinstance(inputs, InputForm) or inputs.dtype != torch.uint8 or len(inputs.shape) != 3:
-        return None
-    channels, height, width = inputs.shape
-    if channels not in (1, 3) or height is None or height != width or height > limit("side"):
-        return None  # the folder may be someone else's
-    return channels, height, height
-
-
 def parse_shape(text: str) -> Shape:
     """Return a shape as people write it.
 
     >>> parse_shape("3x32x32")
     (3, 32, 32)
     """
-    found = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text.strip())
+    found = re.fullmatch(r"([13])x([1-9]\d*)x\2", text.strip())
     if not found:
-        raise ValueError(f"--shape is channels x height x width, as in 3x32x32; got {text!r}")
-    channels, height, width = map(int, found.groups())
-    if channels not in (1, 3) or height < 1 or height != width:
-        raise ValueError(f"--shape must be of square images of 1 or 3 channels, as in 3x32x32; got {text!r}")
-    return channels, height, width
+        raise ValueError(f"--shape must be channels x height x width of square images, as in 3x32x32; got {text!r}")
+    return int(found[1]), int(found[2]), int(found[2])
 
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """Inputs in order, what was done to them, and what could not be read."""
+class Inputs(NamedTuple):
+    """Inputs in order, and why others could not be read."""
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     values: np.ndarray
-    conversions: tuple[str, ...] = ()  #: in words
-    unreadable: tuple[str, ...] = ()  #: why, with the name of the file
+    unreadable: Sequence[str] = ()
 
 
 def read_inputs(paths: Sequence[Path], form: ImageForm, columns: Sequence[str] | None = None) -> Inputs:
-    """Read picture files, folders and archives of them, arrays (.npy, .npz), and tables (.csv) with these columns."""
-    check_there(paths)
+    """Read picture files, folders and archives of them, arrays (.npy, .npz), and tables (.csv) with these columns.
+
+    What could not be read, and what became of pictures, is said.
+    """
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist")
     names: list[str] = []
     parts: list[np.ndarray] = []
-    counts: Counter[str] = Counter()
+    changes: Counter[str] = Counter()
     unreadable: list[str] = []
     for path in paths:
         if (kind := path.suffix.lower()) in (*TABLES, *ARRAYS):
-            values = _rows(path, columns) if kind in TABLES else _array(path, form.shape, counts)
-            names += [f"{path}[{index}]" for index in range(len(values))]
-            parts.append(values)
+            if kind in TABLES and columns is None:
+                raise ValueError(f"{path} is a table, and the ensemble was trained on none that has names of columns")
+            table = kind in TABLES
+            parts.append(read_table(path, columns=columns).rows if table else _array(path, form.shape, changes))
+            names += [f"{path}[{index}]" for index in range(len(parts[-1]))]
             continue
         stored = 0
         for number, (name, content) in enumerate(_files(path, unreadable), start=1):
+            if form.shape is None:
+                raise ValueError(f"{name} is a picture, and {_NO_PICTURES if columns else _NO_SHAPE}")
             stored += len(content)
-            picture_sets.check_room(path, number * math.prod(form.shape or ()), stored)
+            picture_sets.check_room(path, number * math.prod(form.shape), stored)
             try:
-                parts.append(_picture(content, name, form.shape, counts)[None])
+                parts.append(_picture(content, name, form.shape, changes)[None])
                 names.append(name)
             except ValueError as error:
                 unreadable.append(str(error))
-    return Inputs(tuple(names), _joined(parts, unreadable), tuple(_in_words(counts)), tuple(unreadable))
-
-
-def _rows(path: Path, columns: Sequence[str] | None) -> np.ndarray:
-    if columns is None:
-        raise ValueError(f"{path} is a table, and the ensemble was trained on none that has names of columns")
-    return read_table(path, columns=columns).rows
-
-
-def _joined(parts: list[np.ndarray], unreadable: list[str]) -> np.ndarray:
     if not parts:
         raise ValueError(f"there is nothing to predict: {unreadable[0] if unreadable else 'no input was named'}")
     shapes = {part.shape[1:] for part in parts}
     if len(shapes) > 1:
         listed = " and ".join(sorted("x".join(map(str, shape)) for shape in shapes))
         raise ValueError(f"inputs must be of one shape, got {listed}; images are resized where the shape is known")
-    return np.concatenate(parts)
+    for line in unreadable:
+        say(line)
+    for change, count in changes.items():
+        say(f"{count:,} image{'s were' if count > 1 else ' was'} {change}")
+    return Inputs(names, np.concatenate(parts), unreadable)
 
 
 def _files(path: Path, unreadable: list[str]) -> Iterator[tuple[str, bytes]]:
@@ -209,22 +305,16 @@ def _files(path: Path, unreadable: list[str]) -> Iterator[tuple[str, bytes]]:
         unreadable.append(str(error))
 
 
-def _picture(content: bytes, name: str, shape: Shape | None, counts: Counter[str]) -> Bytes:
-    if shape is None:
-        raise ShapeUnknownError(name)
+def _picture(content: bytes, name: str, shape: Shape, changes: Counter[str]) -> Bytes:
     channels, size, _ = shape
     decoded = picture_sets.decode(content, name, picture_sets.Look(size, channels, upright=True))
     picture = picture_sets.open_picture(content, name)
     grey = Image.getmodebase(picture.mode) == "L"
-    _count(counts, (1 if grey else 3, picture.height, picture.width), shape)
+    changes.update(_changes((1 if grey else 3, picture.height, picture.width), shape))
     return decoded
 
 
-class ShapeUnknownError(Exception):
-    """The picture of this name was given to an ensemble of which nobody knows what size it takes."""
-
-
-def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:
+def _array(path: Path, shape: Shape | None, changes: Counter[str]) -> np.ndarray:
     """Return the inputs of a file: images of bytes if images are what is wanted, else numbers as they are."""
     images = _numbers(path) if shape is None and path.suffix.lower() == ".npy" else read_arrays(path)[0]
     if not len(images):
@@ -232,8 +322,7 @@ def _array(path: Path, shape: Shape | None, counts: Counter[str]) -> np.ndarray:
     if shape is None or images.shape[1:] == shape:
         return images
     picture_sets.check_room(path, len(images) * math.prod(shape), path.stat().st_size)
-    for _ in range(len(images)):
-        _count(counts, images.shape[1:], shape)
+    changes.update(dict.fromkeys(_changes(images.shape[1:], shape), len(images)))
     return ImageSet(images, None, str(path)).with_channels(shape[0]).resized(shape[1]).images
 
 
@@ -249,58 +338,11 @@ def _numbers(path: Path) -> np.ndarray:
     return np.asarray(values)
 
 
-def _count(counts: Counter[str], found: Sequence[int], wanted: Shape) -> None:
-    """Count what a conversion from one shape of images to another does."""
+def _changes(found: Sequence[int], wanted: Shape) -> Iterator[str]:
+    """Yield what a conversion from one shape of images to another does."""
     if found[0] != wanted[0]:
-        counts["turned to grey" if wanted[0] == 1 else "turned from grey to colour"] += 1
+        yield "turned to grey" if wanted[0] == 1 else "turned from grey to colour"
     if found[1] != found[2]:
-        counts["cropped to the centre square"] += 1
+        yield "cropped to the centre square"
     if min(found[1:]) != wanted[1]:
-        counts[f"resized to {wanted[1]} x {wanted[2]}"] += 1
-
-
-def _in_words(counts: Counter[str]) -> Iterator[str]:
-    for done, count in counts.items():
-        yield f"{count:,} image{'s were' if count > 1 else ' was'} {done}"
-
-
-@dataclass(frozen=True, eq=False)
-class Verdicts:
-    """Of n inputs: the class, its probability, uncertainties in nats, and flags, in double precision."""
-
-    classes: np.ndarray
-    probability: np.ndarray  #: the members' mean, at the calibration's temperature where there is one
-    uncertainty: Uncertainty[np.ndarray]
-    flagged: np.ndarray | None  #: which may be out of distribution; None where the ensemble is not calibrated
-    outputs: int  #: how many classes there are
-
-
-def judge_inputs(ensemble: Ensemble, values: np.ndarray, batch_size: int = 1024) -> Verdicts:
-    """Predict inputs, some at a time, so that memory does not limit how many.
-
-    Args:
-        ensemble: what predicts.
-        values: inputs, (n, ...), as the ensemble was trained on.
-        batch_size: how many of them a member sees at once.
-    """
-    check_count("batch_size", batch_size, least=1)
-    found, parts = ensemble.calibration, []
-    for start in range(0, len(values), _AT_ONCE):
-        batch = as_tensor(values[start : start + _AT_ONCE])
-        try:
-            probs = ensemble.predict_proba(batch, batch_size).double()
-        except RuntimeError as error:
-            why = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"the ensemble cannot take inputs of shape {tuple(values.shape[1:])} and type {values.dtype}: {why}"
-            ) from error
-        if not bool(probs.isfinite().all()):
-            raise ArithmeticError("a member's outputs are NaN or infinite")
-        mean = probs.mean(dim=0) if found is None else found.tempered(probs.mean(dim=0))
-        flags = () if found is None else (found.flags(probs),)
-        if len(values) > _AT_ONCE:
-            say(f"{min(start + _AT_ONCE, len(values)):,} of {len(values):,} inputs")
-        parts.append((mean.argmax(dim=1), mean.amax(dim=1), *Uncertainty.of(probs), *flags))
-    classes, probability, *others = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
-    flagged = None if found is None else others[3]
-    return Verdicts(classes, probability, Uncertainty(*others[:3]), flagged, outputs=mean.shape[1])
+        yield f"resized to {wanted[1]} x {wanted[2]}"

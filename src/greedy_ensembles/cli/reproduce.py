@@ -5,36 +5,26 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
+from rich.console import Console
+from rich.markdown import Markdown
 
-from greedy_ensembles.cli.app import (
-    CpusPerRun,
-    DataFolder,
-    Device,
-    GpusPerRun,
-    On,
-    Quiet,
-    check_folder,
-    command,
-    goes_on,
-    say,
-)
+from greedy_ensembles.cli.app import GOES_ON, Cpus, DataFolder, Device, Gpus, On, Quiet, check_folder, command, say
 
 if TYPE_CHECKING:
     import torch
 
-    from greedy_ensembles.data.image_set import Bytes
     from greedy_ensembles.paper.runner import Runner
-    from greedy_ensembles.paper.study import Job, Protocol, Study
+    from greedy_ensembles.paper.study import Job, Study
 
 BUDGETS = ("paper", "quick")
 _OF_ALL = ("study", "out", "page", "quiet")  #: what each study has, also one with settings of its own
 _CORRUPTIONS = "; `pip install 'greedy-ensembles[corruptions]'` lets it make corruptions like those of CIFAR-10-C"
 
 
-@command("reproduce")
+@command("reproduce", interrupted=GOES_ON)
 def reproduce(
     context: typer.Context,
     study: Annotated[str | None, typer.Argument(help="A study, as --list shows them.")] = None,
@@ -61,8 +51,8 @@ def reproduce(
     ] = None,
     part: Annotated[str | None, typer.Option("--only", metavar="N/K", help="The N-th of K parts of the runs.")] = None,
     on: On = None,
-    cpus: CpusPerRun = 1,
-    gpus: GpusPerRun = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
     of_gpus: Annotated[
         int | None, typer.Option("--gpus", help="With --list: what all would take on so many H200s.")
     ] = None,
@@ -99,35 +89,43 @@ def reproduce(
 ) -> None:
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
     from greedy_ensembles.checks import check_choice, check_count
-    from greedy_ensembles.engines.execution import as_device
+    from greedy_ensembles.data.image_set import Resize
+    from greedy_ensembles.engines.execution import Precision, as_device
+    from greedy_ensembles.method import SCHEDULES, Statistics
     from greedy_ensembles.paper.cost import H200, device_found, show_jobs, show_studies
     from greedy_ensembles.paper.images import Sets
     from greedy_ensembles.paper.records import Records
     from greedy_ensembles.paper.runner import Runner
     from greedy_ensembles.paper.studies import STUDIES
-    from greedy_ensembles.paper.study import filter_study, jobs, only, quick
+    from greedy_ensembles.paper.study import Protocol, filter_study, jobs, only, quick
 
+    schedule = schedule or ("concurrent" if fast else "sequential")
+    precision = precision or ("bf16" if fast else "float32")
     check_choice("--budget", budget, BUDGETS)
+    check_choice("--schedule", schedule, SCHEDULES)
+    check_choice("--precision", precision, get_args(Precision))
+    check_choice("--weighting-statistics", statistics, get_args(Statistics))
+    check_choice("--resize", resize, get_args(Resize))
+    counts = {"--gpus": of_gpus, "--weighting-batch": weighting_batch, "--ood-images": ood_images}
+    for option, count in counts.items():
+        if count is not None:
+            check_count(option, count, least=1)
     check_folder(out)
     check_folder(page, "--page")  # not after days of training
-    if of_gpus is not None:
-        check_count("--gpus", of_gpus, least=1)
-    place, tiny = as_device(device), budget == "quick" and study is not None
+    place, tiny, small = as_device(device), budget == "quick" and study is not None, cast(Resize, resize)
     machine = H200 if of_gpus else device_found(place)
-    protocol = _protocol(
-        fast, schedule, precision, weighting_batch, statistics, ood_images, three_channels, resize, tiny
-    )
+    protocol = Protocol(schedule, precision, weighting_batch, statistics, ood_images, three_channels, small, tiny)
+    if study is None and not listed:
+        raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
     if study is None:
-        if not listed:
-            raise ValueError(f"name a study ({', '.join(STUDIES)}), or ask for --list")
         show_studies(list(STUDIES.values()), protocol, machine, root, gpus=of_gpus or 1)
         return
     check_choice("STUDY", study, STUDIES)
     asked = STUDIES[study]
-    if asked.special is not None and listed:
-        show_studies([asked], protocol, device_found(place), root)
-        return
     if asked.special is not None:
+        if listed:
+            show_studies([asked], protocol, machine, root)
+            return
         asked.special(page or out / study, progress=not quiet, **_own_options(context, asked.special))
         print(f"Wrote {(page or out / study) / f'{study}.md'}")
         return
@@ -145,12 +143,10 @@ def reproduce(
     if listed:
         show_jobs(asked, wanted, Records(out, page), machine, root, gpus=of_gpus or 1)
         return
-    failed = 0
-    if not page_only:
-        where = {"on": on, "cpus": cpus, "gpus": gpus, "device": device}
-        runner = Runner(out, Sets(protocol, root), place if on is None else device, not quiet, pack, page)
-        failed = _work(runner, asked, wanted, where)
-    _write(asked, out, page or out / study, protocol, place, root)
+    runner = Runner(out, Sets(protocol, root), place if on is None else device, not quiet, pack, page)
+    where = {"on": on, "cpus": cpus, "gpus": gpus, "device": device}
+    failed = 0 if page_only else _work(runner, asked, wanted, where)
+    _write(runner, asked, page or out / study, place)
     if failed:
         raise ChildProcessError(f"runs that failed: {failed}; the same command tries them again")
 
@@ -169,35 +165,6 @@ def _own_options(context: typer.Context, special: Callable[..., object]) -> dict
     if refused:
         raise ValueError(f"{context.params['study']} has settings of its own; leave {', '.join(refused)} out")
     return own
-
-
-def _protocol(
-    fast: bool,
-    schedule: str | None,
-    precision: str | None,
-    weighting_batch: int | None,
-    statistics: str,
-    ood_images: int | None,
-    three_channels: bool,
-    resize: Any,
-    tiny: bool,
-) -> "Protocol":
-    from greedy_ensembles.checks import check_choice, check_count
-    from greedy_ensembles.data.image_set import Resize
-    from greedy_ensembles.engines.execution import Precision
-    from greedy_ensembles.method import SCHEDULES, Statistics
-    from greedy_ensembles.paper.study import Protocol
-
-    schedule = schedule or ("concurrent" if fast else "sequential")
-    precision = precision or ("bf16" if fast else "float32")
-    check_choice("--schedule", schedule, SCHEDULES)
-    check_choice("--precision", precision, get_args(Precision))
-    check_choice("--weighting-statistics", statistics, get_args(Statistics))
-    check_choice("--resize", resize, get_args(Resize))
-    for name, value in (("--weighting-batch", weighting_batch), ("--ood-images", ood_images)):
-        if value is not None:
-            check_count(name, value, least=1)
-    return Protocol(schedule, precision, weighting_batch, statistics, ood_images, three_channels, resize, tiny)
 
 
 def _strengths(text: str | None, study: "Study") -> list[float]:
@@ -219,8 +186,7 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
     """Do what is missing and can be done, here or elsewhere, and return how many runs failed, after saying why."""
     from greedy_ensembles.data import data_root
     from greedy_ensembles.paper.images import CORRUPTED, missing
-    from greedy_ensembles.sweeps.executor import open_executor
-    from greedy_ensembles.sweeps.processes import one_thread
+    from greedy_ensembles.sweeps.executor import one_thread, open_executor
     from greedy_ensembles.sweeps.sweep import reason
 
     root, quick = runner.sets.root, runner.sets.protocol.quick
@@ -240,16 +206,12 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
         if study.evaluated:
             _say_what_is_not_judged(study, jobs, runner)
     failures: dict[str, Exception] = {}
-    try:
-        if where["on"] is None:
-            with one_thread() if quick and str(runner.device) == "cpu" else nullcontext():
-                runner.work(study, jobs, say)
-        elif jobs:
-            with open_executor(**where, storage=runner.out) as executor:
-                failures = runner.share_out(study, jobs, say, executor)
-    except KeyboardInterrupt as interruption:
-        goes_on(interruption)
-        raise
+    if where["on"] is None:
+        with one_thread() if quick and str(runner.device) == "cpu" else nullcontext():
+            runner.work(study, jobs, say)
+    elif jobs:
+        with open_executor(**where, storage=runner.out) as executor:
+            failures = runner.share_out(study, jobs, say, executor)
     for name, error in failures.items():
         say(f"{name} failed: {reason(error)}")
     return len(failures)
@@ -274,33 +236,77 @@ def _say_what_is_not_judged(study: "Study", to_do: list["Job"], runner: "Runner"
             say(f"runs that are done were judged otherwise; tables with both leave out {', '.join(uneven)}")
 
 
-def _write(
-    study: "Study", out: Path, folder: Path, protocol: "Protocol", device: "torch.device", root: Path | None
-) -> None:
+def _write(runner: "Runner", study: "Study", folder: Path, device: "torch.device") -> None:
     from greedy_ensembles.paper.cost import device_found
+    from greedy_ensembles.paper.images import missing
     from greedy_ensembles.paper.pages import write_page
     from greedy_ensembles.paper.records import Records, gather
 
-    records = Records(out, folder)
-    sections = gather(study, protocol, records)
+    sets, records = runner.sets, Records(runner.out, folder)
+    sections = gather(study, sets.protocol, records)
     if not any(gathered.done or gathered.diverged for gathered in sections):
         others = f"; it has {', '.join(records.names()[:3])}, ..." if records.names() else ""
         raise ValueError(
             f"{records.folder} has no record of a run of this study under these options{others}. Give the options that "
             "the runs were made with, or leave --page-only out"
         )
-    command, images = ["greedy-ensembles", *sys.argv[1:]], _examples(study, protocol, root)
-    path = write_page(study, protocol, sections, folder, command, device_found(device), images)
-    missing = len({job for gathered in sections for job in gathered.missing})  # sections may share some
-    print(f"Wrote {path}" + (f"; runs still missing: {missing}" if missing else ""))
+    cases = [case for case in study.cases if sets.protocol.quick or not missing(case, study, sets.root)]
+    benches = {case.dataset: sets.bench(case.dataset) for case in cases if study.pictures}  # for pictures of examples
+    images = {dataset: {name: own.inputs for name, own in bench.ood.items()} for dataset, bench in benches.items()}
+    command = ["greedy-ensembles", *sys.argv[1:]]
+    path = write_page(study, sets.protocol, sections, folder, command, device_found(device), images)
+    absent = len({job for gathered in sections for job in gathered.missing})  # sections may share some
+    print(f"Wrote {path}" + (f"; runs still missing: {absent}" if absent else ""))
 
 
-def _examples(study: "Study", protocol: "Protocol", root: Path | None) -> dict[str, dict[str, "Bytes"]]:
-    """Return the OOD images for pictures of examples, of those in-domain sets whose data are there."""
-    from greedy_ensembles.paper.images import Sets, missing
+@command("two-moons")
+def two_moons(
+    out: Annotated[Path, typer.Option(help="Folder for the picture, the figures and the runs.")],
+    seed: Annotated[int, typer.Option(help="Where all random numbers come from.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
+    from greedy_ensembles.paper.studies import two_moons as study  # brings matplotlib, which --help can do without
 
-    if not study.pictures:
-        return {}
-    datasets = dict.fromkeys(case.dataset for case in study.cases if protocol.quick or not missing(case, study, root))
-    sets = Sets(protocol, root)
-    return {dataset: {name: images.inputs for name, images in sets.bench(dataset).ood.items()} for dataset in datasets}
+    check_folder(out)
+    study.run(out, seed, progress=not quiet)
+    _show(out / "two-moons.md")
+
+
+@command("illustrate")
+def illustrate(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the figures.")],
+    seed: Annotated[int, typer.Option(help="The first of the 20 seeds.")] = 0,
+) -> None:
+    """Approximate a density on the line in three ways, and draw the paper's Figure 1."""
+    from greedy_ensembles.paper import illustrate as study
+
+    check_folder(out)
+    study.run(out, seed)
+    _show(out / "illustrate.md")
+
+
+def _show(page: Path) -> None:
+    """Print the table of a page, and say where all of it is."""
+    rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    Console().print(Markdown("\n".join(rows)))
+    print(f"Wrote {page}, {page.stem}.png and records/{page.stem}.json")
+
+
+@command("guarantee-study")
+def guarantee_study(
+    out: Annotated[
+        Path, typer.Option(help="Folder for the figure, the tables and the page; a study there is resumed.")
+    ],
+    instances: Annotated[int, typer.Option(help="Random instances in each cell.")] = 200,
+    seed: Annotated[int, typer.Option(help="Where all random numbers come from.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Measure how close greedy comes to the optimum on problems small enough to solve, for every f-divergence."""
+    from greedy_ensembles.paper import guarantee as study
+
+    check_folder(out)
+    results = study.run(out, instances, seed, progress=not quiet)
+    count = sum(len(measured["best"]) for measured in results.values())
+    print(f"{count:,} instances in {len(results)} cells")
+    print(f"Wrote {out / 'guarantee.md'}, guarantee.png and records/guarantee.csv")

@@ -33,7 +33,7 @@ from greedy_ensembles.machine import __version__
 from greedy_ensembles.paper.guarantee_page import Cell, Measurements, write_report
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.storage import FolderError, read_json, write_json
-from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.sweeps.executor import Processes
 from greedy_ensembles.theory.algorithms import evaluate_all
 from greedy_ensembles.theory.divergence import Generator
 from greedy_ensembles.theory.grid import set_threads

@@ -34,21 +34,23 @@ class Cluster:
 
     def run(self, jobs: Mapping[str, Job], hear: Hear, fail: Fail = at_once) -> dict[str, Any]:
         """Run all jobs, as an `Executor` does; one has failed when its workers died again and again without news."""
+        from ray.util.queue import Queue
+
         ray, values, deaths = self._ray, dict[str, Any](), Counter[str]()
         beside = _at(ray.get_runtime_context().get_node_id())  # without which the work ends anyway
-        mailbox = ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=beside).remote()
+        mailbox = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": beside})
         work, needs = ray.remote(_work), {"num_cpus": self._cpus, "num_gpus": self._gpus}
         content = ray.put(cloudpickle.dumps((dict(jobs), sys.argv)))  # once for all, since jobs may share their data
 
         def start(name: str) -> Any:
             task = work.options(name=name, max_retries=0, **needs)  # started again below, as long as it gets on
-            return task.remote(content, name, mailbox, self._token, self._cpus)
+            return task.remote(content, name, mailbox.actor, self._token, self._cpus)
 
         under_way = {start(name): name for name in jobs}
         try:
             while under_way:
                 ended, _ = ray.wait(list(under_way), timeout=_SECONDS_BETWEEN_LOOKS)
-                for name, event in ray.get(mailbox.take.remote()):
+                for name, event in mailbox.get_nowait_batch(mailbox.qsize()):
                     del deaths[name]
                     hear(name, cloudpickle.loads(event))
                 for task in ended:
@@ -71,32 +73,17 @@ class Cluster:
             for task in reversed(under_way):  # those that wait first, or they would take the places of the others
                 ray.cancel(task, force=True)
             ray.wait(list(under_way), num_returns=len(under_way), timeout=_SECONDS_TO_ANSWER) if under_way else None
-            ray.kill(mailbox)
+            mailbox.shutdown(force=True)
         return values
-
-
-class _Mailbox:
-    """What jobs told, until it is taken; as bytes, or its process would import all that events are made of."""
-
-    def __init__(self) -> None:
-        self._events: list[tuple[str, bytes]] = []
-
-    def put(self, name: str, event: bytes) -> None:
-        """Keep an event."""
-        self._events.append((name, event))
-
-    def take(self) -> list[tuple[str, bytes]]:
-        """Return all events since the last time."""
-        taken, self._events = self._events, []
-        return taken
 
 
 def _work(content: bytes, name: str, mailbox: Any, token: Path, threads: int) -> bytes:
     """Do a job in a worker, once its node is known to see the storage; return what came of it as bytes."""
 
     def tell(event: Any) -> None:
-        # By its future: in `ray.get` a job would give its cores up, and Ray would start another job on them.
-        mailbox.put.remote(name, cloudpickle.dumps(event)).future().result()
+        # As bytes, or the mailbox's process would import all that events are made of. And by a future: in `ray.get`,
+        # as in `mailbox.put`, a job would give its cores up, and Ray would start another job on them.
+        mailbox.put_nowait.remote((name, cloudpickle.dumps(event))).future().result()
 
     def job(tell: Callable[[Any], None]) -> object:
         if not token.exists():  # a node that came later; training would go on in a folder that nobody else sees

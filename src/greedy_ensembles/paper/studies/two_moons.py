@@ -27,7 +27,7 @@ from greedy_ensembles.paper.study import Study
 from greedy_ensembles.report.figure import new_figure
 from greedy_ensembles.report.planes import KnownPoints, draw_plane, over_plane
 from greedy_ensembles.report.table import markdown_table
-from greedy_ensembles.sweeps.processes import Processes, one_thread
+from greedy_ensembles.sweeps.executor import Processes, one_thread
 from greedy_ensembles.training.events import ProgressBars
 from greedy_ensembles.training.examples import as_examples
 

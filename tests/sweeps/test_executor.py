@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.sweeps.processes import Processes
+from greedy_ensembles.sweeps.executor import Processes
 
 
 def train(parent, folder, tell):
