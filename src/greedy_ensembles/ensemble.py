@@ -241,20 +241,23 @@ class Ensemble:
             batch_size: how many inputs a member sees at once.
         """
         flags.check_rate(alpha, "alpha")
-        calibration = self._calibrated()
+        calibration = self._calibrated(by_labels=True)
         return torch.cat(self._of_batches(self._say, x, batch_size, lambda probs: calibration.sets(probs, alpha)))
 
     def predict_calibrated(self, x: Any, batch_size: int = 1024) -> Tensor:
         """Return class probabilities (n, classes): the members' mean, at the temperature that `calibrate` found."""
-        calibration = self._calibrated()
-        if calibration.temperature is None:
-            raise ValueError("y was not given to calibrate, and a temperature is found from labels: calibrate(x, y)")
+        calibration = self._calibrated(by_labels=True)
         parts = self._of_batches(self._say, x, batch_size, lambda probs: calibration.tempered(probs.mean(dim=0)))
         return torch.cat(parts)
 
-    def _calibrated(self) -> flags.Calibration:
+    def _calibrated(self, by_labels: bool = False) -> flags.Calibration:
+        """Return what `calibrate` found, or refuse what it has not found, and what it cannot find."""
+        if by_labels and self.targets == "labels":
+            raise ValueError("sets and temperatures are for one class an input, and this ensemble predicts labels")
         if self.calibration is None:
             raise ValueError("the ensemble is not calibrated: call calibrate(x, y) with inputs that it knows first")
+        if by_labels and self.calibration.temperature is None:
+            raise ValueError("y was not given to calibrate, and this is found from labels: calibrate(x, y)")
         return self.calibration
 
     def export_onnx(self, path: str | Path, example: Any = None) -> None:

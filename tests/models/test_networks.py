@@ -67,6 +67,13 @@ def test_published_parameters():
     assert count(MLP(5, hidden=(), classes=3)) == 5 * 3 + 3
 
 
+def test_layers_of_an_mlp_are_taken_as_those_of_a_sequential():
+    model, x = MLP(2, hidden=(4,)), torch.randn(5, 2)
+    torch.testing.assert_close(model[-1](model[:-1](x)), model(x))
+    assert model[0] is next(model.children())
+    assert len(model[:2]) == 2
+
+
 @torch.no_grad()
 def test_the_papers_wide_resnet_computes_what_the_authors_does():
     model = WideResNet28x10(published=True).double()

@@ -38,6 +38,48 @@ def test_values_that_train_alike_look_alike_and_others_do_not():
     assert describe(linear) != describe(nn.Linear(3, 2))
 
 
+class Scale:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, images):
+        return images * self.factor
+
+
+class Compose:
+    def __init__(self, transforms):
+        self.transforms = transforms
+        self.whole = self
+
+
+def test_what_an_object_holds_tells_it_from_others():
+    def pairs(a, b):
+        yield Compose([Scale(a)]), Compose([Scale(b)])
+        yield Compose({"first": (Scale(a),)}), Compose({"first": (Scale(b),)})
+        yield Scale(a).__call__, Scale(b).__call__
+        yield nn.Sequential(nn.Dropout(a)), nn.Sequential(nn.Dropout(b))
+        yield nn.Sequential(nn.Sequential(nn.Dropout(a))), nn.Sequential(nn.Sequential(nn.Dropout(b)))
+        yield ge.weighting.Mixture([Drawn([a])]), ge.weighting.Mixture([Drawn([b])])
+
+    assert all(describe(one) == describe(again) for one, again in pairs(0.1, 0.1))
+    assert all(differences(describe(one), describe(other)) for one, other in pairs(0.1, 0.2))
+
+
+class Drawn:
+    def __init__(self, centres):
+        self.centres = centres
+
+    def sample(self, n, generator):
+        return torch.randn(n, 2, generator=generator)
+
+
+def test_lists_that_older_folders_do_not_have_are_no_difference():
+    described = describe(Compose([Scale(0.1)]))
+    older = {key: value for key, value in described.items() if key != "transforms"}
+    assert differences(older, described) == []
+    assert differences({**older, "margin": 1.0}, described) == [("margin", 1.0, None)]
+
+
 def test_all_of_it_is_json():
     values = [
         ge.Recipe(optimizer=torch.optim.SGD, loss=nn.functional.cross_entropy, normalize=((0.1, 0.2), (1, 2))),

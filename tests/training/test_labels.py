@@ -249,6 +249,9 @@ def test_what_will_not_do_is_refused(fitted, quick):
     ensemble = fitted[0]
     with pytest.raises(ValueError, match="y must be left out"):
         ensemble.calibrate(X, Y)
+    for predict in (ensemble.predict_set, ensemble.predict_calibrated):
+        with pytest.raises(ValueError, match="this ensemble predicts labels"):
+            predict(X)
     with pytest.raises(ValueError, match="two labels or more"):
         ge.Ensemble.from_members([one()], targets="labels").predict_proba(X)
     with pytest.raises(ValueError, match="independent labels"):

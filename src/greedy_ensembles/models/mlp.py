@@ -27,3 +27,8 @@ class MLP(nn.Sequential):
         for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]
         super().__init__(*layers, nn.Linear(widths[-1], classes))
+
+    def __getitem__(self, index: int | slice) -> nn.Module:  # type: ignore[override]
+        """Return a layer, or for a slice these layers: `model[:-1]` gives features."""
+        layers = list(self)
+        return nn.Sequential(*layers[index]) if isinstance(index, slice) else layers[index]

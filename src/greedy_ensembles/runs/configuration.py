@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 import sys
+import types
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +46,7 @@ _OLD_RECIPE: dict[str, Any] = {
     "steps_per_epoch": None,
 }
 _MOST_THREADS = 4096
+_DEEPEST = 8  # levels of attributes and layers that are described
 _METHODS_OF_0_1 = {
     "greedy": {"class": "greedy_ensembles.method.greedy.Greedy", "label": "greedy", "sees": "earlier"},
     "deep": {"class": "greedy_ensembles.method.deep.Deep", "label": "Deep Ensembles", "sees": "none"},
@@ -53,11 +55,12 @@ _METHODS_OF_0_1 = {
 KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
 
 
-def describe(value: Any) -> Any:
+def describe(value: Any, depth: int = 0) -> Any:
     """Return JSON that is the same for two values exactly when training would be, as far as can be told.
 
-    Arrays become their hash, dataclasses their fields, functions their name, other objects their class and their
-    plain attributes. Two lambdas of one module look alike: name the function where the difference matters.
+    Arrays become their hash, dataclasses their fields, functions their name, methods of an object their name and that
+    object, modules their layers and weights, other objects their class and their attributes. Attributes whose names
+    begin with `_`, and two lambdas of one module, are not told apart: name the function where the difference matters.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -68,26 +71,42 @@ def describe(value: Any) -> Any:
     if isinstance(value, Tensor):
         small = value.numel() <= 4
         return value.tolist() if small else {"shape": list(value.shape), "sha256": digest_of_tensor(value)}
+    if depth > _DEEPEST:  # objects may hold each other
+        return f"{type(value).__module__}.{type(value).__qualname__}"
+    deeper = functools.partial(describe, depth=depth + 1)
     if isinstance(value, Mapping):
-        return {str(key): describe(item) for key, item in value.items()}
+        return {str(key): deeper(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [describe(item) for item in value]
+        return [deeper(item) for item in value]
     if isinstance(value, functools.partial):
-        return {"partial": describe(value.func), "args": describe(value.args), "keywords": describe(value.keywords)}
+        return {"partial": deeper(value.func), "args": deeper(value.args), "keywords": deeper(value.keywords)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        items = {field.name: deeper(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"class": type(value).__name__, **items}
     if isinstance(value, nn.Module):
-        return {"class": type(value).__name__, **_plain_attributes(value), "state": describe(value.state_dict())}
+        return {**_structure(value, depth), "state": deeper(value.state_dict())}
+    if isinstance(value, types.MethodType) and not isinstance(value.__self__, type):
+        return {"method": value.__qualname__, "of": deeper(value.__self__)}
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
-    return {"class": f"{type(value).__module__}.{type(value).__qualname__}", **_plain_attributes(value)}
+    return {"class": f"{type(value).__module__}.{type(value).__qualname__}", **_attributes(value, depth)}
 
 
-def _plain_attributes(value: Any) -> dict[str, Any]:
+def _structure(module: nn.Module, depth: int) -> dict[str, Any]:
+    """Return a module's class and attributes, and those of its layers."""
+    described = {"class": type(module).__name__, **_attributes(module, depth)}
+    layers = {name: _structure(layer, depth) for name, layer in module.named_children()}
+    return {**described, "layers": layers} if layers else described
+
+
+def _attributes(value: Any, depth: int) -> dict[str, Any]:
+    """Return an object's attributes, described; what is neither a setting nor can be called is its own affair."""
     items = vars(value).items() if hasattr(value, "__dict__") else ()
-    plain = bool | int | float | str | Tensor | np.ndarray | np.generic
-    return {name: describe(item) for name, item in items if isinstance(item, plain) and not name.startswith("_")}
+    kinds = bool | int | float | str | Tensor | np.ndarray | np.generic | list | tuple | Mapping
+    described = (
+        (name, item) for name, item in items if not name.startswith("_") and (isinstance(item, kinds) or callable(item))
+    )
+    return {name: describe(item, depth + 1) for name, item in described}
 
 
 def describe_method(coupling: Coupling) -> dict[str, Any]:
@@ -120,9 +139,15 @@ def describe_data(data: Any) -> dict[str, Any] | None:
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    """Return (where, ours, theirs) for every place at which two descriptions differ."""
+    """Return (where, ours, theirs) for every place at which two descriptions differ.
+
+    What an object holds in lists and dicts was not always described: where one side lacks it, nothing is known of it.
+    """
     if isinstance(ours, dict) and isinstance(theirs, dict):
         keys = [*ours, *(key for key in theirs if key not in ours)]
+        if "class" in ours and "class" in theirs:
+            alone = {key: {**ours, **theirs}[key] for key in ours.keys() ^ theirs.keys()}
+            keys = [key for key in keys if not isinstance(alone.get(key), list | dict)]
         return [
             d for key in keys for d in differences(ours.get(key), theirs.get(key), f"{path}.{key}" if path else key)
         ]
