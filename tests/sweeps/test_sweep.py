@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
+from greedy_ensembles.method import Hyper
 from greedy_ensembles.sweeps.executor import Processes
 
 # Three epochs leave some members behind, which is no matter here.
@@ -50,11 +51,15 @@ def test_the_names_of_runs_are_folders(blobs, quick, tmp_path):
             return live.sum((1, 2)) * 0
 
     short = ge.Recipe(epochs=1)
-    grid = {"recipe": [short], "method": [Own(), "deep"], "device": ["cpu"]}
+    hypers = [Hyper(lr=(0.1, 1.0)), Hyper(lr=(0.5, 1.0))]
+    grid = {"recipe": [short], "method": [Own(), "deep", *hypers], "device": ["cpu"]}
     del quick["recipe"], quick["device"]
     done = ge.sweep(lambda: ge.models.MLP(2, (4,)), blobs, grid, size=1, storage=tmp_path, on=None, **quick)
-    first, second = sorted(path.name for path in tmp_path.iterdir())
-    assert first.removesuffix("method-deep") == second.removesuffix("method-own_kind_2")  # a recipe has its hash
+    first, *of_one_class, last = sorted(path.name for path in tmp_path.iterdir())
+    recipe = first.removesuffix("method-deep")  # which has its hash
+    assert last == f"{recipe}method-own_kind_2"
+    assert all(name.startswith(f"{recipe}method-hyper_ensemble-") for name in of_one_class)
+    assert len(of_one_class) == 2
     assert [own["method"] for own in done.arguments.values()] == grid["method"]
 
 

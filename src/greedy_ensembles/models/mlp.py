@@ -28,7 +28,7 @@ class MLP(nn.Sequential):
             layers += [nn.Linear(before, after), nn.ReLU()]
         super().__init__(*layers, nn.Linear(widths[-1], classes))
 
-    def __getitem__(self, index: int | slice) -> nn.Module:  # type: ignore[override]
+    def __getitem__(self, index: int | slice) -> nn.Module:
         """Return a layer, or for a slice these layers: `model[:-1]` gives features."""
         layers = list(self)
         return nn.Sequential(*layers[index]) if isinstance(index, slice) else layers[index]

@@ -102,7 +102,7 @@ def _structure(module: nn.Module, depth: int) -> dict[str, Any]:
 def _attributes(value: Any, depth: int) -> dict[str, Any]:
     """Return an object's attributes, described; what is neither a setting nor can be called is its own affair."""
     items = vars(value).items() if hasattr(value, "__dict__") else ()
-    kinds = bool | int | float | str | Tensor | np.ndarray | np.generic | list | tuple | Mapping
+    kinds: Any = (bool, int, float, str, Tensor, np.ndarray, np.generic, list, tuple, Mapping)
     described = (
         (name, item) for name, item in items if not name.startswith("_") and (isinstance(item, kinds) or callable(item))
     )

@@ -197,14 +197,18 @@ def _named(runs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _label(value: Any) -> str:
-    """Return what a value is called in the name of a folder: itself, or where it is no number or word, its hash."""
+    """Return what a value is called in the name of a folder: itself, or where it is no number or word, its hash.
+
+    A method is called by its label, with a hash where it has settings of its own.
+    """
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, Coupling):
-        value = value.label
-    if value is not None and not isinstance(value, bool | int | float | str):
-        value = hashlib.sha256(json.dumps(describe(value)).encode()).hexdigest()[:8]
-    return re.sub(r"[^\w.+-]+", "_", str(value))
+    called = [value.label] if isinstance(value, Coupling) else []
+    if value is None or isinstance(value, bool | int | float | str):
+        called = [str(value)]
+    elif not called or vars(value):
+        called.append(hashlib.sha256(json.dumps(describe(value)).encode()).hexdigest()[:8])
+    return re.sub(r"[^\w.+-]+", "_", "-".join(called))
 
 
 def _check(make_model: ModelFactory, data: Any, asked: Mapping[str, Any]) -> None:
