@@ -55,16 +55,16 @@ def test_figures_on_ood_sets_with_counts_of_images_and_seeds(comparison):
 
 def test_what_stands_below(comparison):
     assert [note.partition(":")[0] for note in notes(comparison)] == [
+        "in brackets",
         "(a) 50 % of it & no more",
         "missing",
         "±",
         "trained on a part",
     ]
-    assert "dtd" in notes(comparison)[1]
+    assert "dtd" in notes(comparison)[2]
     output = io.StringIO()
     show(comparison, Console(file=output, width=120))
     assert all(note in output.getvalue() for note in notes(comparison))
-    assert "in brackets: " in output.getvalue()
     assert "in brackets" not in to_latex(Comparison(comparison.methods))
 
 
@@ -206,7 +206,7 @@ def test_a_note_on_the_in_domain_set_has_a_mark(comparison):
     changed = dataclasses.replace(comparison, methods=tuple(methods))
     assert tables(changed)[0].title.startswith("mnist (a), 100 images")
     assert "mnist, 100 images (a)." in to_markdown(changed)
-    assert notes(changed)[:2] == ["(a) half", "(b) 50 % of it & no more"]
+    assert notes(changed)[1:3] == ["(a) half", "(b) 50 % of it & no more"]
 
 
 def test_files(comparison, tmp_path):

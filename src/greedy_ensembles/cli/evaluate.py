@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.benchmark.stored_runs import Predict
     from greedy_ensembles.data import LabelledSet
     from greedy_ensembles.ensemble import Ensemble, ModelFactory
-    from greedy_ensembles.report.page import Findings
+    from greedy_ensembles.report.page.build import Findings
     from greedy_ensembles.runs import Run
 
 Ood = Annotated[
@@ -97,7 +97,7 @@ def evaluate(
     from greedy_ensembles.cli.own_data import read_on
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper import published
-    from greedy_ensembles.report.comparison_pictures import write_pictures
+    from greedy_ensembles.report.detection import write_pictures
     from greedy_ensembles.report.results import plural, show, write_tables
 
     if SCORES.get(score) == "features":
@@ -150,7 +150,8 @@ def report(
     """Write a page about runs: what was trained, curves, tables, pictures. It is one file, and needs no network."""
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper.studies.two_moons import known_points
-    from greedy_ensembles.report.page import Findings, build_page, dataset_of, write_page
+    from greedy_ensembles.report.page import write_page
+    from greedy_ensembles.report.page.build import Findings, build_page, dataset_of
     from greedy_ensembles.runs import load_run
 
     check_file(out)
@@ -188,7 +189,7 @@ def _findings(
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs
     from greedy_ensembles.data import SETS, ImageSet
     from greedy_ensembles.paper import published
-    from greedy_ensembles.report.page import Findings
+    from greedy_ensembles.report.page.build import Findings
     from greedy_ensembles.saving import HELD_OUT
 
     finished = [run for run in runs if run.finished]

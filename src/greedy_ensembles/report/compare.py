@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from greedy_ensembles.benchmark.comparison import Comparison, Method, Row, without_information
+from greedy_ensembles.benchmark.comparison import Comparison, Method, without_information
 from greedy_ensembles.benchmark.evaluation import Evaluation, as_reference, estimate, evaluate
 from greedy_ensembles.benchmark.predictions import InputSet, as_sets
 from greedy_ensembles.benchmark.scores import check_score
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind
 from greedy_ensembles.engines.prediction import FeatureFunction
 from greedy_ensembles.ensemble import Ensemble
-from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD, marked, notes
+from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD, notes, row_entries
 from greedy_ensembles.report.table import Column, Entry, Table
 
 _LOWEST = Column("lowest_member", "lowest member (%)", 100, 2, "higher")
@@ -36,7 +36,8 @@ class MethodsTable(Table):
             for score in evaluations[0].known_scores:
                 found = [evaluation.ood[number].by_score[score] for evaluation in evaluations]
                 figures = {one.key: Entry(estimate([getattr(each, one.key) for each in found])) for one in OOD}
-                told = {"set": names[result.name], "images": Entry(result.images), "score": _score(score)}
+                named = Entry(score, text=score.replace("_", " "))
+                told = {"set": names[result.name], "images": Entry(result.images), "score": named}
                 rows.append({**told, **figures})
         columns = [Column("set"), Column("images", "examples"), Column("score"), *OOD]
         return Table(f"{method}: all scores", columns, rows, self.notes, "score")
@@ -179,37 +180,14 @@ def _placed(evaluation: Evaluation, inside: InputSet, outside: Sequence[InputSet
 
 
 def _table(comparison: Comparison, unit: str) -> MethodsTable:
-    lowest = {
-        method.label: [min(each.in_domain.member_accuracies, default=math.nan) for each in method.evaluations]
-        for method in comparison.methods
-    }
-    scores = {method.label: method.evaluations[0].score for method in comparison.methods}
     columns = [
         *(Column("set"), Column("images", unit), Column("method"), Column("seeds")),
         *(IN_DOMAIN[0], IN_DOMAIN[1], _LOWEST, Column("score"), *OOD, *BESIDE_OOD),
     ]
-    rows = []
-    for row in comparison.rows:
-        entries = _entries(row, scores, comparison)
-        if row.kind == "in-domain" and not any(map(math.isnan, lowest[row.method])):
-            entries["lowest_member"] = Entry(estimate(lowest[row.method]))
-        rows.append(entries)
-    title = f"In the domain and by OOD set, {', '.join(scores)}"
+    rows = [row_entries(row, comparison) for row in comparison.rows]
+    for row, method in zip(rows, comparison.methods, strict=False):  # the first rows are those in the domain
+        lowest = [min(each.in_domain.member_accuracies, default=math.nan) for each in method.evaluations]
+        if not any(map(math.isnan, lowest)):
+            row["lowest_member"] = Entry(estimate(lowest))
+    title = f"In the domain and by OOD set, {', '.join(method.label for method in comparison.methods)}"
     return MethodsTable(title, columns, rows, notes(comparison), "method", comparison.methods)
-
-
-def _entries(row: Row, scores: Mapping[str, str], comparison: Comparison) -> dict[str, Entry]:
-    ours = [figure.ours for figure in row.figures.values()]
-    return {
-        "set": Entry(row.set, text=marked(row.set, row.note, comparison)),
-        "images": Entry(row.images, text="missing" if row.kind == "missing" else None),
-        "method": Entry(row.method),
-        "seeds": Entry(ours[0].seeds if ours else None),
-        "score": _score("" if row.kind == "in-domain" else scores.get(row.method, "")),
-        **{metric: Entry(figure.ours) for metric, figure in row.figures.items()},
-    }
-
-
-def _score(name: str) -> Entry:
-    """Return the name of a score in words, so that a narrow table breaks it between them."""
-    return Entry(name, text=name.replace("_", " "))
