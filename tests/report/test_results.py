@@ -146,8 +146,8 @@ def test_markdown_has_a_table_for_each_ood_figure(comparison):
         "| uniform, 25,000 images | synthetic | 0.810±0.010 (0.30±0.22) | 0.900 |",
         "| fashion_mnist, 9,000 images (a) | natural | 0.600±0.000 (0.87±0.05) | 0.600 |",
         "| dtd | missing |  |  |",
-        "| mean of 1 synthetic | mean | 0.810±0.010 (0.30) | 0.900 |",
-        "| mean of 1 of 2 natural | mean | 0.600±0.000 (0.87) | 0.600 |",
+        "| mean of 1 synthetic | mean | 0.810±0.010 (0.30±0.22) | 0.900 |",
+        "| mean of 1 of 2 natural | mean | 0.600±0.000 (0.87±0.05) | 0.600 |",
         "| mean of 2 of 3 sets | mean | 0.705±0.005 (0.58) | 0.750 |",
     ]
     assert all(f"- {note}" in text for note in notes(comparison))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
-from greedy_ensembles.benchmark.reference import Cell
+from greedy_ensembles.benchmark.evaluation import Cell
 from greedy_ensembles.report.results import latex_table, latex_text
 from greedy_ensembles.report.table import (
     Column,

@@ -1,6 +1,7 @@
 """Which runs are repetitions of each other: the same in everything but the seed; and what to call those that are not.
 
-A run is known here by what its run.json says, so that predictions packed elsewhere will do as well as the folder.
+A run is known here by what its run.json says, so that predictions packed elsewhere will do as well as the folder, and
+so is the place that it has among figures that others published.
 """
 
 import json
@@ -10,10 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from greedy_ensembles.benchmark.evaluation import Cell
 from greedy_ensembles.checks import naming
 from greedy_ensembles.method import Deep
 from greedy_ensembles.runs.reading import in_todays_words
@@ -139,6 +141,39 @@ class RunFacts:
         configuration = {key: value for key, value in self.configuration.items() if key != "seed"}
         # configuration["model"] has the shapes of parameters; what made them is the better name for a difference.
         return {**kept, "groups of": self.groups, "factory": self.information["model"], **configuration}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a published figure belongs to."""
+
+    architecture: str
+    dataset: str
+    size: int
+    method: str  #: a name of the registry, or more where that does not say all
+    strength: float | None = None
+
+
+class Published(Protocol):
+    """Figures of others, to be put beside ours where they have the same cell. A module can be one."""
+
+    def setting_of(self, facts: RunFacts, /) -> Setting | None:
+        """Return the place of a run in the published tables, None if it has none."""
+
+    def cell(self, setting: Setting | None, metric: str, ood: str = "", /) -> Cell | None:
+        """Return a figure; None if there is none.
+
+        Args:
+            setting: what it belongs to; None, of which there are no figures, will do.
+            metric: its name, such as "auc" or "accuracy".
+            ood: the OOD set; empty: within the domain.
+        """
+
+    def image_count(self, ood: str, /) -> int | None:
+        """Return how many images of a set were used there."""
+
+    def departures(self, facts: RunFacts, /) -> str:
+        """Return in what a run was trained otherwise, in words."""
 
 
 def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:

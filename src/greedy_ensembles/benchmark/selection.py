@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, estimate, judge
+from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, estimate
+from greedy_ensembles.benchmark.judging import judge
 from greedy_ensembles.benchmark.runs import BASELINE, RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import Predict, facts_of, finished_run
 from greedy_ensembles.checks import check_choice, check_number

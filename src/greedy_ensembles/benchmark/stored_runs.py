@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from greedy_ensembles.benchmark.evaluation import Evaluation, judge
+from greedy_ensembles.benchmark.evaluation import Evaluation
+from greedy_ensembles.benchmark.judging import judge
 from greedy_ensembles.benchmark.packing import PackedPredictions, pack_predictions, unpack_predictions
 from greedy_ensembles.benchmark.predictions import Predictions, predict
 from greedy_ensembles.benchmark.presets import PRESETS, load_named, load_preset, noise_for

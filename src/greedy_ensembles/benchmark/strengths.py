@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from greedy_ensembles.benchmark.evaluation import InDomain, judge
+from greedy_ensembles.benchmark.evaluation import InDomain
+from greedy_ensembles.benchmark.judging import judge
 from greedy_ensembles.benchmark.predictions import Predictions
 from greedy_ensembles.benchmark.runs import BASELINE
 from greedy_ensembles.benchmark.selection import CRITERIA, Selection, Trial, choose

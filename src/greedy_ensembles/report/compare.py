@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from greedy_ensembles.benchmark.comparison import Comparison, Method, without_information
-from greedy_ensembles.benchmark.evaluation import Evaluation, as_reference, estimate, evaluate
+from greedy_ensembles.benchmark.evaluation import Evaluation, estimate
+from greedy_ensembles.benchmark.judging import as_reference, check_score, evaluate
 from greedy_ensembles.benchmark.predictions import InputSet, as_sets
-from greedy_ensembles.benchmark.scores import check_score
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind
 from greedy_ensembles.engines.prediction import FeatureFunction
 from greedy_ensembles.ensemble import Ensemble

@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from greedy_ensembles.benchmark.evaluation import Estimate
-from greedy_ensembles.benchmark.reference import Cell
+from greedy_ensembles.benchmark.evaluation import Cell, Estimate
 
 PLUS_MINUS = "±"
 _NAME, _GAP = 12, 2  # letters of a line of a name that is broken into several; and between columns

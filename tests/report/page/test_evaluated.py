@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from greedy_ensembles import metrics
 from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
-from greedy_ensembles.benchmark.reference import Setting
+from greedy_ensembles.benchmark.runs import Setting
 from greedy_ensembles.paper import published
 from greedy_ensembles.report.page.build import evaluated, finding, galleries
 from greedy_ensembles.report.results import tables
