@@ -17,7 +17,7 @@ from greedy_ensembles.version import __version__
 
 if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory
-    from greedy_ensembles.benchmark.strengths import select
+    from greedy_ensembles.benchmark.selection import select
     from greedy_ensembles.checks import limits
     from greedy_ensembles.engines.coupler import Coupler
     from greedy_ensembles.ensemble import Ensemble
@@ -85,7 +85,7 @@ _HOMES = {
     "frozen_batchnorm": "method",
     "limits": "checks",
     "load_run": "runs",
-    "select": "benchmark.strengths",
+    "select": "benchmark.selection",
     "split_batchnorm": "method",
     "sweep": "sweeps.sweep",
 }

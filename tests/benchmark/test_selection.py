@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.evaluation import Estimate
-from greedy_ensembles.benchmark.runs import group
-from greedy_ensembles.benchmark.selection import Trial, check_strength_alone_differs, choose, held_out, training_images
-from greedy_ensembles.benchmark.stored_runs import facts_of
+from greedy_ensembles.benchmark.runs import check_strength_alone_differs, group
+from greedy_ensembles.benchmark.selection import Trial, choose
+from greedy_ensembles.benchmark.stored_runs import facts_of, held_out, training_images
 
 
 def trial(strength, accuracy=0.9, error=0.01, nll=0.3, ace=0.02, seeds=3, **more):

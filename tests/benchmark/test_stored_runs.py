@@ -4,13 +4,11 @@ import pytest
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import pack_predictions
-from greedy_ensembles.benchmark.presets import PRESETS
+from greedy_ensembles.benchmark.presets import PRESETS, Bench, lay_out
 from greedy_ensembles.benchmark.stored_runs import (
-    Bench,
     evaluate_run,
     from_folder,
     kept_beside_the_run,
-    lay_out,
     ood_images,
     open_runs,
     pack_run,

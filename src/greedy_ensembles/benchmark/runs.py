@@ -18,11 +18,16 @@ import numpy as np
 from greedy_ensembles.benchmark.evaluation import Cell
 from greedy_ensembles.checks import naming
 from greedy_ensembles.method import Deep
+from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.reading import in_todays_words
 
 #: What tables call the method whose members do not meet, which all others are compared with.
 BASELINE = Deep.label
 _LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
+#: What runs with a lambda_M may differ in; and what they may differ in from those without, which draw no p*.
+_STRENGTH = {"method.strength"}
+_OF_P_STAR = {f"recipe.weighting_{name}" for name in ("batch_size", "statistics", "samples")}
+_COUPLING = {"method", "weighting", "distance", *_OF_P_STAR}
 _EXPECTED = {"method", "strength", "weighting", "distance", "size"}  # what runs are put side by side for
 
 
@@ -203,6 +208,37 @@ def check_seeds(repetitions: Sequence[RunFacts]) -> None:
             f"{one.source} (seed {one.seed}) and {other.source} (seed {other.seed}) have members that start from the "
             f"same random numbers, since member k takes seed + k - 1; repetitions need seeds at least {one.size} apart"
         )
+
+
+def check_strength_alone_differs(groups: Sequence[Sequence[RunFacts]]) -> None:
+    """Raise ValueError unless groups differ in lambda_M alone, have Deep Ensembles among them, and two seeds each."""
+    baseline = [runs[0] for runs in groups if runs[0].is_baseline]
+    others = [runs[0] for runs in groups if not runs[0].is_baseline]
+    if not baseline or not others:
+        lacking = "any lambda_M, to choose from" if baseline else f"{BASELINE}, to compare with"
+        train = "--strength" if baseline else "--method deep"
+        raise ValueError(f"among the runs there are none of {lacking}; `greedy-ensembles train` with {train} makes one")
+    for run in others:
+        if run.strength is None:
+            raise ValueError(f"{run.source} is of {run.method}, which has no lambda_M to choose; leave it out")
+        _check_alike(others[0], run, _STRENGTH)
+    for run in (*baseline[1:], others[0]):
+        _check_alike(baseline[0], run, _COUPLING)
+    for runs in groups:
+        if len(runs) < 2:
+            raise ValueError(
+                f"{runs[0].source} is the only run of its kind; a standard error needs two seeds or more of each, at "
+                f"least {runs[0].size} apart"
+            )
+
+
+def _check_alike(one: RunFacts, other: RunFacts, but_for: set[str]) -> None:
+    for where, ours, theirs in differences(one.but_the_seed, other.but_the_seed):
+        if not {where, where.partition(".")[0]} & but_for:
+            raise ValueError(
+                f"runs must differ in lambda_M and seed alone, but {where} is {ours} in {one.source} "
+                f"and {theirs} in {other.source}"
+            )
 
 
 def _labels(runs: Sequence[RunFacts]) -> list[str]:

@@ -240,8 +240,8 @@ def select(
     """Choose the largest lambda_M that does no harm within the domain, compared with Deep Ensembles."""
     import cloudpickle
 
-    from greedy_ensembles.benchmark.selection import CRITERIA, SPLITS, choose, try_strengths
-    from greedy_ensembles.benchmark.stored_runs import kept_beside_the_run
+    from greedy_ensembles.benchmark.selection import CRITERIA, choose
+    from greedy_ensembles.benchmark.stored_runs import SPLITS, kept_beside_the_run, try_strengths
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.report import ablation as report
