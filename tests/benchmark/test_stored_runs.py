@@ -8,8 +8,8 @@ from greedy_ensembles.benchmark.presets import PRESETS, Bench, lay_out
 from greedy_ensembles.benchmark.stored_runs import (
     evaluate_run,
     from_folder,
+    images_of,
     kept_beside_the_run,
-    ood_images,
     open_runs,
     pack_run,
 )
@@ -70,7 +70,7 @@ def test_packed_predictions_need_neither_data_nor_weights(packed):
     found = evaluate_run(run, "mutual_information")
     assert [result.name for result in found.ood] == ["uniform", "dtd", "omniglot"]
     assert (found.members, found.missing) == (3, ("gaussian",))
-    assert ood_images([run]) == {}
+    assert images_of([run]) == {}
 
 
 def test_some_of_the_packed_sets(packed):
@@ -134,7 +134,7 @@ def test_a_folder_keeps_predictions_and_an_extended_run_computes_new_members_alo
         (opened,) = open_runs(paths, predict, ood=["uniform"], make_model=make_model, root=root)
         run = from_folder(opened.facts, bench, predict, make_model)  # smaller sets than any by name
         assert evaluate_run(run, "mutual_information").members == size
-        assert list(ood_images([run])) == ["noise"]
+        assert list(images_of([run])) == ["mnist", "noise"]
         return [model.seen for model in made if model.seen]
 
     assert evaluated(2) == [60, 60]  # 40 in-domain images and 20 others

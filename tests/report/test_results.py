@@ -15,13 +15,13 @@ from greedy_ensembles.report.results import (
     notes,
     show,
     tables,
-    to_csv,
     to_json,
     to_json_text,
     to_latex,
     to_markdown,
     write_tables,
 )
+from greedy_ensembles.report.table import to_csv
 
 
 def shown(table):
@@ -80,7 +80,7 @@ def test_titles_have_the_networks_that_all_share_and_the_count_of_images(compari
 
 
 def test_csv_has_one_figure_a_line(comparison):
-    text = to_csv(comparison)
+    text = to_csv(tables(comparison))
     assert text.splitlines()[0] == (
         "set,kind,in_domain_images,images,method,seeds,metric,mean,standard_error,"
         "paper,paper_standard_error,difference,paper_images,note,score,networks,notes"

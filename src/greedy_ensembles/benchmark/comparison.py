@@ -133,31 +133,21 @@ class Comparison:
     def __post_init__(self) -> None:
         if not self.methods:
             raise ValueError("methods must hold at least one method, got none")
-        facts = [
-            (method.label, _sets(evaluation, self.own_scores))
-            for method in self.methods
-            for evaluation in method.evaluations
-        ]
-        for label, sets in facts:
-            if sets != facts[0][1]:
+        every = [(method.label, evaluation) for method in self.methods for evaluation in method.evaluations]
+        first, sets = every[0][0], _told(self.first, self.own_scores)
+        known: dict[str, tuple[str, str]] = {}  # hashes of images, where there are any
+        for label, evaluation in every:
+            if (theirs := _told(evaluation, self.own_scores)) != sets:
                 raise ValueError(
                     "methods must be evaluated on the same images by the same score; "
-                    f"{facts[0][0]} was on {_spelled(facts[0][1])}, and {label} on {_spelled(sets)}"
+                    f"{first} was on {sets}, and {label} on {theirs}"
                 )
-        self._check_content()
-
-    def _check_content(self) -> None:
-        """Refuse sets that have a name and a count in common and hold other images, where that is known."""
-        known: dict[str, tuple[str, str]] = {}
-        for method in self.methods:
-            for result in (result for evaluation in method.evaluations for result in evaluation.sets):
-                if not result.content:
-                    continue
-                content, label = known.setdefault(result.name, (result.content, method.label))
+            for result in (result for result in evaluation.sets if result.content):
+                content, other = known.setdefault(result.name, (result.content, label))
                 if content != result.content:
                     raise ValueError(
                         "methods must be evaluated on the same images, but those of "
-                        f"{result.name} differ between {label} and {method.label} (their hashes do)"
+                        f"{result.name} differ between {other} and {label} (their hashes do)"
                     )
 
     @property
@@ -198,6 +188,11 @@ class Comparison:
     def rows(self) -> list[Row]:
         """All of them."""
         return [*self.in_domain_rows, *self.ood_rows, *self.mean_rows]
+
+    @property
+    def beside_published(self) -> set[str]:
+        """The methods that have published figures beside theirs."""
+        return {row.method for row in self.rows if any(figure.paper for figure in row.figures.values())}
 
     def _row(
         self, kind: str, method: Method, results: Sequence[Sequence[InDomain | OutOfDistribution]], mean: str = ""
@@ -271,19 +266,16 @@ def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:
     return len(results) == len(evaluations) and len({result.images for result in results}) == 1 and len(hashes) < 2
 
 
-def _sets(evaluation: Evaluation, own_scores: bool) -> tuple[object, ...]:
-    sets = ((result.name, result.images) for result in evaluation.sets)
-    return (*([] if own_scores else [evaluation.score]), *sets, *evaluation.missing)
-
-
-def _spelled(sets: tuple[object, ...]) -> str:
-    return ", ".join(f"{item[0]} ({item[1]:,})" if isinstance(item, tuple) else str(item) for item in sets)
+def _told(evaluation: Evaluation, own_scores: bool) -> str:
+    """Return what must be the same for all: the score, sets with their counts, and sets that are missing."""
+    sets = (f"{result.name} ({result.images:,})" for result in evaluation.sets)
+    return ", ".join([*([] if own_scores else [evaluation.score]), *sets, *evaluation.missing])
 
 
 def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
     """Return what a reader must know of how the methods were trained and predict, and of figures that say nothing."""
     first = {label: runs[0] for label, runs in groups.items()}
-    compared = {row.method for row in comparison.rows if any(figure.paper for figure in row.figures.values())}
+    compared = comparison.beside_published
     trained = {label: facts.training_note for label, facts in first.items()}
     otherwise = {
         label: comparison.published.departures(facts) if comparison.published and label in compared else ""
@@ -296,12 +288,8 @@ def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> 
 
 def without_information(methods: Sequence[Method]) -> list[str]:
     """Return notes on mutual information of one member, which tells nothing apart."""
-    return _said_once(
-        {
-            method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""
-            for method in methods
-        }
-    )
+    useless = {method.label: any(each.says_nothing for each in method.evaluations) for method in methods}
+    return _said_once({label: ONE_MEMBER if nothing else "" for label, nothing in useless.items()})
 
 
 def members_alone(methods: Sequence[Method]) -> list[str]:

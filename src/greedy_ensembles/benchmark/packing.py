@@ -68,15 +68,14 @@ def pack_predictions(
         check_kind("information", information, Mapping, "a dict of what JSON can hold")
     if file.suffix != ".npz":
         raise ValueError(f"file must end in .npz: predictions are packed into .npz files, got {file.name}")
-    sets, parts, labels = [], [], np.empty(0, np.int64)
-    for number, predictions in enumerate([in_domain, *ood]):
+    labels = np.empty(0, np.int64) if in_domain.labels is None else in_domain.labels
+    sets, parts = [], []
+    for predictions in (in_domain, *ood):
         sums, columns = predictions.logsumexp, predictions.log_probs
         if sums is not None:
             columns = np.concatenate([columns, sums[:, :, None]], axis=2)
         with np.errstate(over="ignore"):  # below -65504 a log-probability becomes -inf: a probability of 0 either way
             parts.append(columns.astype("<f2").reshape(-1))
-        if number == 0:
-            labels = np.empty(0, np.int64) if predictions.labels is None else predictions.labels
         known = {"name": predictions.name, "note": predictions.note, "content": predictions.content}
         sets.append({**known, "unit": predictions.unit, "shape": columns.shape, "logsumexp": sums is not None})
     values = np.concatenate(parts)
@@ -95,22 +94,15 @@ def pack_predictions(
     room = (limit - overhead) // values.itemsize
     if room < 1:
         raise ValueError(f"limit must be above the {overhead:,} bytes of labels and names, got {limit:,}")
-    return _write(file, header, labels, np.split(values, range(room, len(values), room)))
-
-
-def _write(
-    file: Path,
-    header: Mapping[str, Any],
-    labels: npt.NDArray[np.int64],
-    pieces: Sequence[npt.NDArray[np.float16]],
-) -> list[Path]:
     file.parent.mkdir(parents=True, exist_ok=True)
-    paths = [_part(file, number) for number in range(1, len(pieces) + 1)]
-    for number, (path, piece) in enumerate(zip(paths, pieces, strict=True), start=1):
+    pieces = np.split(values, range(room, len(values), room))
+    paths = []
+    for number, piece in enumerate(pieces, start=1):
         buffer = io.BytesIO()
         text = json.dumps({**header, "parts": len(pieces), "part": number})
         np.savez(buffer, header=np.frombuffer(text.encode(), np.uint8), labels=labels, values=piece)
-        write_bytes(path, [buffer.getbuffer()])
+        paths.append(_part(file, number))
+        write_bytes(paths[-1], [buffer.getbuffer()])
     return paths
 
 
@@ -189,17 +181,15 @@ def _is_proper(entry: Mapping[str, Any]) -> bool:
 def _sets(
     values: npt.NDArray[np.float16], described: Sequence[Mapping[str, Any]], labels: npt.NDArray[np.int64]
 ) -> list[Predictions]:
-    sets, start = [], 0
-    for number, entry in enumerate(described):
-        count = math.prod(entry["shape"])
-        rounded = values[start : start + count].reshape(entry["shape"])
-        own = labels if number == 0 and len(labels) else None
-        content, sums = entry.get("content", ""), None  # the first files had neither
+    sets: list[Predictions] = []
+    ends = np.cumsum([math.prod(entry["shape"]) for entry in described])
+    for entry, flat in zip(described, np.split(values, ends[:-1]), strict=True):
+        rounded, sums = flat.reshape(entry["shape"]), None
         if entry.get("logsumexp"):
             rounded, sums = rounded[:, :, :-1], rounded[:, :, -1].astype(np.float32)
-        told = (entry["note"], content, entry.get("unit", "images"))
+        own = labels if not sets and len(labels) else None
+        told = entry["note"], entry.get("content", ""), entry.get("unit", "images")  # the first files had a note alone
         sets.append(Predictions(entry["name"], _normalised(rounded), own, *told, logsumexp=sums))
-        start += count
     return sets
 
 

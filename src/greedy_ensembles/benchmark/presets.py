@@ -140,7 +140,8 @@ def load_ood(name: str, in_domain: LabelledSet, root: str | Path | None = None, 
     if name in SETS:
         split = _split(name, data_root(root)) or "test"  # where neither is there, the error names the usual one
         images = load(name, split, root, size, channels, resize)
-        return images.with_note(_other_split(name, split, images))
+        counted = f"the test split, {len(images):,} images, where the paper counts the 73,257 of the train split"
+        return images.with_note(counted if (name, split) == ("svhn", "test") else "")
     if not Path(name).expanduser().exists():
         check_choice(f"an OOD set that is not a path (there is no {name})", name, SETS)
     return read(Path(name).expanduser(), size, channels, resize, unreadable=[]).replace(name=name)
@@ -159,9 +160,3 @@ def _split(name: str, root: Path) -> str | None:
     splits = ("train", "test") if name == "svhn" else ("test",)
     entry = SETS[name]
     return next((split for split in splits if not entry.forms or find(entry, split, root)), None)
-
-
-def _other_split(name: str, split: str, images: ImageSet) -> str:
-    if name != "svhn" or split == "train":
-        return ""
-    return f"the test split, {len(images):,} images, where the paper counts the 73,257 of the train split"

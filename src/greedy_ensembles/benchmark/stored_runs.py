@@ -176,18 +176,16 @@ def _shape(runs: Sequence[RunFacts]) -> tuple[int, int, int] | None:
 
 def _check_same_sets(runs: Sequence[StoredRun]) -> None:
     """Raise ValueError where packed predictions are on other sets than the rest."""
-    (first, sets), *others = [(run.facts.source, _spelled(run)) for run in runs]
-    for other, theirs in others:
-        if theirs != sets:
+    told = [
+        ", ".join([*(f"{name} ({count:,})" for name, count in run.sets), *(f"no {name}" for name in run.missing)])
+        for run in runs
+    ]
+    for run, sets in zip(runs, told, strict=True):
+        if sets != told[0]:
             raise ValueError(
-                f"runs must be compared on the same sets, but {first} has {sets}, and {other} {theirs}; "
-                "name those that all have (--ood)"
+                f"runs must be compared on the same sets, but {runs[0].facts.source} has {told[0]}, and "
+                f"{run.facts.source} {sets}; name those that all have (--ood)"
             )
-
-
-def _spelled(run: StoredRun) -> str:
-    there = [f"{name} ({count:,})" for name, count in run.sets]
-    return ", ".join([*there, *(f"no {name}" for name in run.missing)])
 
 
 def finished_run(folder: Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
@@ -209,10 +207,11 @@ def evaluate_run(run: StoredRun, score: str) -> Evaluation:
     return judge(next(predictions), predictions, score=score, missing=run.missing)
 
 
-def ood_images(runs: Sequence[StoredRun]) -> dict[str, Bytes]:
-    """Return the OOD images by name, where one of the runs has them: packed predictions come without."""
+def images_of(runs: Sequence[StoredRun]) -> dict[str, Bytes]:
+    """Return the images of all sets by name, where one of the runs has them: packed predictions come without."""
     bench = next((run.bench for run in runs if run.bench is not None), None)
-    return {} if bench is None else {n: each.images for n, each in bench.ood.items() if isinstance(each, ImageSet)}
+    every = () if bench is None else (bench.in_domain, *bench.ood.values())
+    return {each.name: each.images for each in every if isinstance(each, ImageSet)}
 
 
 def pack_run(run: StoredRun, file: str | Path) -> list[Path]:

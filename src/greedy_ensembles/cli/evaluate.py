@@ -92,7 +92,7 @@ def evaluate(
 ) -> None:
     """Evaluate runs in their domain and on OOD sets; runs that differ in their seed alone are averaged."""
     from greedy_ensembles.benchmark import SCORES, Comparison
-    from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs, pack_run
+    from greedy_ensembles.benchmark.stored_runs import evaluate_run, images_of, open_runs, pack_run
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.cli.own_data import read_on
     from greedy_ensembles.engines.execution import as_device
@@ -126,7 +126,7 @@ def evaluate(
     written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
     if out is not None:
         tables = ", ".join(path.name for path in write_tables(comparison, out))
-        pictures = plural(len(write_pictures(comparison, out, ood_images(stored))), "picture")
+        pictures = plural(len(write_pictures(comparison, out, images_of(stored))), "picture")
         written.append(f"Wrote {tables} and {pictures} into {out}")
     show(comparison, wide_console())  # after all is written, which a reader who closes the pipe early must not prevent
     for line in written:
@@ -186,8 +186,8 @@ def _findings(
 ) -> "Findings":
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
     from greedy_ensembles.benchmark import PRESETS, Comparison
-    from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs
-    from greedy_ensembles.data import SETS, ImageSet
+    from greedy_ensembles.benchmark.stored_runs import evaluate_run, images_of, open_runs
+    from greedy_ensembles.data import SETS
     from greedy_ensembles.paper import published
     from greedy_ensembles.report.page.build import Findings
     from greedy_ensembles.saving import HELD_OUT
@@ -210,11 +210,7 @@ def _findings(
     except FileNotFoundError as error:
         return Findings(notes=[*notes, f"Not evaluated: {error}."])
     comparison = Comparison.of_runs([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], published)
-    images = ood_images(stored)
-    for bench in (run.bench for run in stored if run.bench is not None):
-        if isinstance(bench.in_domain, ImageSet):
-            images[bench.in_domain.name] = bench.in_domain.images
-    return Findings(comparison, images, notes)
+    return Findings(comparison, images_of(stored), notes)
 
 
 @command("select")

@@ -94,15 +94,17 @@ def compare(
         for each in (inside, *outside):
             each.check(ensemble)
     sets = {each.name: each for each in outside}
+    told: dict[str, Any] = {"features": features, "reference": known, "batch_size": batch_size}
 
-    def judged(name: str, one: Ensemble | Evaluation) -> Evaluation:
-        if isinstance(one, Ensemble):
-            one = evaluate(
-                one, inside, sets, score=chosen[name], features=features, reference=known, batch_size=batch_size
-            )
-        return dataclasses.replace(_placed(one, inside, outside).by(chosen[name]), missing=missing)
+    def judged(one: Ensemble | Evaluation, score: str) -> Evaluation:
+        """Return an evaluation with the names, the notes and the order of the sets of the table."""
+        found = evaluate(one, inside, sets, score=score, **told) if isinstance(one, Ensemble) else one.by(score)
+        by_name = {result.name: result for result in found.ood}
+        named = dataclasses.replace(found.in_domain, name=inside.name, note=inside.note)
+        ood = tuple(dataclasses.replace(by_name[each.name], note=each.note) for each in outside)
+        return dataclasses.replace(found, in_domain=named, ood=ood, missing=missing)
 
-    found = tuple(Method(name, tuple(judged(name, one) for one in own)) for name, own in given.items())
+    found = tuple(Method(name, tuple(judged(one, chosen[name]) for one in own)) for name, own in given.items())
     return _table(Comparison(found, tuple(without_information(found)), own_scores=True), inside.unit)
 
 
@@ -169,14 +171,6 @@ def _chosen(
                     f"methods[{name!r}] has repetitions by {chosen[name]} and by {wanted}; name one in score"
                 )
     return chosen
-
-
-def _placed(evaluation: Evaluation, inside: InputSet, outside: Sequence[InputSet]) -> Evaluation:
-    """Return an evaluation with the names, the notes and the order of the sets of the table."""
-    by_name = {result.name: result for result in evaluation.ood}
-    named = dataclasses.replace(evaluation.in_domain, name=inside.name, note=inside.note)
-    ood = tuple(dataclasses.replace(by_name[each.name], note=each.note) for each in outside)
-    return dataclasses.replace(evaluation, in_domain=named, ood=ood)
 
 
 def _table(comparison: Comparison, unit: str) -> MethodsTable:

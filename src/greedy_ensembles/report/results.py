@@ -124,7 +124,7 @@ def _marks(comparison: Comparison) -> dict[str, str]:
 
 def notes(comparison: Comparison) -> list[str]:
     """Return what stands below the tables: notes on sets, on what is missing, and on how runs were trained."""
-    beside = {row.method for row in comparison.rows for figure in row.figures.values() if figure.paper}
+    beside = comparison.beside_published
     explained = ["in brackets: the paper's, its means over the same sets"] if beside else []
     explained += [f"({mark}) {note}" for note, mark in _marks(comparison).items()]
     if absent := [name for name in comparison.first.missing if name not in comparison.left_out]:
@@ -134,9 +134,9 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.left_out:
         names = ", ".join(comparison.left_out)
         explained.append(f"missing: {names} (not all runs here were judged on the same images; means are without them)")
-    shown = (method.papers_size for method in comparison.methods if method.label in beside)
-    if sizes := sorted({size for size in shown if size is not None}):
-        explained.append(f"the paper's figures are of M = {', '.join(map(str, sizes))}; it has none of our M here")
+    shown = {method.papers_size for method in comparison.methods if method.label in beside} - {None}
+    if sizes := sorted(map(str, shown), key=int):
+        explained.append(f"the paper's figures are of M = {', '.join(sizes)}; it has none of our M here")
     if any(len(method.evaluations) > 1 for method in comparison.methods):
         explained.append(f"{PLUS_MINUS}: standard error of the mean over seeds")
     return [*explained, *comparison.notes]
@@ -266,11 +266,6 @@ def _by_method(
     return formats.markdown_table([*headings, *labels], rows)
 
 
-def to_csv(comparison: Comparison) -> str:
-    """Return one line for each figure of each method on each set; a set that is missing has a line without figures."""
-    return formats.to_csv(tables(comparison))
-
-
 def to_json(comparison: Comparison) -> str:
     """Return everything but the scores of single images; what is infinite is written as a string."""
     inside, outside = (formats.to_records(table, _ROW_FACTS) for table in tables(comparison))
@@ -318,7 +313,7 @@ def to_json_text(content: Any) -> str:
 def write_tables(comparison: Comparison, folder: Path, stem: str = "evaluation") -> list[Path]:
     """Write evaluation.csv, .json and .tex, or with another stem, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {"csv": to_csv(comparison), "json": to_json(comparison), "tex": to_latex(comparison)}
+    contents = {"csv": formats.to_csv(tables(comparison)), "json": to_json(comparison), "tex": to_latex(comparison)}
     paths = []
     for ending, text in contents.items():
         paths.append(folder / f"{stem}.{ending}")

@@ -8,6 +8,7 @@ takes for known and for strange, and some drawn by lot, which alone show what is
 import base64
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,12 +40,8 @@ from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.runs import Run
 from greedy_ensembles.storage import FolderError
 
-#: Of a chart over epochs: the field of a history, its title, and the label of its axis.
-_CHARTS = (
-    ("loss", "Loss", "loss"),
-    ("diversity", "Diversity term", "diversity term"),
-    ("validation_accuracy", "Validation accuracy", "accuracy"),
-)
+#: Charts over epochs: the field of a history, and its title.
+_CHARTS = {"loss": "Loss", "diversity": "Diversity term", "validation_accuracy": "Validation accuracy"}
 _LARGEST = 1e100  # sums of such numbers are finite, and axes can show them
 _LEFT_OUT = ("model", "data")  # of the configuration: shapes of all parameters, and a hash
 _EXAMPLES = 8  # images of each kind: a row on most screens
@@ -100,6 +97,9 @@ def _part(
     labelled = [(label, *facts[each.source]) for label, same in groups.items() for each in same]
     flat, notes = _loadable([(label, run) for label, run, _ in labelled if takes_points(run)])
     known = points(flat[0][1]) if flat else None
+    repeated = Counter(label for label, _ in flat)
+    seeds = [f", seed {run.configuration['seed']}" if repeated[label] > 1 else "" for label, run in flat]
+    told = [(label + seed, run) for (label, run), seed in zip(flat, seeds, strict=True)]
     compared = findings.comparison
     return Part(
         name if known is None else known.name,
@@ -109,7 +109,7 @@ def _part(
         [trained_run(label, run) for label, run, _ in labelled],
         [*findings.notes, *notes],
         None if compared is None else evaluated(compared, findings.images or {}),
-        maps([(_with_seed(label, run, flat), run) for label, run in flat], known) if flat else (),
+        maps(told, known) if told else (),
     )
 
 
@@ -126,12 +126,6 @@ def _loadable(labelled: Sequence[tuple[str, Run]]) -> tuple[list[tuple[str, Run]
         else:
             found.append((label, run))
     return found, notes
-
-
-def _with_seed(label: str, run: Run, among: Sequence[tuple[str, Run]]) -> str:
-    """Return a label that tells repetitions apart."""
-    repeated = sum(other == label for other, _ in among) > 1
-    return f"{label}, seed {run.configuration['seed']}" if repeated else label
 
 
 def finding(comparison: Comparison) -> Table:
@@ -212,12 +206,12 @@ def trained_run(label: str, run: Run) -> TrainedRun:
     summary = f"Selected epochs: {selected or 'none yet'}."
     if started := information.get("started"):
         summary += f" Started {started} on {information.get('device', '')}."
-    charts = [chart for kind in _CHARTS if (chart := _chart(run, members, *kind)) is not None]
+    charts = [chart for own in _CHARTS.items() if (chart := _chart(run, members, *own)) is not None]
     name = f"{label}, seed {run.configuration['seed']} ({run.folder})"
     return TrainedRun(name, summary, charts, members, json.dumps(shown, indent=2))
 
 
-def _chart(run: Run, members: Sequence[str], field: str, title: str, label: str) -> Chart | None:
+def _chart(run: Run, members: Sequence[str], field: str, title: str) -> Chart | None:
     """Return one field over epochs, None where no member has it: Deep Ensembles have no diversity term."""
     found = {name: _points(history, field) for name, history in zip(members, run.histories, strict=True)}
     lines = {name: points for name, points in found.items() if len(points[0])}
@@ -235,7 +229,7 @@ def _chart(run: Run, members: Sequence[str], field: str, title: str, label: str)
         axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
 
     alt = f"{title} over epochs, a line for each of {len(lines)} members; they end at {ends}."
-    return draw_chart(title, alt, draw, x_label="epoch", y_label=label)
+    return draw_chart(title, alt, draw, x_label="epoch", y_label=title.lower())
 
 
 def _points(history: Sequence[Mapping[str, Any]], field: str) -> tuple[np.ndarray, np.ndarray]:
