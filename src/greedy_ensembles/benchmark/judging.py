@@ -173,7 +173,7 @@ def judge(
     check_score(score, features=reference is not None)
     inside = _in_domain(in_domain, score, reference)
     outside = tuple(
-        _outside(inside, each.name, score, scores_of(each, reference), each.note, each.content) for each in ood
+        _outside(inside, scores_of(each, reference), score, each.name, each.note, each.content) for each in ood
     )
     evaluation = Evaluation(score, in_domain.members, inside, outside, tuple(missing))
     if evaluation.says_nothing:
@@ -212,7 +212,7 @@ def _chosen(every: Mapping[str, Scores], score: str, name: str) -> Scores:
 
 
 def _outside(
-    inside: InDomain, name: str, score: str, every: Mapping[str, Scores], note: str = "", content: str = ""
+    inside: InDomain, every: Mapping[str, Scores], score: str, name: str, note: str = "", content: str = ""
 ) -> OutOfDistribution:
     """Return the figures of all scores that in-domain and OOD images have."""
     own = _chosen(every, score, name)
@@ -307,7 +307,7 @@ def judge_scores(name: str, in_scores: Any, ood: Mapping[str, Any]) -> Evaluatio
     scores = _scores(f"{name}: in_scores", in_scores)
     inside = InDomain(IN_DOMAIN, len(scores), "", *[math.nan] * 5, scores, every_score={name: scores})
     each = {given: _scores(f"{name}: scores of {given}", values) for given, values in _by_name(ood)}
-    return Evaluation(name, 1, inside, tuple(_outside(inside, given, name, {name: own}) for given, own in each.items()))
+    return Evaluation(name, 1, inside, tuple(_outside(inside, {name: own}, name, given) for given, own in each.items()))
 
 
 def _scores(name: str, values: Any) -> Scores:
