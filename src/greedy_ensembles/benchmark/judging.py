@@ -305,7 +305,8 @@ def judge_scores(name: str, in_scores: Any, ood: Mapping[str, Any]) -> Evaluatio
     """
     check_kind("name", name, str, "a text")
     scores = _scores(f"{name}: in_scores", in_scores)
-    inside = InDomain(IN_DOMAIN, len(scores), "", *[math.nan] * 5, scores, every_score={name: scores})
+    none = math.nan
+    inside = InDomain(IN_DOMAIN, len(scores), "", none, none, none, none, none, scores, every_score={name: scores})
     each = {given: _scores(f"{name}: scores of {given}", values) for given, values in _by_name(ood)}
     return Evaluation(name, 1, inside, tuple(_outside(inside, {name: own}, name, given) for given, own in each.items()))
 

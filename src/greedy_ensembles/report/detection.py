@@ -85,8 +85,8 @@ def average_scores(comparison: Comparison, number: int) -> Averages:
     """Return by method the scores of in-domain images and of an OOD set, means over seeds in double precision."""
     return {
         method.label: (
-            np.mean([each.in_domain.scores for each in method.evaluations], axis=0, dtype=np.float64),
-            np.mean([each.ood[number].scores for each in method.evaluations], axis=0, dtype=np.float64),
+            np.stack([each.in_domain.scores for each in method.evaluations]).mean(axis=0, dtype=np.float64),
+            np.stack([each.ood[number].scores for each in method.evaluations]).mean(axis=0, dtype=np.float64),
         )
         for method in comparison.methods
     }
