@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 from matplotlib._pylab_helpers import Gcf
 
-from greedy_ensembles.report.figure import (
-    COLOURS,
-    GREY,
-    draw_chart,
-    entitle,
-    method_styles,
-    new_figure,
-    write_figure,
-)
+from greedy_ensembles.report.figure import COLOURS, GREY, draw_chart, entitle, method_styles, new_figure, write_figure
 
 
 def small():

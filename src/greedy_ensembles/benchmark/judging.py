@@ -21,7 +21,7 @@ from greedy_ensembles import metrics
 from greedy_ensembles.benchmark.evaluation import ONE_MEMBER, Detection, Evaluation, InDomain, OutOfDistribution, Scores
 from greedy_ensembles.benchmark.predictions import IN_DOMAIN, InputSet, Predictions, as_sets, predict
 from greedy_ensembles.benchmark.presets import kind_of
-from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind
+from greedy_ensembles.checks import as_all, check_choice, check_kind
 from greedy_ensembles.engines.prediction import FeatureFunction, check_features
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.metrics.values import check_probabilities
@@ -127,10 +127,9 @@ def evaluate(
     known = as_reference(ensemble, features, reference)
     for each in (inside, *outside):
         each.check(ensemble)
-    folder = None if cache is None else as_path("cache", cache)
 
     def predicted(given: InputSet) -> Predictions:
-        return predict(ensemble, given, batch_size=batch_size, cache=folder, features=features)
+        return predict(ensemble, given, batch_size=batch_size, cache=cache, features=features)
 
     compared_with = None if known is None else predicted(known)
     return judge(predicted(inside), map(predicted, outside), score=score, missing=missing, reference=compared_with)

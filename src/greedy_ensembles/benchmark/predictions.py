@@ -184,7 +184,7 @@ def predict(
     images: LabelledSet | InputSet,
     *,
     batch_size: int | None = None,
-    cache: Path | None = None,
+    cache: str | Path | None = None,
     precision: Arithmetic = "float32",
     fresh: bool = False,
     features: str | FeatureFunction | None = None,

@@ -17,7 +17,6 @@ from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD, notes, r
 from greedy_ensembles.report.table import Column, Entry, Table
 
 _LOWEST = Column("lowest_member", "lowest member (%)", 100, 2, "higher")
-_DEFAULT = "mutual_information"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -153,7 +152,7 @@ def _chosen(
     asked = score if isinstance(score, Mapping) else {}
     for name in asked:
         check_choice("a method that score names", name, given)
-    common = score if isinstance(score, str) else _DEFAULT
+    common = score if isinstance(score, str) else "mutual_information"
     if isinstance(score, str):
         check_score(score, features=features)
     chosen: dict[str, str] = {}

@@ -279,14 +279,8 @@ def to_json(comparison: Comparison) -> str:
         "left_out": comparison.left_out,
         "notes": comparison.notes,
         "methods": [
-            {
-                "label": method.label,
-                "architecture": method.architecture,
-                "seeds": method.seeds,
-                "sources": method.sources,
-                "setting": None if method.setting is None else dataclasses.asdict(method.setting),
-                "evaluations": [evaluation.without_scores() for evaluation in method.evaluations],
-            }
+            dataclasses.asdict(dataclasses.replace(method, evaluations=()))
+            | {"evaluations": [evaluation.without_scores() for evaluation in method.evaluations]}
             for method in comparison.methods
         ],
     }

@@ -25,13 +25,7 @@ from greedy_ensembles.benchmark.runs import RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.metrics import auroc, average_precision
-from greedy_ensembles.report.detection import (
-    Averages,
-    average_scores,
-    draw_histogram,
-    draw_precision_recall,
-    draw_roc,
-)
+from greedy_ensembles.report.detection import Averages, average_scores, draw_histogram, draw_precision_recall, draw_roc
 from greedy_ensembles.report.figure import Chart, draw_chart, method_styles
 from greedy_ensembles.report.page import Evaluated, Galleries, OodView, Part, Picture, TrainedRun
 from greedy_ensembles.report.planes import KnownPoints, maps, takes_points
