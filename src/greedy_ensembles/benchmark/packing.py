@@ -114,7 +114,8 @@ def unpack_predictions(file: str | Path) -> PackedPredictions:
     """Read what `pack_predictions` wrote, from the first file on, or refuse it; nothing in it is executed."""
     file = as_path("file", file)
     header, labels, piece = _read_part(file)
-    _check_header(file, header)
+    if not _is_ours(header):
+        raise damaged(file, "its header is none of ours", _REMEDY)
     if header["part"] != 1:
         raise FolderError(f"{file} is part {header['part']} of {header['parts']}; name the first one")
     pieces = [piece]
@@ -154,23 +155,18 @@ def _read_part(path: Path) -> tuple[dict[str, Any], npt.NDArray[np.int64], npt.N
     return header, labels, values
 
 
-def _check_header(file: Path, header: Mapping[str, Any]) -> None:
-    """Refuse a first file that does not say what `pack_predictions` lets it say."""
+def _is_ours(header: Mapping[str, Any]) -> bool:
+    """Say whether the header of a first file says what `pack_predictions` lets it say."""
     sets, missing = header.get("sets"), header.get("missing")
-    proper = (
-        isinstance(sets, list)
-        and bool(sets)
-        and all(isinstance(entry, dict) and _is_proper(entry) for entry in sets)
-        and isinstance(missing, list)
-        and all(isinstance(name, str) for name in missing)
-        and isinstance(header.get("information"), dict)
-        and all(type(header.get(name)) is int and header[name] > 0 for name in ("part", "parts"))
-    )
-    if not proper:
-        raise damaged(file, "its header is none of ours", _REMEDY)
+    numbered = all(type(header.get(name)) is int and header[name] > 0 for name in ("part", "parts"))
+    described = isinstance(sets, list) and bool(sets) and all(map(_is_set, sets))
+    named = isinstance(missing, list) and all(isinstance(name, str) for name in missing)
+    return numbered and described and named and isinstance(header.get("information"), dict)
 
 
-def _is_proper(entry: Mapping[str, Any]) -> bool:
+def _is_set(entry: Any) -> bool:
+    if not isinstance(entry, dict):
+        return False
     shape, summed = entry.get("shape"), entry.get("logsumexp", False)
     texts = (entry.get("name"), entry.get("note"), entry.get("content", ""))  # the first files had no content
     if not (isinstance(shape, list) and len(shape) == 3 and all(type(side) is int and side > 0 for side in shape)):

@@ -248,12 +248,8 @@ def _labels(runs: Sequence[RunFacts]) -> list[str]:
     labels = ["" for _ in runs]  # alike, so that a network or size that not all share is told of every one
     labels = _told_apart(labels, [{"": run.architecture, "M =": run.size} for run in runs])
     labels = [run.method + label for run, label in zip(runs, labels, strict=True)]
-    for details in (
-        [{key: one.get(key) for key in keys} for one in facts],
-        [{"in": run.source} for run in runs],  # nothing that has a name
-    ):
-        labels = _told_apart(labels, details)
-    return labels
+    labels = _told_apart(labels, [{key: one.get(key) for key in keys} for one in facts])
+    return _told_apart(labels, [{"in": run.source} for run in runs])  # where they differ in nothing that has a name
 
 
 def _told_apart(labels: Sequence[str], details: Sequence[Mapping[str, Any]]) -> list[str]:
