@@ -10,6 +10,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from greedy_ensembles.benchmark.evaluation import (
     IN_DOMAIN_METRICS,
     KINDS,
@@ -211,7 +213,7 @@ class Comparison:
         names = [""] if inside else [each.name for each in results[0]]
         figures = {}
         for metric in IN_DOMAIN_METRICS if inside else OOD_METRICS:
-            values = [statistics.fmean(getattr(each, metric) for each in own) for own in results]
+            values = [float(np.mean([getattr(each, metric) for each in own])) for own in results]
             if not any(map(math.isnan, values)):  # of scores alone there are none in the domain
                 figures[metric] = Figure(estimate(values), self._cell(setting, metric, names))
         figures |= _by_score(results)

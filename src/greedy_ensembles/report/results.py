@@ -36,6 +36,7 @@ BESIDE_OOD = tuple(
 )
 _ORDER = ("synthetic", "natural", "missing", "mean")  # of sets, by kind, in Markdown
 _ROW_FACTS = ("set", "kind", "images", "paper_images", "note", "method")  # of rows, in JSON
+_BRACKETS = "in brackets: the paper's figures, its means over the same sets"
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -125,7 +126,7 @@ def _marks(comparison: Comparison) -> dict[str, str]:
 def notes(comparison: Comparison) -> list[str]:
     """Return what stands below the tables: notes on sets, on what is missing, and on how runs were trained."""
     beside = comparison.beside_published
-    explained = ["in brackets: the paper's, its means over the same sets"] if beside else []
+    explained = [_BRACKETS] if beside else []
     explained += [f"({mark}) {note}" for note, mark in _marks(comparison).items()]
     if absent := [name for name in comparison.first.missing if name not in comparison.left_out]:
         explained.append(
@@ -222,10 +223,10 @@ def to_markdown(comparison: Comparison) -> str:
     parts = [
         f"In-domain test set: {marked(counted, first.in_domain.note, comparison)}.",
         inside.to_markdown(),
-        f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive.",
+        f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive. {_BRACKETS.capitalize()}.",
         *(f"**{one.heading}**\n\n{_by_set(comparison, one)}" for one in (*OOD, *_beside(comparison))),
         _by_score(comparison),
-        "\n".join(f"- {note}" for note in inside.notes),
+        "\n".join(f"- {note}" for note in inside.notes if note != _BRACKETS),  # which stand above
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
