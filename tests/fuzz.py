@@ -143,7 +143,7 @@ def folders_of_runs(home: Path):
     from greedy_ensembles.cli.predict import open_saved
     from greedy_ensembles.paper.records import Record, Records, gather
     from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
-    from greedy_ensembles.report.page import build_page
+    from greedy_ensembles.report.page.build import build_page
     from greedy_ensembles.saving import write_held_out
 
     make_model = partial(ge.models.MLP, 2, hidden=(3,))

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.benchmark.selection import held_out
+from greedy_ensembles.benchmark.stored_runs import held_out
 from greedy_ensembles.cli.given import parse_shape, read_inputs
 from greedy_ensembles.cli.predict import calibrate_folder, form_of, open_saved
 from greedy_ensembles.data.image_set import fit_square

@@ -47,7 +47,7 @@ def test_libraries_come_when_they_are_asked_for_and_everything_can_be_the_first_
         "import sys, greedy_ensembles.report.page; assert 'matplotlib.figure' in sys.modules",
         *(f"import {room}" for room in ROOMS),  # a circle of imports may work from one end only
         *(f"import greedy_ensembles as ge; ge.{name}" for name, home in ge._HOMES.items() if "." in home),
-        *(f"import greedy_ensembles.report.{name}" for name in ("ablation", "comparison_pictures", "planes")),
+        *(f"import greedy_ensembles.report.{name}" for name in ("ablation", "detection", "page.build", "planes")),
         "import sys; assert 'matplotlib.pyplot' not in sys.modules",  # which looks for a display, and keeps figures
     ]
     assert len(lines) > 30

@@ -17,7 +17,7 @@ from greedy_ensembles.machine import __version__
 
 if TYPE_CHECKING:
     from greedy_ensembles import benchmark, data, metrics, models, theory
-    from greedy_ensembles.benchmark.strengths import select
+    from greedy_ensembles.benchmark.selection import select
     from greedy_ensembles.checks import limits
     from greedy_ensembles.engines.coupler import Coupler
     from greedy_ensembles.ensemble import Ensemble
@@ -89,7 +89,7 @@ _HOMES = {
     "load_run": "runs:load_run",
     "metrics": "metrics:",
     "models": "models:",
-    "select": "benchmark.strengths:select",
+    "select": "benchmark.selection:select",
     "split_batchnorm": "method:split_batchnorm",
     "sweep": "sweeps.sweep:sweep",
     "theory": "theory:",

@@ -4,7 +4,8 @@ import math
 import pytest
 
 from greedy_ensembles.benchmark import Comparison, Estimate, Method, RunFacts
-from greedy_ensembles.benchmark.reference import Cell, Setting
+from greedy_ensembles.benchmark.evaluation import Cell
+from greedy_ensembles.benchmark.runs import Setting
 
 DEEP = Setting("PreResNet8", "mnist", 5, "deep")
 PRINTED = {

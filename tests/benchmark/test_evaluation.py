@@ -187,11 +187,6 @@ def test_mean_and_standard_error_are_those_of_scipy(values):
     assert found.seeds == len(values)
 
 
-def test_by_hand():
-    # The deviations are -1, 0, 1: variance (n - 1) is 1, and n is 3. With n below the fraction it would be 0.471.
-    assert estimate([1.0, 2.0, 3.0]).standard_error == pytest.approx(1 / math.sqrt(3))
-
-
 def test_one_seed_has_no_standard_error():
     assert estimate([0.25]) == Estimate(0.25, None, 1)
     assert estimate([0.25]).error == 0.0

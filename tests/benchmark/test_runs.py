@@ -3,7 +3,7 @@ import torch
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import RunFacts
-from greedy_ensembles.benchmark.runs import group, other_differences
+from greedy_ensembles.benchmark.runs import check_strength_alone_differs, group, other_differences
 from greedy_ensembles.runs.configuration import describe_weighting
 
 
@@ -156,3 +156,52 @@ def test_what_cannot_be_known_is_refused(information):
         RunFacts("file.npz", {})
     with pytest.raises(ValueError, match="trained on arrays"):
         _ = RunFacts("x", {**information(), "data": None}).dataset
+
+
+@pytest.fixture
+def runs(information):
+    def make(*options):
+        return list(group([RunFacts(f"run {k}", information(**each)) for k, each in enumerate(options)]).values())
+
+    return make
+
+
+def pair(**options):
+    return {"seed": 0, **options}, {"seed": 5, **options}
+
+
+def test_lambda_and_seed_may_differ(runs):
+    check_strength_alone_differs(runs(*pair(), *pair(strength=1.0), *pair(strength=3.0), {"seed": 10}))
+
+
+def test_deep_ensembles_may_differ_in_what_they_never_draw(runs):
+    ours = {"recipe": {"weighting_batch_size": 128, "weighting_statistics": "running", "weighting_samples": 9}}
+    check_strength_alone_differs(runs(*pair(), *pair(strength=1.0, **ours), *pair(strength=3.0, **ours)))
+    with pytest.raises(ValueError, match=r"recipe\.weighting_batch_size is 128 in run 2 and"):
+        check_strength_alone_differs(runs(*pair(), *pair(strength=1.0, **ours), *pair(strength=3.0)))
+
+
+SNAPSHOT = {"class": "Snapshot", "label": "Snapshot ensemble"}
+CLIPPED = {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([*pair(), *pair(strength=1.0, recipe={"epochs": 2})], "recipe.epochs is 20 in run 0 and 2 in run 2"),
+        ([*pair(), *pair(strength=1.0), *pair(strength=3.0, weighting=CLIPPED)], "weighting.overflow is wrap in run 2"),
+        ([*pair(), *pair(strength=1.0), *pair(strength=3.0, distance="logits")], "distance is probabilities in run 2"),
+        ([*pair(), *pair(strength=1.0, size=4)], "size is 4|size is 5"),
+        ([*pair(), *pair(strength=1.0, depth=20)], "factory.args is"),
+        ([*pair(), *pair(strength=1.0, data="ab" * 32)], "data is 0000"),
+        ([*pair(), *pair(recipe={"epochs": 2}), *pair(strength=1.0)], "recipe.epochs"),
+        ([*pair(strength=1.0)], "none of Deep Ensembles"),
+        ([*pair(method=SNAPSHOT), *pair(strength=1.0)], "none of Deep Ensembles"),
+        ([*pair(), *pair(strength=1.0), *pair(method=SNAPSHOT)], "run 4 is of Snapshot.*, which has no lambda_M"),
+        ([*pair()], "none of any lambda_M"),
+        ([*pair(), {"strength": 1.0}], "run 2 is the only run of its kind; .* at least 5 apart"),
+    ],
+)
+def test_other_differences_and_single_seeds_are_refused(runs, options, message):
+    with pytest.raises(ValueError, match=message):
+        check_strength_alone_differs(runs(*options))

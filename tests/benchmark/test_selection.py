@@ -1,17 +1,21 @@
+"""The rule, and `ge.select` from training to the choice."""
+
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import greedy_ensembles as ge
-from greedy_ensembles.benchmark import RunFacts
 from greedy_ensembles.benchmark.evaluation import Estimate
-from greedy_ensembles.benchmark.runs import group
-from greedy_ensembles.benchmark.selection import Trial, check_strength_alone_differs, choose, held_out, training_images
-from greedy_ensembles.benchmark.stored_runs import facts_of
+from greedy_ensembles.benchmark.selection import Trial, choose
+from greedy_ensembles.training.split import split
+
+# Three epochs leave some members behind, which is no matter here.
+pytestmark = pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")
 
 
 def trial(strength, accuracy=0.9, error=0.01, nll=0.3, ace=0.02, seeds=3, **more):
@@ -31,7 +35,9 @@ def test_the_largest_that_reaches_deep_ensembles():
 
 def test_touching_is_enough():
     assert choose([trial(None, 0.5, error=0.125), trial(1.0, 0.25, error=0.125)]).strength == 1.0
-    assert choose([trial(None, 0.5, error=0.125), trial(1.0, 0.2499, error=0.125)]).strength is None
+    none = choose([trial(None, 0.5, error=0.125), trial(1.0, 0.2499, error=0.125)])
+    assert none.strength is None
+    assert none.verdict.startswith("No lambda_M that was tried does no harm")
 
 
 @pytest.mark.parametrize("by", ["nll", "ace"])
@@ -111,127 +117,103 @@ def test_unknown_criteria_are_refused():
 
 
 @pytest.fixture
-def root(tmp_path, write_mnist):
-    """A data folder with 80 images of MNIST, in the published format."""
-    write_mnist(tmp_path / "data" / "mnist", "train", 80, 0)
-    return tmp_path / "data"
-
-
-class Linear(ge.models.MLP):
-    def __init__(self):
-        super().__init__(784, (), 10)
-
-    def forward(self, x):
-        return super().forward(x.flatten(1))
+def easy():
+    x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
+    return x, (x[:, 0] > 0).long()
 
 
 @pytest.fixture
-def trained(root, tmp_path):
-    """A run on the first images, with what its members saw in training recorded."""
-
-    def make(count=60, seed=3, validation=0.25):
-        data = ge.data.load("mnist", "train", root)
-        data = data.replace(images=data.images[:count], labels=data.labels[:count]).with_note("the first")
-        seen = []
-
-        def record(batch):
-            seen.extend(batch.clone())
-            return batch
-
-        recipe = ge.Recipe(epochs=1, batch_size=16, augment=record)
-        folder = tmp_path / f"run-{seed}"
-        ge.fit(Linear, data, size=1, method="deep", recipe=recipe, seed=seed, validation=validation,
-               run_dir=folder, progress=False, device="cpu")  # fmt: skip
-        return facts_of(ge.load_run(folder, Linear)), np.stack(seen)
-
-    return make
+def fast(quick):
+    recipe = ge.Recipe(epochs=3, batch_size=8)
+    return {**quick, "recipe": recipe, "size": 2, "strengths": [3, 1.0], "seeds": 2, "validation": 0.2}
 
 
-def pictures(images):
-    return {np.asarray(image).astype(np.uint8).tobytes() for image in images}
+def test_figures_are_those_of_the_held_out_examples(easy, make_model, fast):
+    found = ge.select(make_model, easy, **fast)
+    assert [trial.strength for trial in found.trials] == [1.0, 3.0]
+    assert set(found.ensembles) == {None, 1.0, 3.0}
+    x, y = easy
+    for strength, trial in ((None, found.deep), (3.0, found.trials[1])):
+        accuracies = []
+        for seed, ensemble in zip((0, 2), found.ensembles[strength], strict=True):
+            held = split(y, 0.2, seed)[1]
+            probs = ensemble.predict_proba(x[held])
+            accuracies.append(float((probs.mean(0).argmax(1) == y[held]).double().mean()))
+            assert trial.members[seed // 2] == pytest.approx((probs.argmax(2) == y[held]).double().mean(1).tolist())
+        assert trial.accuracy.mean == pytest.approx(sum(accuracies) / 2)
+        assert trial.examples == 60
+    plain = ge.fit(make_model, easy, size=2, strength=3.0, seed=2, validation=0.2, recipe=fast["recipe"],
+                   progress=False, device="cpu")  # fmt: skip
+    assert torch.equal(plain.predict_proba(x), found.ensembles[3.0][1].predict_proba(x))
+    assert str(found).splitlines()[-1] == found.verdict
 
 
-def test_held_out_is_what_no_member_was_trained_on(trained, root):
-    facts, seen = trained()
-    images = training_images(facts, root)
-    assert len(images) == 60
-    part = held_out(facts, images)
-    assert len(part) == 15
-    assert part.note == "partial: 80 of 60,000 images, in 10 classes; the first"
-    epoch = seen[-45:]  # before it, two images were tried to see whether all fits together
-    trained_on = pictures(np.rint(255 * epoch)) if seen.max() <= 1 else pictures(epoch)
-    assert len(trained_on) == 45
-    assert not pictures(part.images) & trained_on
-    assert pictures(part.images) | trained_on == pictures(images.images)
-    by_picture = {image.tobytes(): label for image, label in zip(images.images, images.labels, strict=True)}
-    assert [by_picture[image.tobytes()] for image in part.images] == part.labels.tolist()
+def test_what_is_in_the_folder_is_not_trained_again(easy, make_model, fast, tmp_path):
+    epochs = []
+    first = ge.select(make_model, easy, **fast, run_dir=tmp_path / "runs", callbacks=[epochs.append])
+    assert len(epochs) == 3 * 2 * 2 * 3
+    assert len(list((tmp_path / "runs").glob("*/run.json"))) == 6
+    again = ge.select(make_model, easy, **fast, run_dir=tmp_path / "runs", callbacks=[epochs.append])
+    assert len(epochs) == 36
+    assert again == first
+    more = ge.select(make_model, easy, **{**fast, "seeds": [0, 2, 6]}, run_dir=tmp_path / "runs",
+                     callbacks=[epochs.append])  # fmt: skip
+    assert len(epochs) == 36 + 18
+    assert more.deep.accuracy.seeds == 3
 
 
-def test_another_seed_holds_out_others(trained, root):
-    one, other = (held_out(facts, training_images(facts, root)) for facts, _ in (trained(seed=3), trained(seed=4)))
-    assert pictures(one.images) != pictures(other.images)
+def test_validation_may_be_data_of_its_own(easy, make_model, fast):
+    x, y = easy
+    found = ge.select(make_model, (x[:200], y[:200]), **{**fast, "validation": (x[200:], y[200:])})
+    assert found.deep.examples == 100
 
 
-def test_other_data_are_refused(trained, root):
-    facts, _ = trained()
-    file = root / "mnist" / "train-labels-idx1-ubyte"
-    content = bytearray(file.read_bytes())
-    content[-80] = 9  # the first label was 0
-    file.write_bytes(content)
-    with pytest.raises(ValueError, match="trained on other images than those of"):
-        training_images(facts, root)
+def test_loaders_are_data_and_held_out_data(easy, make_model, fast):
+    pairs = TensorDataset(*easy)
+    learnt, apart = Subset(pairs, range(200)), Subset(pairs, range(200, 300))
+    found, expected = (
+        ge.select(make_model, DataLoader(learnt, batch_size=8, shuffle=True), **{**fast, "validation": held_out})
+        for held_out in (DataLoader(apart, batch_size=8, shuffle=True), apart)
+    )
+    for own, other in zip(found.trials, expected.trials, strict=True):
+        assert (own.strength, own.examples, own.members) == (other.strength, 100, other.members)
+        assert own.nll.mean == pytest.approx(other.nll.mean)  # of the same examples, in another order
+    with pytest.raises(ValueError, match="a DataLoader cannot be split; give validation"):
+        ge.select(make_model, DataLoader(learnt, batch_size=8), **fast)
 
 
-def test_a_run_that_held_out_nothing_is_refused(trained, root):
-    facts, _ = trained(validation=0)
-    with pytest.raises(ValueError, match="held out no validation images"):
-        held_out(facts, training_images(facts, root))
+def test_a_strength_that_diverges_does_harm(easy, make_model, fast):
+    found = ge.select(make_model, easy, **{**fast, "strengths": [1.0, 1e30]}, distance="logits")
+    assert "range of numbers" in found.harms[1e30]
+    assert found.harmless in [(), (1.0,)]
 
 
-@pytest.fixture
-def runs(information):
-    def make(*options):
-        return list(group([RunFacts(f"run {k}", information(**each)) for k, each in enumerate(options)]).values())
+class Alone(ge.Coupling):
+    label = "alone"
+    sees = "none"
 
-    return make
-
-
-def pair(**options):
-    return {"seed": 0, **options}, {"seed": 5, **options}
-
-
-def test_lambda_and_seed_may_differ(runs):
-    check_strength_alone_differs(runs(*pair(), *pair(strength=1.0), *pair(strength=3.0), {"seed": 10}))
-
-
-def test_deep_ensembles_may_differ_in_what_they_never_draw(runs):
-    ours = {"recipe": {"weighting_batch_size": 128, "weighting_statistics": "running", "weighting_samples": 9}}
-    check_strength_alone_differs(runs(*pair(), *pair(strength=1.0, **ours), *pair(strength=3.0, **ours)))
-    with pytest.raises(ValueError, match=r"recipe\.weighting_batch_size is 128 in run 2 and"):
-        check_strength_alone_differs(runs(*pair(), *pair(strength=1.0, **ours), *pair(strength=3.0)))
-
-
-SNAPSHOT = {"class": "Snapshot", "label": "Snapshot ensemble"}
-CLIPPED = {"class": "Gaussian", "scale": 5.0, "overflow": "clip"}
+    def terms(self, live, bank):
+        raise AssertionError("members do not meet")
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("changes", "error", "message"),
     [
-        ([*pair(), *pair(strength=1.0, recipe={"epochs": 2})], "recipe.epochs is 20 in run 0 and 2 in run 2"),
-        ([*pair(), *pair(strength=1.0), *pair(strength=3.0, weighting=CLIPPED)], "weighting.overflow is wrap in run 2"),
-        ([*pair(), *pair(strength=1.0), *pair(strength=3.0, distance="logits")], "distance is probabilities in run 2"),
-        ([*pair(), *pair(strength=1.0, size=4)], "size is 4|size is 5"),
-        ([*pair(), *pair(strength=1.0, depth=20)], "factory.args is"),
-        ([*pair(), *pair(strength=1.0, data="ab" * 32)], "data is 0000"),
-        ([*pair(), *pair(recipe={"epochs": 2}), *pair(strength=1.0)], "recipe.epochs"),
-        ([*pair(strength=1.0)], "none of Deep Ensembles"),
-        ([*pair(method=SNAPSHOT), *pair(strength=1.0)], "none of Deep Ensembles"),
-        ([*pair(), *pair(strength=1.0), *pair(method=SNAPSHOT)], "run 4 is of Snapshot.*, which has no lambda_M"),
-        ([*pair()], "none of any lambda_M"),
-        ([*pair(), {"strength": 1.0}], "run 2 is the only run of its kind; .* at least 5 apart"),
+        ({"seeds": [0, 1]}, ValueError, "seeds must be at least 2 apart"),
+        ({"seeds": 1}, ValueError, "seeds must be two or more"),
+        ({"validation": 0}, ValueError, "holds out nothing"),
+        ({"recipe": 3}, TypeError, "recipe must be a ge.Recipe"),
+        ({"on": "processes"}, ValueError, "on='processes' needs run_dir"),
+        ({"size": 1}, ValueError, "size must be at least 2, got 1.* lambda_M"),
+        ({"method": "deep"}, ValueError, "method='deep' has no lambda_M"),
+        ({"method": "snapshot"}, ValueError, "method='snapshot' has no lambda_M"),
+        ({"method": Alone()}, ValueError, "method=.*Alone.* has no lambda_M"),
+        ({"method": "gredy"}, ValueError, "did you mean 'greedy'"),
+        ({"strength": 1.0}, TypeError, "select has no argument strength"),
     ],
 )
-def test_other_differences_and_single_seeds_are_refused(runs, options, message):
-    with pytest.raises(ValueError, match=message):
-        check_strength_alone_differs(runs(*options))
+def test_bad_arguments(easy, make_model, fast, changes, error, message):
+    epochs = []
+    with pytest.raises(error, match=message):
+        ge.select(make_model, easy, **{**fast, "callbacks": [epochs.append], **changes})
+    assert not epochs

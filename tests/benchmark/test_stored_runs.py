@@ -1,19 +1,21 @@
 from functools import partial
 
+import numpy as np
 import pytest
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import pack_predictions
-from greedy_ensembles.benchmark.presets import PRESETS
+from greedy_ensembles.benchmark.presets import PRESETS, Bench, lay_out
 from greedy_ensembles.benchmark.stored_runs import (
-    Bench,
     evaluate_run,
+    facts_of,
     from_folder,
+    held_out,
+    images_of,
     kept_beside_the_run,
-    lay_out,
-    ood_images,
     open_runs,
     pack_run,
+    training_images,
 )
 from greedy_ensembles.storage import FolderError
 
@@ -21,7 +23,7 @@ from greedy_ensembles.storage import FolderError
 @pytest.fixture
 def root(tmp_path, write_mnist):
     write_mnist(tmp_path / "data" / "mnist", "t10k", 30, 1)
-    write_mnist(tmp_path / "data" / "mnist", "train", 40, 0)
+    write_mnist(tmp_path / "data" / "mnist", "train", 80, 0)
     return tmp_path / "data"
 
 
@@ -72,7 +74,7 @@ def test_packed_predictions_need_neither_data_nor_weights(packed):
     found = evaluate_run(run, "mutual_information")
     assert [result.name for result in found.ood] == ["uniform", "dtd", "omniglot"]
     assert (found.members, found.missing) == (3, ("gaussian",))
-    assert ood_images([run]) == {}
+    assert images_of([run]) == {}
 
 
 def test_some_of_the_packed_sets(packed):
@@ -136,12 +138,12 @@ def test_a_folder_keeps_predictions_and_an_extended_run_computes_new_members_alo
         (opened,) = open_runs(paths, predict, ood=["uniform"], make_model=make_model, root=root)
         run = from_folder(opened.facts, bench, predict, make_model)  # smaller sets than any by name
         assert evaluate_run(run, "mutual_information").members == size
-        assert list(ood_images([run])) == ["noise"]
+        assert list(images_of([run])) == ["mnist", "noise"]
         return [model.seen for model in made if model.seen]
 
-    assert evaluated(2) == [60, 60]  # 40 in-domain images and 20 others
+    assert evaluated(2) == [100, 100]  # 80 in-domain images and 20 others
     assert evaluated(2) == []
-    assert evaluated(3) == [60]
+    assert evaluated(3) == [100]
     assert len(list((tmp_path / "run" / "predictions").iterdir())) == 6
 
 
@@ -149,3 +151,74 @@ def test_facts_without_a_run_are_refused(random_predictions, tmp_path):
     (file,) = pack_predictions(tmp_path / "x.npz", random_predictions(labelled=True), [])
     with pytest.raises(ValueError, match="does not say which run"):
         open_runs([file], refuse)
+
+
+class Linear(ge.models.MLP):
+    def __init__(self):
+        super().__init__(784, (), 10)
+
+    def forward(self, x):
+        return super().forward(x.flatten(1))
+
+
+@pytest.fixture
+def trained(root, tmp_path):
+    """A run on the first images, with what its members saw in training recorded."""
+
+    def make(count=60, seed=3, validation=0.25):
+        data = ge.data.load("mnist", "train", root)
+        data = data.replace(images=data.images[:count], labels=data.labels[:count]).with_note("the first")
+        seen = []
+
+        def record(batch):
+            seen.extend(batch.clone())
+            return batch
+
+        recipe = ge.Recipe(epochs=1, batch_size=16, augment=record)
+        folder = tmp_path / f"run-{seed}"
+        ge.fit(Linear, data, size=1, method="deep", recipe=recipe, seed=seed, validation=validation,
+               run_dir=folder, progress=False, device="cpu")  # fmt: skip
+        return facts_of(ge.load_run(folder, Linear)), np.stack(seen)
+
+    return make
+
+
+def pictures(images):
+    return {np.asarray(image).astype(np.uint8).tobytes() for image in images}
+
+
+def test_held_out_is_what_no_member_was_trained_on(trained, root):
+    facts, seen = trained()
+    images = training_images(facts, root)
+    assert len(images) == 60
+    part = held_out(facts, images)
+    assert len(part) == 15
+    assert part.note == "partial: 80 of 60,000 images, in 10 classes; the first"
+    epoch = seen[-45:]  # before it, two images were tried to see whether all fits together
+    trained_on = pictures(np.rint(255 * epoch)) if seen.max() <= 1 else pictures(epoch)
+    assert len(trained_on) == 45
+    assert not pictures(part.images) & trained_on
+    assert pictures(part.images) | trained_on == pictures(images.images)
+    by_picture = {image.tobytes(): label for image, label in zip(images.images, images.labels, strict=True)}
+    assert [by_picture[image.tobytes()] for image in part.images] == part.labels.tolist()
+
+
+def test_another_seed_holds_out_others(trained, root):
+    one, other = (held_out(facts, training_images(facts, root)) for facts, _ in (trained(seed=3), trained(seed=4)))
+    assert pictures(one.images) != pictures(other.images)
+
+
+def test_other_data_are_refused(trained, root):
+    facts, _ = trained()
+    file = root / "mnist" / "train-labels-idx1-ubyte"
+    content = bytearray(file.read_bytes())
+    content[-80] = 9  # the first label was 0
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="trained on other images than those of"):
+        training_images(facts, root)
+
+
+def test_a_run_that_held_out_nothing_is_refused(trained, root):
+    facts, _ = trained(validation=0)
+    with pytest.raises(ValueError, match="held out no validation images"):
+        held_out(facts, training_images(facts, root))

@@ -5,8 +5,9 @@ import statistics
 import pytest
 
 from greedy_ensembles.benchmark import RunFacts
+from greedy_ensembles.benchmark.evaluation import Cell
 from greedy_ensembles.benchmark.presets import PRESETS
-from greedy_ensembles.benchmark.reference import Cell, Setting
+from greedy_ensembles.benchmark.runs import Setting
 from greedy_ensembles.paper.published import _cells, cell, departures, image_count, setting_of, table
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.training import Recipe

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from greedy_ensembles.benchmark.reference import Setting
+from greedy_ensembles.benchmark.runs import Setting
 from greedy_ensembles.paper.published import cell
 from greedy_ensembles.paper.records import Records, gather, is_complete, restored
 from greedy_ensembles.paper.studies import STUDIES

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
-from greedy_ensembles.benchmark.reference import Setting
+from greedy_ensembles.benchmark.runs import Setting
 from greedy_ensembles.paper import published
 
 

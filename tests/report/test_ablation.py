@@ -185,18 +185,6 @@ def test_the_whole_curve_is_shown(chosen, measured_on):
     assert "Chosen: lambda_M = 0.1" in text
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "text"),
-    [
-        ((0.9, 0.9, 0.9, 0.8), "Chosen: lambda_M = 3, the largest that does no harm (its accuracy is as good"),
-        ((0.9, 0.9, 0.9, 0.9), "It is the largest that was tried; a larger one may do as well."),
-        ((0.9, 0.5, 0.5, 0.5), "No lambda_M that was tried does no harm"),
-    ],
-)
-def test_verdicts(chosen, accuracies, text):
-    assert text in chosen(*accuracies).verdict
-
-
 def test_an_infinite_likelihood_is_json_and_a_picture_all_the_same(measured_on, tmp_path):
     good = Estimate(0.5, 0.01, 2)
     trials = [Trial(None, good, good, good), Trial(1.0, good, Estimate(math.inf, None, 2), good)]

@@ -146,15 +146,6 @@ def test_printed_it_is_readable():
         assert "Entry(" not in text
 
 
-def test_formats_for_people():
-    table = ge.compare({"a|b": ensemble(), "<i>": norm()}, (X, Y), OOD)
-    assert len(table.to_markdown().splitlines()) == 2 + len(table.rows)
-    html = table._repr_html_()
-    assert "&lt;i&gt;" in html
-    assert "<i>" not in html
-    assert html.count("<tr>") == 1 + len(table.rows)
-
-
 class Silent(nn.Module):
     def forward(self, x):
         raise AssertionError("nothing is to be predicted")

@@ -15,13 +15,13 @@ from greedy_ensembles.report.results import (
     notes,
     show,
     tables,
-    to_csv,
     to_json,
     to_json_text,
     to_latex,
     to_markdown,
     write_tables,
 )
+from greedy_ensembles.report.table import to_csv
 
 
 def shown(table):
@@ -55,16 +55,16 @@ def test_figures_on_ood_sets_with_counts_of_images_and_seeds(comparison):
 
 def test_what_stands_below(comparison):
     assert [note.partition(":")[0] for note in notes(comparison)] == [
+        "in brackets",
         "(a) 50 % of it & no more",
         "missing",
         "±",
         "trained on a part",
     ]
-    assert "dtd" in notes(comparison)[1]
+    assert "dtd" in notes(comparison)[2]
     output = io.StringIO()
     show(comparison, Console(file=output, width=120))
     assert all(note in output.getvalue() for note in notes(comparison))
-    assert "in brackets: " in output.getvalue()
     assert "in brackets" not in to_latex(Comparison(comparison.methods))
 
 
@@ -80,7 +80,7 @@ def test_titles_have_the_networks_that_all_share_and_the_count_of_images(compari
 
 
 def test_csv_has_one_figure_a_line(comparison):
-    text = to_csv(comparison)
+    text = to_csv(tables(comparison))
     assert text.splitlines()[0] == (
         "set,kind,in_domain_images,images,method,seeds,metric,mean,standard_error,"
         "paper,paper_standard_error,difference,paper_images,note,score,networks,notes"
@@ -146,11 +146,12 @@ def test_markdown_has_a_table_for_each_ood_figure(comparison):
         "| uniform, 25,000 images | synthetic | 0.810±0.010 (0.30±0.22) | 0.900 |",
         "| fashion_mnist, 9,000 images (a) | natural | 0.600±0.000 (0.87±0.05) | 0.600 |",
         "| dtd | missing |  |  |",
-        "| mean of 1 synthetic | mean | 0.810±0.010 (0.30) | 0.900 |",
-        "| mean of 1 of 2 natural | mean | 0.600±0.000 (0.87) | 0.600 |",
+        "| mean of 1 synthetic | mean | 0.810±0.010 (0.30±0.22) | 0.900 |",
+        "| mean of 1 of 2 natural | mean | 0.600±0.000 (0.87±0.05) | 0.600 |",
         "| mean of 2 of 3 sets | mean | 0.705±0.005 (0.58) | 0.750 |",
     ]
-    assert all(f"- {note}" in text for note in notes(comparison))
+    assert all(f"- {note}" in text for note in notes(comparison)[1:])
+    assert " In brackets: the paper's figures, " in text
 
 
 def test_means_by_every_score_stand_below_the_sets(comparison):
@@ -206,7 +207,7 @@ def test_a_note_on_the_in_domain_set_has_a_mark(comparison):
     changed = dataclasses.replace(comparison, methods=tuple(methods))
     assert tables(changed)[0].title.startswith("mnist (a), 100 images")
     assert "mnist, 100 images (a)." in to_markdown(changed)
-    assert notes(changed)[:2] == ["(a) half", "(b) 50 % of it & no more"]
+    assert notes(changed)[1:3] == ["(a) half", "(b) 50 % of it & no more"]
 
 
 def test_files(comparison, tmp_path):

@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from greedy_ensembles.benchmark import Estimate
-from greedy_ensembles.benchmark.reference import Cell
+from greedy_ensembles.benchmark.evaluation import Cell
 from greedy_ensembles.report.results import latex_table, latex_text
-from greedy_ensembles.report.table import (
-    Column,
-    Entry,
-    Table,
-    show,
-    to_csv,
-    to_html,
-    to_records,
-)
+from greedy_ensembles.report.table import Column, Entry, Table, show, to_csv, to_html, to_records
 
 COLUMNS = (
     Column("set"),

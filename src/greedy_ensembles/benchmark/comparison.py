@@ -1,7 +1,8 @@
 """Evaluations of several methods over several seeds, side by side: means, standard errors, published figures.
 
 Pure numbers; `report.results` makes tables of them. A mean over sets is taken for each seed first, and then over seeds,
-so its standard error is that of what it says: the mean over sets of a seed. Published figures come in as an argument.
+so its standard error is that of what it says: the mean over sets of a seed. Published figures come in as an argument;
+those of the paper are in `paper`.
 """
 
 import dataclasses
@@ -9,19 +10,22 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from greedy_ensembles.benchmark.evaluation import (
     IN_DOMAIN_METRICS,
     KINDS,
     ONE_MEMBER,
     OOD_METRICS,
+    Cell,
     Estimate,
     Evaluation,
+    InDomain,
     OutOfDistribution,
     estimate,
 )
 from greedy_ensembles.benchmark.presets import kind_of
-from greedy_ensembles.benchmark.reference import Cell, Published, Setting
-from greedy_ensembles.benchmark.runs import RunFacts, group, other_differences
+from greedy_ensembles.benchmark.runs import Published, RunFacts, Setting, group, other_differences
 
 #: Scores whose AUC has a table of its own, set by set, where evaluations know them, whichever score was chosen.
 BESIDE = ("mutual_information", "predictive_entropy")
@@ -131,31 +135,21 @@ class Comparison:
     def __post_init__(self) -> None:
         if not self.methods:
             raise ValueError("methods must hold at least one method, got none")
-        facts = [
-            (method.label, _sets(evaluation, self.own_scores))
-            for method in self.methods
-            for evaluation in method.evaluations
-        ]
-        for label, sets in facts:
-            if sets != facts[0][1]:
+        every = [(method.label, evaluation) for method in self.methods for evaluation in method.evaluations]
+        first, sets = every[0][0], _told(self.first, self.own_scores)
+        known: dict[str, tuple[str, str]] = {}  # hashes of images, where there are any
+        for label, evaluation in every:
+            if (theirs := _told(evaluation, self.own_scores)) != sets:
                 raise ValueError(
                     "methods must be evaluated on the same images by the same score; "
-                    f"{facts[0][0]} was on {_spelled(facts[0][1])}, and {label} on {_spelled(sets)}"
+                    f"{first} was on {sets}, and {label} on {theirs}"
                 )
-        self._check_content()
-
-    def _check_content(self) -> None:
-        """Refuse sets that have a name and a count in common and hold other images, where that is known."""
-        known: dict[str, tuple[str, str]] = {}
-        for method in self.methods:
-            for result in (result for evaluation in method.evaluations for result in evaluation.sets):
-                if not result.content:
-                    continue
-                content, label = known.setdefault(result.name, (result.content, method.label))
+            for result in (result for result in evaluation.sets if result.content):
+                content, other = known.setdefault(result.name, (result.content, label))
                 if content != result.content:
                     raise ValueError(
                         "methods must be evaluated on the same images, but those of "
-                        f"{result.name} differ between {label} and {method.label} (their hashes do)"
+                        f"{result.name} differ between {other} and {label} (their hashes do)"
                     )
 
     @property
@@ -166,12 +160,18 @@ class Comparison:
     @property
     def in_domain_rows(self) -> list[Row]:
         """Accuracy, NLL, Brier score, ACE and ECE, a row for each method."""
-        return [self._in_domain_row(method) for method in self.methods]
+        return [
+            self._row("in-domain", method, [[one.in_domain] for one in method.evaluations]) for method in self.methods
+        ]
 
     @property
     def ood_rows(self) -> list[Row]:
         """AUC, AP and FPR95, a row for each OOD set and method; sets of the preset that are missing have no figures."""
-        rows = [self._ood_row(number, method) for number in range(len(self.first.ood)) for method in self.methods]
+        rows = [
+            self._row(result.kind, method, [[evaluation.ood[number]] for evaluation in method.evaluations])
+            for number, result in enumerate(self.first.ood)
+            for method in self.methods
+        ]
         return rows + [Row(name, "missing", None, self._count(name), "", "", {}) for name in self.first.missing]
 
     @property
@@ -179,55 +179,49 @@ class Comparison:
         """Means over synthetic, natural and all sets, a row for each kind that is not all of them, and method."""
         if len(self.first.ood) + len(self.first.missing) < 2:
             return []
-        kinds = [
-            kind
+        return [
+            self._row("mean", method, [one.of_kind(kind) for one in method.evaluations], self._mean_name(kind))
             for kind in KINDS
             if self.first.of_kind(kind) and (kind == "all" or self._wanted(kind) < self._wanted("all"))
+            for method in self.methods
         ]
-        return [self._mean_row(kind, method) for kind in kinds for method in self.methods]
 
     @property
     def rows(self) -> list[Row]:
         """All of them."""
         return [*self.in_domain_rows, *self.ood_rows, *self.mean_rows]
 
-    def _in_domain_row(self, method: Method) -> Row:
-        results = [evaluation.in_domain for evaluation in method.evaluations]
-        first, figures = results[0], self._figures(results, IN_DOMAIN_METRICS, method.setting)
-        return Row(first.name, "in-domain", first.images, None, first.note, method.label, figures)
+    @property
+    def beside_published(self) -> set[str]:
+        """The methods that have published figures beside theirs."""
+        return {row.method for row in self.rows if any(figure.paper for figure in row.figures.values())}
 
-    def _ood_row(self, number: int, method: Method) -> Row:
-        results = [evaluation.ood[number] for evaluation in method.evaluations]
-        first = results[0]
-        figures = self._figures(results, OOD_METRICS, self._comparable(method), first.name)
-        figures |= _by_score([[result] for result in results])
-        count = self._count(first.name) if any(figure.paper for figure in figures.values()) else None
-        return Row(first.name, first.kind, first.images, count, first.note, method.label, figures)
+    def _row(
+        self, kind: str, method: Method, results: Sequence[Sequence[InDomain | OutOfDistribution]], mean: str = ""
+    ) -> Row:
+        """Return the figures of a method on one set or, where the mean has a name, on several.
 
-    def _mean_row(self, kind: str, method: Method) -> Row:
-        names = [result.name for result in self.first.of_kind(kind)]
+        Args:
+            kind: as in the row.
+            method: whose figures they are.
+            results: of each seed, those on the sets.
+            mean: what the mean over these sets is called.
+        """
+        first, inside = results[0][0], kind == "in-domain"
+        # There are no published OOD figures of another score than this one.
+        setting = method.setting if inside or self.first.score == "mutual_information" else None
+        names = [""] if inside else [each.name for each in results[0]]
         figures = {}
-        for metric in OOD_METRICS:
-            means = [evaluation.mean(metric, kind) for evaluation in method.evaluations]
-            cells = [self._cell(self._comparable(method), metric, name) for name in names]
-            # Over the sets that we have, since a mean over other ones would be no comparison. Cells are rounded, so it
-            # may differ from a published mean in the second decimal.
-            known = [cell.mean for cell in cells if cell is not None]
-            paper = Cell(statistics.fmean(known), None) if len(known) == len(names) else None
-            figures[metric] = Figure(estimate([mean for mean in means if mean is not None]), paper)
-        figures |= _by_score([evaluation.of_kind(kind) for evaluation in method.evaluations])
-        return Row(self._mean_name(kind), "mean", None, None, "", method.label, figures)
-
-    def _figures(
-        self, results: Sequence[object], metrics: Sequence[str], setting: Setting | None, ood: str = ""
-    ) -> dict[str, Figure]:
-        """Return the figures of one set over seeds, beside those published."""
-        figures = {}
-        for metric in metrics:
-            values = [getattr(result, metric) for result in results]
+        for metric in IN_DOMAIN_METRICS if inside else OOD_METRICS:
+            values = [float(np.mean([getattr(each, metric) for each in own])) for own in results]
             if not any(map(math.isnan, values)):  # of scores alone there are none in the domain
-                figures[metric] = Figure(estimate(values), self._cell(setting, metric, ood))
-        return figures
+                figures[metric] = Figure(estimate(values), self._cell(setting, metric, names))
+        figures |= _by_score(results)
+        if mean:
+            return Row(mean, kind, None, None, "", method.label, figures)
+        beside = not inside and any(figure.paper for figure in figures.values())
+        count = self._count(first.name) if beside else None
+        return Row(first.name, kind, first.images, count, first.note, method.label, figures)
 
     def _wanted(self, kind: str) -> int:
         """Return how many sets of a kind there would be, were none missing."""
@@ -238,29 +232,32 @@ class Comparison:
         number = f"{found}" if found == wanted else f"{found} of {wanted}"
         return f"mean of {number} {kind}" if kind != "all" else f"mean of {number} sets"
 
-    def _comparable(self, method: Method) -> Setting | None:
-        """Return the setting if the score is that of published figures: there are no OOD figures of another one."""
-        return method.setting if self.first.score == "mutual_information" else None
+    def _cell(self, setting: Setting | None, metric: str, names: Sequence[str]) -> Cell | None:
+        """Return the published figure of a set, or its mean over several, if it is known of all.
 
-    def _cell(self, setting: Setting | None, metric: str, ood: str = "") -> Cell | None:
-        return None if self.published is None else self.published.cell(setting, metric, ood)
+        Over the sets that we have, since a mean over other ones would be no comparison. Cells are rounded, so it may
+        differ from a published mean in the second decimal.
+        """
+        cells = [None if self.published is None else self.published.cell(setting, metric, name) for name in names]
+        known = [cell for cell in cells if cell is not None]
+        if len(known) < len(names):
+            return None
+        return known[0] if len(known) == 1 else Cell(statistics.fmean(cell.mean for cell in known), None)
 
     def _count(self, name: str) -> int | None:
         return None if self.published is None else self.published.image_count(name)
 
 
-def _by_score(results: Sequence[Sequence[OutOfDistribution]]) -> dict[str, Figure]:
-    """Return the mean AUC of every score that all sets of all seeds know.
+def _by_score(results: Sequence[Sequence[InDomain | OutOfDistribution]]) -> dict[str, Figure]:
+    """Return the mean AUC of every score that all OOD sets of all seeds know.
 
     No score is the best for all sets, and the paper's alone would hide it.
     """
-    every = [result.by_score for own in results for result in own]
+    areas = [[each.by_score for each in own if isinstance(each, OutOfDistribution)] for own in results]
     return {
-        f"auc_{score}": Figure(
-            estimate([statistics.fmean(each.by_score[score].auc for each in own) for own in results]), None
-        )
-        for score in every[0]
-        if all(score in known for known in every)
+        f"auc_{score}": Figure(estimate([statistics.fmean(known[score].auc for known in own) for own in areas]), None)
+        for score in (areas[0][0] if areas[0] else ())
+        if all(score in known for own in areas for known in own)
     }
 
 
@@ -271,19 +268,16 @@ def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:
     return len(results) == len(evaluations) and len({result.images for result in results}) == 1 and len(hashes) < 2
 
 
-def _sets(evaluation: Evaluation, own_scores: bool) -> tuple[object, ...]:
-    sets = ((result.name, result.images) for result in evaluation.sets)
-    return (*([] if own_scores else [evaluation.score]), *sets, *evaluation.missing)
-
-
-def _spelled(sets: tuple[object, ...]) -> str:
-    return ", ".join(f"{item[0]} ({item[1]:,})" if isinstance(item, tuple) else str(item) for item in sets)
+def _told(evaluation: Evaluation, own_scores: bool) -> str:
+    """Return what must be the same for all: the score, sets with their counts, and sets that are missing."""
+    sets = (f"{result.name} ({result.images:,})" for result in evaluation.sets)
+    return ", ".join([*([] if own_scores else [evaluation.score]), *sets, *evaluation.missing])
 
 
 def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
     """Return what a reader must know of how the methods were trained and predict, and of figures that say nothing."""
     first = {label: runs[0] for label, runs in groups.items()}
-    compared = {row.method for row in comparison.rows if any(figure.paper for figure in row.figures.values())}
+    compared = comparison.beside_published
     trained = {label: facts.training_note for label, facts in first.items()}
     otherwise = {
         label: comparison.published.departures(facts) if comparison.published and label in compared else ""
@@ -296,12 +290,8 @@ def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> 
 
 def without_information(methods: Sequence[Method]) -> list[str]:
     """Return notes on mutual information of one member, which tells nothing apart."""
-    return _said_once(
-        {
-            method.label: ONE_MEMBER if any(evaluation.says_nothing for evaluation in method.evaluations) else ""
-            for method in methods
-        }
-    )
+    useless = {method.label: any(each.says_nothing for each in method.evaluations) for method in methods}
+    return _said_once({label: ONE_MEMBER if nothing else "" for label, nothing in useless.items()})
 
 
 def members_alone(methods: Sequence[Method]) -> list[str]:

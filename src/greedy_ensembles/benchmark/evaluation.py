@@ -1,31 +1,25 @@
-"""The benchmark of one ensemble: how good it is in its domain, and how well its uncertainty finds what lies outside.
+"""What is known of one ensemble: how good it is in its domain, and how well its uncertainty finds what lies outside.
 
 OOD images are the positive class. AP depends on how many of them there are for each in-domain image, so every result
-carries both counts. Everything is computed from log-probabilities (`predictions`), so it can be had from an ensemble
-(`evaluate`) as well as from predictions that came from another machine (`judge`); `elsewhere` takes what others made.
-All scores are computed and kept. One of them is chosen, and `Evaluation.by` chooses another. `estimate` turns the
-figures of several seeds into a mean and its standard error.
+carries both counts. One of all scores is chosen, and `Evaluation.by` chooses another. `judging` makes evaluations;
+`estimate` turns the figures of several seeds into a mean and its standard error.
 """
 
 import dataclasses
 import json
 import math
 import statistics
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from greedy_ensembles import metrics
-from greedy_ensembles.benchmark.predictions import InputSet, Predictions, as_sets, predict
-from greedy_ensembles.benchmark.presets import kind_of
-from greedy_ensembles.benchmark.scores import NEIGHBOUR, SCORES, Scores, check_score, scores_of
-from greedy_ensembles.checks import as_all, as_path, check_choice, check_count, check_kind, check_number
-from greedy_ensembles.engines.prediction import FeatureFunction, check_features
-from greedy_ensembles.ensemble import Ensemble
+from greedy_ensembles.checks import as_all, check_choice, check_count, check_number
+
+Scores = npt.NDArray[np.float64]
 
 #: Names of figures, in the order of tables.
 IN_DOMAIN_METRICS = ("accuracy", "nll", "brier", "ace", "ece")
@@ -172,147 +166,11 @@ class Estimate:
         return self.standard_error or 0.0
 
 
-def evaluate(
-    ensemble: Ensemble,
-    in_domain: Any,
-    ood: Mapping[str, Any] | str | None = None,
-    *,
-    score: str = "mutual_information",
-    features: str | FeatureFunction | None = None,
-    reference: Any = None,
-    batch_size: int | None = None,
-    cache: str | Path | None = None,
-    root: str | Path | None = None,
-) -> Evaluation:
-    """Evaluate an ensemble on labelled in-domain data that it has not seen, and on OOD sets.
+class Cell(NamedTuple):
+    """A figure as others printed it; the standard error is None where it was left out."""
 
-    Args:
-        ensemble: one that was trained on data of the same kind.
-        in_domain: test data with labels, an image set or what else `ge.fit` takes; a DataLoader is held in memory.
-        ood: inputs by name; or the name of a preset (mnist, cifar10, cifar100, svhn), whose sets are read from the data
-            folder `root`, those that are not there becoming `missing`; None: in-domain figures alone.
-        score: the one that is chosen, a name of `SCORES`; all others that can be had are computed, too.
-        features: for the scores knn and mahalanobis: a layer's name, or a function of a member and a batch as it takes
-            it. Outputs of convolutions are averaged over pixels.
-        reference: with `features`, labelled examples that features are compared with: those that it was trained on.
-        batch_size: how many inputs a member sees at once; None: 64 on the CPU, 1,024 on CUDA.
-        cache: a folder in which each member's predictions are kept, and found again while its weights stay the same.
-        root: the data folder.
-
-    >>> import torch
-    >>> dark, bright = (np.full((4, 1, 2, 2), value, np.uint8) for value in (0, 255))
-    >>> members = [torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)) for _ in range(3)]
-    >>> with torch.no_grad():
-    ...     for member, slope in zip(members, (-9.0, 0.0, 9.0)):  # they agree on dark images alone
-    ...         _, _ = member[1].weight.copy_(torch.tensor([[slope], [0.0]])), member[1].bias.copy_(torch.zeros(2))
-    >>> result = evaluate(Ensemble.from_members(members), (dark, np.array([0, 0, 0, 1])), {"bright": bright})
-    >>> result.in_domain.accuracy, result.ood[0].auc, result.ood[0].images, result.mean("fpr95", "natural")
-    (0.75, 1.0, 4, 0.0)
-    """
-    check_kind("ensemble", ensemble, Ensemble, "a ge.Ensemble")
-    check_score(score, features=features is not None)
-    inside, outside, missing = as_sets(in_domain, {} if ood is None else ood, root)
-    known = as_reference(ensemble, features, reference)
-    for each in (inside, *outside):
-        each.check(ensemble)
-    folder = None if cache is None else as_path("cache", cache)
-
-    def predicted(given: InputSet) -> Predictions:
-        return predict(ensemble, given, batch_size=batch_size, cache=folder, features=features)
-
-    compared_with = None if known is None else predicted(known)
-    return judge(predicted(inside), map(predicted, outside), score=score, missing=missing, reference=compared_with)
-
-
-def as_reference(ensemble: Ensemble, features: str | FeatureFunction | None, reference: Any) -> InputSet | None:
-    """Return the examples that features are compared with, None where none are asked for; or refuse them."""
-    if (features is None) != (reference is None):
-        raise ValueError("features and reference go together: what is compared, and the examples it is compared with")
-    if features is None:
-        return None
-    check_features(ensemble, features)
-    known = InputSet.of("reference", reference, "reference", labelled=True)
-    if known.count < NEIGHBOUR:
-        raise ValueError(f"reference must hold at least {NEIGHBOUR} examples, got {known.count}")
-    known.check(ensemble)
-    return known
-
-
-def judge(
-    in_domain: Predictions,
-    ood: Iterable[Predictions],
-    *,
-    score: str = "mutual_information",
-    missing: Iterable[str] = (),
-    reference: Predictions | None = None,
-) -> Evaluation:
-    """Evaluate predictions; those on OOD sets may be made one at a time, and are not kept.
-
-    Args:
-        in_domain: predictions on labelled examples.
-        ood: predictions on OOD sets.
-        score: the one that is chosen.
-        missing: names of sets that should be there and are not.
-        reference: predictions with features on labelled examples, which features of the others are compared with.
-    """
-    check_kind("in_domain", in_domain, Predictions, "Predictions")
-    check_kind("ood", ood, Iterable, "a list of Predictions")
-    missing = as_all("missing", missing, str, "names of sets")
-    check_score(score, features=reference is not None)
-    inside = _in_domain(in_domain, score, reference)
-    outside = tuple(_out_of_distribution(inside, each, score, reference) for each in ood)
-    evaluation = Evaluation(score, in_domain.members, inside, outside, tuple(missing))
-    if evaluation.says_nothing:
-        warnings.warn(ONE_MEMBER, stacklevel=2)
-    return evaluation
-
-
-def _in_domain(predictions: Predictions, kind: str, reference: Predictions | None) -> InDomain:
-    if predictions.labels is None:
-        raise ValueError(
-            f"{predictions.name} has no labels; in-domain accuracy and calibration need one for each image"
-        )
-    every = scores_of(predictions, reference)
-    probs, labels = predictions.mean_probabilities(), predictions.labels
-    return InDomain(
-        predictions.name,
-        len(predictions),
-        predictions.note,
-        float(metrics.accuracy(probs, labels)),
-        float(metrics.negative_log_likelihood(probs, labels)),
-        float(metrics.brier_score(probs, labels)),
-        float(metrics.adaptive_calibration_error(probs, labels)),
-        float(metrics.expected_calibration_error(probs, labels)),
-        _chosen(every, kind, predictions.name),
-        predictions.content,
-        tuple(float(metrics.accuracy(np.exp(member), labels)) for member in predictions.log_probs),
-        every,
-        predictions.unit,
-    )
-
-
-def _chosen(every: Mapping[str, Scores], kind: str, name: str) -> Scores:
-    if kind not in every:
-        raise ValueError(f"score={kind!r} needs {SCORES[kind]}, which the predictions on {name} come without")
-    return every[kind]
-
-
-def _out_of_distribution(
-    inside: InDomain, own: Predictions, kind: str, reference: Predictions | None
-) -> OutOfDistribution:
-    every = scores_of(own, reference)
-    return out_of_distribution(inside, own.name, len(own), kind, every, own.note, own.content)
-
-
-def out_of_distribution(
-    inside: InDomain, name: str, count: int, kind: str, every: Mapping[str, Scores], note: str = "", content: str = ""
-) -> OutOfDistribution:
-    """Return the figures of all scores that in-domain and OOD images have."""
-    own = _chosen(every, kind, name)
-    by_score = {
-        each: Detection.of(inside.every_score[each], every[each]) for each in inside.every_score if each in every
-    }
-    return OutOfDistribution(name, kind_of(name), count, note, *by_score[kind], own, content, by_score, every)
+    mean: float
+    standard_error: float | None
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -68,15 +68,14 @@ def pack_predictions(
         check_kind("information", information, Mapping, "a dict of what JSON can hold")
     if file.suffix != ".npz":
         raise ValueError(f"file must end in .npz: predictions are packed into .npz files, got {file.name}")
-    sets, parts, labels = [], [], np.empty(0, np.int64)
-    for number, predictions in enumerate([in_domain, *ood]):
+    labels = np.empty(0, np.int64) if in_domain.labels is None else in_domain.labels
+    sets, parts = [], []
+    for predictions in (in_domain, *ood):
         sums, columns = predictions.logsumexp, predictions.log_probs
         if sums is not None:
             columns = np.concatenate([columns, sums[:, :, None]], axis=2)
         with np.errstate(over="ignore"):  # below -65504 a log-probability becomes -inf: a probability of 0 either way
             parts.append(columns.astype("<f2").reshape(-1))
-        if number == 0:
-            labels = np.empty(0, np.int64) if predictions.labels is None else predictions.labels
         known = {"name": predictions.name, "note": predictions.note, "content": predictions.content}
         sets.append({**known, "unit": predictions.unit, "shape": columns.shape, "logsumexp": sums is not None})
     values = np.concatenate(parts)
@@ -95,22 +94,15 @@ def pack_predictions(
     room = (limit - overhead) // values.itemsize
     if room < 1:
         raise ValueError(f"limit must be above the {overhead:,} bytes of labels and names, got {limit:,}")
-    return _write(file, header, labels, np.split(values, range(room, len(values), room)))
-
-
-def _write(
-    file: Path,
-    header: Mapping[str, Any],
-    labels: npt.NDArray[np.int64],
-    pieces: Sequence[npt.NDArray[np.float16]],
-) -> list[Path]:
     file.parent.mkdir(parents=True, exist_ok=True)
-    paths = [_part(file, number) for number in range(1, len(pieces) + 1)]
-    for number, (path, piece) in enumerate(zip(paths, pieces, strict=True), start=1):
+    pieces = np.split(values, range(room, len(values), room))
+    paths = []
+    for number, piece in enumerate(pieces, start=1):
         buffer = io.BytesIO()
         text = json.dumps({**header, "parts": len(pieces), "part": number})
         np.savez(buffer, header=np.frombuffer(text.encode(), np.uint8), labels=labels, values=piece)
-        write_bytes(path, [buffer.getbuffer()])
+        paths.append(_part(file, number))
+        write_bytes(paths[-1], [buffer.getbuffer()])
     return paths
 
 
@@ -122,7 +114,8 @@ def unpack_predictions(file: str | Path) -> PackedPredictions:
     """Read what `pack_predictions` wrote, from the first file on, or refuse it; nothing in it is executed."""
     file = as_path("file", file)
     header, labels, piece = _read_part(file)
-    _check_header(file, header)
+    if not _is_ours(header):
+        raise damaged(file, "its header is none of ours", _REMEDY)
     if header["part"] != 1:
         raise FolderError(f"{file} is part {header['part']} of {header['parts']}; name the first one")
     pieces = [piece]
@@ -162,23 +155,18 @@ def _read_part(path: Path) -> tuple[dict[str, Any], npt.NDArray[np.int64], npt.N
     return header, labels, values
 
 
-def _check_header(file: Path, header: Mapping[str, Any]) -> None:
-    """Refuse a first file that does not say what `pack_predictions` lets it say."""
+def _is_ours(header: Mapping[str, Any]) -> bool:
+    """Say whether the header of a first file says what `pack_predictions` lets it say."""
     sets, missing = header.get("sets"), header.get("missing")
-    proper = (
-        isinstance(sets, list)
-        and bool(sets)
-        and all(isinstance(entry, dict) and _is_proper(entry) for entry in sets)
-        and isinstance(missing, list)
-        and all(isinstance(name, str) for name in missing)
-        and isinstance(header.get("information"), dict)
-        and all(type(header.get(name)) is int and header[name] > 0 for name in ("part", "parts"))
-    )
-    if not proper:
-        raise damaged(file, "its header is none of ours", _REMEDY)
+    numbered = all(type(header.get(name)) is int and header[name] > 0 for name in ("part", "parts"))
+    described = isinstance(sets, list) and bool(sets) and all(map(_is_set, sets))
+    named = isinstance(missing, list) and all(isinstance(name, str) for name in missing)
+    return numbered and described and named and isinstance(header.get("information"), dict)
 
 
-def _is_proper(entry: Mapping[str, Any]) -> bool:
+def _is_set(entry: Any) -> bool:
+    if not isinstance(entry, dict):
+        return False
     shape, summed = entry.get("shape"), entry.get("logsumexp", False)
     texts = (entry.get("name"), entry.get("note"), entry.get("content", ""))  # the first files had no content
     if not (isinstance(shape, list) and len(shape) == 3 and all(type(side) is int and side > 0 for side in shape)):
@@ -189,17 +177,15 @@ def _is_proper(entry: Mapping[str, Any]) -> bool:
 def _sets(
     values: npt.NDArray[np.float16], described: Sequence[Mapping[str, Any]], labels: npt.NDArray[np.int64]
 ) -> list[Predictions]:
-    sets, start = [], 0
-    for number, entry in enumerate(described):
-        count = math.prod(entry["shape"])
-        rounded = values[start : start + count].reshape(entry["shape"])
-        own = labels if number == 0 and len(labels) else None
-        content, sums = entry.get("content", ""), None  # the first files had neither
+    sets: list[Predictions] = []
+    ends = np.cumsum([math.prod(entry["shape"]) for entry in described])
+    for entry, flat in zip(described, np.split(values, ends[:-1]), strict=True):
+        rounded, sums = flat.reshape(entry["shape"]), None
         if entry.get("logsumexp"):
             rounded, sums = rounded[:, :, :-1], rounded[:, :, -1].astype(np.float32)
-        told = (entry["note"], content, entry.get("unit", "images"))
+        own = labels if not sets and len(labels) else None
+        told = entry["note"], entry.get("content", ""), entry.get("unit", "images")  # the first files had a note alone
         sets.append(Predictions(entry["name"], _normalised(rounded), own, *told, logsumexp=sums))
-        start += count
     return sets
 
 

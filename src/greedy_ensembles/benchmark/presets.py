@@ -3,7 +3,8 @@
 A set that is not in the data folder leaves a hole in the table instead of an error, unless it was asked for by name.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,59 @@ PRESETS: dict[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True)
+class Bench:
+    """The sets around one in-domain set, in memory; `missing` are those of a preset that could not be found."""
+
+    in_domain: LabelledSet
+    ood: Mapping[str, LabelledSet]
+    missing: tuple[str, ...] = ()
+
+
+def lay_out(
+    dataset: str,
+    ood: Sequence[str] = (),
+    root: str | Path | None = None,
+    shape: tuple[int, int, int] | None = None,
+) -> Bench:
+    """Return the test split of an in-domain set and the OOD sets asked for, or else those of its preset.
+
+    Args:
+        dataset: name of the in-domain set.
+        ood: names or paths of OOD sets; empty: the preset's.
+        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+        shape: that of the images that runs were trained on, where it is known; None: the set's own.
+    """
+    if not ood and dataset not in PRESETS:
+        raise ValueError(f"there is no preset of OOD sets for {dataset}, only for {', '.join(PRESETS)}; name some sets")
+    channels, size = (None, None) if shape is None else shape[:2]
+    in_domain = load(dataset, "test", root, size, channels)
+    if ood:
+        return Bench(in_domain, load_named(ood, in_domain, root))
+    return Bench(in_domain, *load_preset(dataset, in_domain, root))
+
+
+def lay_out_own(in_domain: LabelledSet, ood: Sequence[str] = (), root: str | Path | None = None) -> Bench:
+    """Return data of one's own, noise of as many inputs, up to 2,000 of each kind, and the OOD sets asked for.
+
+    For images it is the paper's four kinds. For a table each column is uniform over three times its range.
+    """
+    count = min(len(in_domain), _MOST_NOISE)
+    noise: dict[str, LabelledSet] = {}
+    if isinstance(in_domain, TableSet):
+        low, high = in_domain.rows.min(axis=0), in_domain.rows.max(axis=0)
+        drawn = np.random.default_rng(0).uniform(-1, 1, (count, len(low)))
+        rows = (low + high) / 2 + (high - low) * _STRETCH / 2 * drawn
+        note = "each column uniform over three times its range"
+        noise["uniform"] = in_domain.replace(rows=rows, labels=None, name="uniform", source="generated", note=note)
+    else:
+        channels, height, width = in_domain.inputs.shape[1:]
+        for kind in _SYNTHETIC:
+            made = make_noise(kind, count, size=max(height, width), channels=channels)
+            noise[kind] = made.replace(images=made.images[:, :, :height, :width])
+    return Bench(in_domain, {**noise, **load_named([name for name in ood if name not in noise], in_domain, root)})
+
+
 def kind_of(name: str) -> str:
     """Return synthetic for noise that is made, natural for everything else (Omniglot and one's own sets among it)."""
     return "synthetic" if name in NOISE else "natural"
@@ -48,24 +102,6 @@ def load_preset(
     there = [entry for entry in PRESETS[name] if is_there(entry, root)]
     missing = tuple(entry for entry in PRESETS[name] if entry not in there)
     return {entry: load_ood(entry, in_domain, root) for entry in there}, missing
-
-
-def noise_for(in_domain: LabelledSet) -> dict[str, LabelledSet]:
-    """Return the noise that data of one's own is told from: as many inputs as it has, up to 2,000 of each kind.
-
-    For images it is the paper's four kinds. For a table each column is uniform over three times its range.
-    """
-    count = min(len(in_domain), _MOST_NOISE)
-    if isinstance(in_domain, TableSet):
-        low, high = in_domain.rows.min(axis=0), in_domain.rows.max(axis=0)
-        reach = (high - low) * _STRETCH / 2
-        drawn = np.random.default_rng(0).uniform(-1, 1, (count, len(low)))
-        rows = (low + high) / 2 + reach * drawn
-        note = "each column uniform over three times its range"
-        return {"uniform": in_domain.replace(rows=rows, labels=None, name="uniform", source="generated", note=note)}
-    channels, height, width = in_domain.inputs.shape[1:]
-    noise = (make_noise(kind, count, size=max(height, width), channels=channels) for kind in _SYNTHETIC)
-    return {each.name: each.replace(images=each.images[:, :, :height, :width]) for each in noise}
 
 
 def load_named(names: Iterable[str], in_domain: LabelledSet, root: str | Path | None = None) -> dict[str, LabelledSet]:
@@ -104,7 +140,8 @@ def load_ood(name: str, in_domain: LabelledSet, root: str | Path | None = None, 
     if name in SETS:
         split = _split(name, data_root(root)) or "test"  # where neither is there, the error names the usual one
         images = load(name, split, root, size, channels, resize)
-        return images.with_note(_other_split(name, split, images))
+        counted = f"the test split, {len(images):,} images, where the paper counts the 73,257 of the train split"
+        return images.with_note(counted if (name, split) == ("svhn", "test") else "")
     if not Path(name).expanduser().exists():
         check_choice(f"an OOD set that is not a path (there is no {name})", name, SETS)
     return read(Path(name).expanduser(), size, channels, resize, unreadable=[]).replace(name=name)
@@ -123,9 +160,3 @@ def _split(name: str, root: Path) -> str | None:
     splits = ("train", "test") if name == "svhn" else ("test",)
     entry = SETS[name]
     return next((split for split in splits if not entry.forms or find(entry, split, root)), None)
-
-
-def _other_split(name: str, split: str, images: ImageSet) -> str:
-    if name != "svhn" or split == "train":
-        return ""
-    return f"the test split, {len(images):,} images, where the paper counts the 73,257 of the train split"

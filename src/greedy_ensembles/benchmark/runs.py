@@ -1,6 +1,7 @@
 """Which runs are repetitions of each other: the same in everything but the seed; and what to call those that are not.
 
-A run is known here by what its run.json says, so that predictions packed elsewhere will do as well as the folder.
+A run is known here by what its run.json says, so that predictions packed elsewhere will do as well as the folder, and
+so is the place that it has among figures that others published.
 """
 
 import json
@@ -10,17 +11,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from greedy_ensembles.benchmark.evaluation import Cell
 from greedy_ensembles.checks import naming
 from greedy_ensembles.method import Deep
-from greedy_ensembles.runs.configuration import in_todays_words
+from greedy_ensembles.runs.configuration import differences, in_todays_words
 
 #: What tables call the method whose members do not meet, which all others are compared with.
 BASELINE = Deep.label
 _LARGEST = 256  # pixels a side: several times those of any set that has a name here; more would fill memory
+#: What runs with a lambda_M may differ in; and what they may differ in from those without, which draw no p*.
+_STRENGTH = {"method.strength"}
+_OF_P_STAR = {f"recipe.weighting_{name}" for name in ("batch_size", "statistics", "samples")}
+_COUPLING = {"method", "weighting", "distance", *_OF_P_STAR}
 _EXPECTED = {"method", "strength", "weighting", "distance", "size"}  # what runs are put side by side for
 
 
@@ -141,6 +147,39 @@ class RunFacts:
         return {**kept, "groups of": self.groups, "factory": self.information["model"], **configuration}
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What a published figure belongs to."""
+
+    architecture: str
+    dataset: str
+    size: int
+    method: str  #: a name of the registry, or more where that does not say all
+    strength: float | None = None
+
+
+class Published(Protocol):
+    """Figures of others, to be put beside ours where they have the same cell. A module can be one."""
+
+    def setting_of(self, facts: RunFacts, /) -> Setting | None:
+        """Return the place of a run in the published tables, None if it has none."""
+
+    def cell(self, setting: Setting | None, metric: str, ood: str = "", /) -> Cell | None:
+        """Return a figure; None if there is none.
+
+        Args:
+            setting: what it belongs to; None, of which there are no figures, will do.
+            metric: its name, such as "auc" or "accuracy".
+            ood: the OOD set; empty: within the domain.
+        """
+
+    def image_count(self, ood: str, /) -> int | None:
+        """Return how many images of a set were used there."""
+
+    def departures(self, facts: RunFacts, /) -> str:
+        """Return in what a run was trained otherwise, in words."""
+
+
 def group(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
     """Return runs that differ in their seed alone, in order of seeds, by a label that tells the groups apart."""
     groups: dict[str, list[RunFacts]] = {}
@@ -170,6 +209,37 @@ def check_seeds(repetitions: Sequence[RunFacts]) -> None:
         )
 
 
+def check_strength_alone_differs(groups: Sequence[Sequence[RunFacts]]) -> None:
+    """Raise ValueError unless groups differ in lambda_M alone, have Deep Ensembles among them, and two seeds each."""
+    baseline = [runs[0] for runs in groups if runs[0].is_baseline]
+    others = [runs[0] for runs in groups if not runs[0].is_baseline]
+    if not baseline or not others:
+        lacking = "any lambda_M, to choose from" if baseline else f"{BASELINE}, to compare with"
+        train = "--strength" if baseline else "--method deep"
+        raise ValueError(f"among the runs there are none of {lacking}; `greedy-ensembles train` with {train} makes one")
+    for run in others:
+        if run.strength is None:
+            raise ValueError(f"{run.source} is of {run.method}, which has no lambda_M to choose; leave it out")
+        _check_alike(others[0], run, _STRENGTH)
+    for run in (*baseline[1:], others[0]):
+        _check_alike(baseline[0], run, _COUPLING)
+    for runs in groups:
+        if len(runs) < 2:
+            raise ValueError(
+                f"{runs[0].source} is the only run of its kind; a standard error needs two seeds or more of each, at "
+                f"least {runs[0].size} apart"
+            )
+
+
+def _check_alike(one: RunFacts, other: RunFacts, but_for: set[str]) -> None:
+    for where, ours, theirs in differences(one.but_the_seed, other.but_the_seed):
+        if not {where, where.partition(".")[0]} & but_for:
+            raise ValueError(
+                f"runs must differ in lambda_M and seed alone, but {where} is {ours} in {one.source} "
+                f"and {theirs} in {other.source}"
+            )
+
+
 def _labels(runs: Sequence[RunFacts]) -> list[str]:
     """Return what tables call each configuration: its method, and as much more as tells it from its namesakes."""
     facts = [_flatten(run.but_the_seed) for run in runs]
@@ -177,12 +247,8 @@ def _labels(runs: Sequence[RunFacts]) -> list[str]:
     labels = ["" for _ in runs]  # alike, so that a network or size that not all share is told of every one
     labels = _told_apart(labels, [{"": run.architecture, "M =": run.size} for run in runs])
     labels = [run.method + label for run, label in zip(runs, labels, strict=True)]
-    for details in (
-        [{key: one.get(key) for key in keys} for one in facts],
-        [{"in": run.source} for run in runs],  # nothing that has a name
-    ):
-        labels = _told_apart(labels, details)
-    return labels
+    labels = _told_apart(labels, [{key: one.get(key) for key in keys} for one in facts])
+    return _told_apart(labels, [{"in": run.source} for run in runs])  # where they differ in nothing that has a name
 
 
 def _told_apart(labels: Sequence[str], details: Sequence[Mapping[str, Any]]) -> list[str]:

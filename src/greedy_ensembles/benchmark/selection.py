@@ -5,45 +5,41 @@ reaches that of Deep Ensembles, or is better; and where no member is clearly bel
 mean of an ensemble hides. No OOD data have a say: which lambda_M finds them best cannot be known beforehand. Where Deep
 Ensembles themselves have learnt next to nothing, nothing is chosen.
 
-It is chosen on the examples that each run held out of its training data. Which these were follows from the labels, the
-share and the seed; that the data are the same, from their hash in run.json. Each member's best epoch was chosen on
-these examples as well, so figures on them are a little better than on new ones. That holds for all strengths alike, and
-for Deep Ensembles.
+It is chosen on the examples that each run held out of its training data (`stored_runs` finds them again for runs that
+lie on disk). Each member's best epoch was chosen on these examples as well, so figures on them are a little better than
+on new ones. That holds for all strengths alike, and for Deep Ensembles.
 """
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
+import warnings
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import pairwise
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 
-from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, estimate, judge
-from greedy_ensembles.benchmark.runs import BASELINE, RunFacts, group
-from greedy_ensembles.benchmark.stored_runs import Predict, facts_of, finished_run
-from greedy_ensembles.checks import check_choice, check_number
-from greedy_ensembles.data import SETS, ImageSet, LabelledSet, TableSet, load
-from greedy_ensembles.engines.execution import as_device
+from greedy_ensembles.benchmark.evaluation import Estimate, InDomain, estimate
+from greedy_ensembles.benchmark.judging import judge
+from greedy_ensembles.benchmark.predictions import Predictions
+from greedy_ensembles.benchmark.runs import BASELINE
+from greedy_ensembles.checks import as_path, check_choice, check_count, check_kind, check_number
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.runs.configuration import differences
-from greedy_ensembles.runs.notes import clearly_below
-from greedy_ensembles.saving import HELD_OUT, VALIDATION, read_held_out
-from greedy_ensembles.sweeps.executor import Executor, Hear, Here, Job
-from greedy_ensembles.training.examples import as_examples
-from greedy_ensembles.training.split import split
+from greedy_ensembles.method import as_coupling
+from greedy_ensembles.runs.notes import WeakMemberWarning, clearly_below
+from greedy_ensembles.sweeps.executor import open_executor
+from greedy_ensembles.sweeps.sweep import train_all
+from greedy_ensembles.training.algorithm import NonFiniteLossError
+from greedy_ensembles.training.examples import Examples, as_examples
+from greedy_ensembles.training.recipe import Recipe
+from greedy_ensembles.training.split import split_off
 
 #: By what harm is measured: 1 where a higher figure is better, -1 where a lower one is.
 CRITERIA = {"accuracy": 1, "nll": -1, "ace": -1}
-SPLITS = ("validation", "test")
-NO_TEST = "test examples: lambda_M is chosen on them, so that figures on them are no test of the choice"
 #: How much of the way from the share of the most frequent class to 1 Deep Ensembles must have gone.
 LEAST_LEARNT = 0.15
-#: What runs with a lambda_M may differ in; and what they may differ in from those without, which draw no p*.
-_STRENGTH = {"method.strength"}
-_OF_P_STAR = {f"recipe.weighting_{name}" for name in ("batch_size", "statistics", "samples")}
-_COUPLING = {"method", "weighting", "distance", *_OF_P_STAR}
 
 
 @dataclass(frozen=True)
@@ -160,18 +156,18 @@ def choose(trials: Sequence[Trial], by: str = "accuracy") -> Selection:
     baseline = trials[strengths.index(None)]
     tried = {trial.strength: trial for trial in trials if trial.strength is not None}
     ordered = tuple(tried[strength] for strength in sorted(tried))
-    broken = {strength: broken_member(trial, baseline) for strength, trial in sorted(tried.items())}
-    harms = {s: why for s, why in broken.items() if why or not does_no_harm(tried[s], baseline, by)}
+    broken = {strength: _broken_member(tried[strength], baseline) for strength in sorted(tried)}
+    harms = {s: why for s, why in broken.items() if why or not _does_no_harm(tried[s], baseline, by)}
     return Selection(by, baseline, ordered, harms, _failure(baseline))
 
 
-def does_no_harm(trial: Trial, baseline: Trial, by: str) -> bool:
+def _does_no_harm(trial: Trial, baseline: Trial, by: str) -> bool:
     """Say whether a trial reaches Deep Ensembles, each given one standard error."""
     ours, reference, sign = getattr(trial, by), getattr(baseline, by), CRITERIA[by]
     return bool(sign * ours.mean + ours.error >= sign * reference.mean - reference.error)
 
 
-def broken_member(trial: Trial, baseline: Trial) -> str:
+def _broken_member(trial: Trial, baseline: Trial) -> str:
     """Return which member of a trial is clearly below the median member of Deep Ensembles, or nothing."""
     ours = [(accuracy, seed, k) for seed, own in enumerate(trial.members, 1) for k, accuracy in enumerate(own, 1)]
     theirs = [accuracy for own in baseline.members for accuracy in own]
@@ -194,135 +190,160 @@ def _failure(baseline: Trial) -> str:
     )
 
 
-def training_images(facts: RunFacts, root: str | Path | None = None) -> ImageSet:
-    """Return the images that a run was trained on, the held-out ones among them, or refuse other ones."""
-    known = facts.information["data"]
-    images, count = load(facts.dataset, "train", root).replace(note=known["note"]), int(known["images"])
-    if count < len(images):
-        images = images.take(np.arange(count))
-    if as_examples(images).digest() != facts.configuration["data"]:
-        raise ValueError(
-            f"{facts.source} was trained on other images than those of {images.source} (their hashes differ), so what "
-            "it held out cannot be known; name the data folder that it was trained from"
-        )
-    return images
-
-
-def held_out(facts: RunFacts, images: ImageSet) -> ImageSet:
-    """Return those of its training images that a run held out."""
-    share = facts.configuration["validation"]
-    if not share or images.labels is None:
-        raise ValueError(f"{facts.source} held out no validation images; there is nothing to choose lambda_M on")
-    if isinstance(share, str):
-        raise ValueError(f"{facts.source} had validation data of its own, which it does not keep; name the images")
-    _, indices = split(torch.from_numpy(images.labels), share, facts.seed)
-    return images.take(indices.numpy()).replace(name=f"{images.name}, held out")
-
-
-def _kept(facts: RunFacts, split: str) -> ImageSet | TableSet:
-    """Return what a run on data of one's own keeps of it."""
-    found = read_held_out(Path(facts.source), HELD_OUT if split == "test" else VALIDATION)
-    if found is None:
-        raise ValueError(
-            f"{facts.source} keeps no {split} part of what it was trained on; `greedy-ensembles train` keeps it, and "
-            "ge.select chooses lambda_M for any data, in Python"
-        )
-    return found.with_note(NO_TEST) if split == "test" else found
-
-
-def try_strengths(
-    folders: Sequence[Path],
-    predict: Predict,
+def select(
+    make_model: ModelFactory,
+    data: Any,
     *,
-    split: str = "validation",
-    make_model: ModelFactory | None = None,
-    device: torch.device | str | None = "cpu",
-    root: str | Path | None = None,
-    executor: Executor | None = None,
-    hear: Hear = lambda run, event: None,
-) -> tuple[list[Trial], InDomain, list[RunFacts]]:
-    """Return the in-domain figures of each strength over its seeds, those of one run, for the set, and all runs.
+    size: int,
+    strengths: Sequence[float] = (0.3, 1.0, 3.0, 10.0),
+    seeds: int | Sequence[int] = 3,
+    by: str = "accuracy",
+    validation: Any = 0.1,
+    run_dir: str | Path | None = None,
+    on: str | None = None,
+    cpus: int = 1,
+    gpus: float | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Selection:
+    """Train Deep Ensembles and ensembles of several strengths, and choose the largest strength that does no harm.
+
+    A strength does harm where its mean over the seeds, on the held-out examples, does not reach that of Deep
+    Ensembles, each given one standard error, or where a member is clearly below those of Deep Ensembles. OOD data
+    have no say. It takes ``(len(strengths) + 1) * seeds`` trainings.
 
     Args:
-        folders: runs that differ in lambda_M and seed alone, with Deep Ensembles among them, and two seeds of each.
-        predict: from an ensemble, an image set and a run's folder to predictions.
-        split: "validation", what each run held out, or "test".
-        make_model: of runs with a model of one's own.
-        device: where the members go; None: to a GPU where there is one, where a run is predicted.
-        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
-        executor: who predicts; None: this process.
-        hear: called with the name of a run once it is predicted, and None.
+        make_model: builds a new ``nn.Module`` at every call, as in `ge.fit`.
+        data: as in `ge.fit`.
+        size: M, the number of members, two at least.
+        strengths: the values of lambda_M to try.
+        seeds: how many repetitions, or their seeds, which must be at least `size` apart.
+        by: what must not be harmed: "accuracy", "nll" or "ace".
+        validation: the share of the examples that is held out, another one for each seed, or data of its own.
+        run_dir: a folder in which each training has its own; what is found there is resumed.
+        on: None: here, one training after another; or "processes", "ray" or an address, as in `ge.sweep`.
+        cpus: how many cores a training needs, as in `ge.sweep`.
+        gpus: how many GPUs, or what share of one, as in `ge.sweep`.
+        progress: whether to show a progress bar for each training.
+        options: other arguments of `ge.fit`, such as `recipe`, `weighting` or `schedule`, the same for all.
+
+    Returns:
+        What was chosen: ``.strength`` (None where all do harm), ``.trials`` with the figures of each strength,
+        ``.verdict``, and ``.ensembles``, a list over seeds for each strength and, under None, for Deep Ensembles.
+        Printed, it is a table.
+
+    Raises:
+        ValueError, TypeError: an argument will not do; nothing was trained.
+
+    >>> import greedy_ensembles as ge, torch
+    >>> x = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+    >>> recipe = ge.Recipe(epochs=5, batch_size=32)
+    >>> found = ge.select(lambda: ge.models.MLP(2, (16,)), (x, (x[:, 0] > 0).long()), size=2, strengths=[1.0],
+    ...                   seeds=2, recipe=recipe, progress=False, device="cpu")
+    >>> found.strength, len(found.ensembles[1.0])
+    (1.0, 2)
     """
-    check_choice("split", split, SPLITS)
-    facts = [facts_of(finished_run(folder, make_model)) for folder in folders]
-    groups = list(group(facts).values())
-    check_strength_alone_differs(groups)
-    images: dict[str, ImageSet | TableSet]
-    if facts[0].dataset not in SETS:
-        images = {run.source: _kept(run, split) for run in facts}
-    elif split == "test":
-        test = load(facts[0].dataset, "test", root).with_note(NO_TEST).with_note(facts[0].training_note)
-        images = {run.source: test for run in facts}
+    check_choice("by", by, CRITERIA)
+    method = options.pop("method", "greedy")
+    if as_coupling(method).sees == "none":  # whatever lambda_M is, its members are the same
+        raise ValueError(f"method={method!r} has no lambda_M to choose, since members do not meet; ge.fit trains it")
+    check_count("size", size, least=1)
+    if size == 1:
+        raise ValueError("size must be at least 2, got 1: one member meets no other, so there is no lambda_M to choose")
+    tried, repeated = _checked_strengths(strengths), _checked_seeds(seeds, size)
+    for name in ("seed", "strength", "earlier"):
+        if name in options:
+            raise TypeError(f"select has no argument {name}; it gives ge.fit its own, or none")
+    check_choice("targets", options.get("targets", "classes"), ["classes"])  # what members are judged by is for these
+    recipe = options.get("recipe") or Recipe()
+    check_kind("recipe", recipe, Recipe, "a ge.Recipe")
+    examples = as_examples(data, recipe=recipe)
+    share = isinstance(validation, Real | str | None.__class__)
+    apart = validation if share else as_examples(validation, "validation")
+    held_out = {seed: split_off(examples, apart, seed)[1:] for seed in repeated}
+    if not all(len(indices) for _, indices in held_out.values()):
+        raise ValueError(f"validation={validation!r} holds out nothing, and lambda_M is chosen on held-out examples")
+    options |= {"size": size, "validation": validation}
+    runs: dict[str, dict[str, Any]] = {}
+    for strength in (None, *tried):
+        own = {**options, "method": method if strength else "deep", "strength": strength}
+        if strength is None:  # members meet nowhere
+            own.pop("weighting", None)
+        runs |= {_name(strength, seed): {**own, "seed": seed} for seed in repeated}
+    where = {"on": on, "cpus": cpus, "gpus": gpus, "device": options.get("device")}
+    trained, diverged = _train(make_model, data, runs, run_dir, where, progress)
+    labels = [among.labels[indices].numpy() for among, indices in held_out.values()]
+    ensembles: dict[float | None, list[Ensemble]] = {}
+    trials, harms = [], {}
+    for strength in (None, *tried):
+        names = [_name(strength, seed) for seed in repeated]
+        if strength is not None and diverged & set(names):
+            harms[strength] = "its training left the range of numbers"
+            continue
+        ensembles[strength] = [trained[name] for name in names]
+        judged = zip(ensembles[strength], held_out.values(), strict=True)
+        trials.append(Trial.of(strength, [_judge(own, *where) for own, where in judged], labels))
+    found = choose(trials, by) if len(trials) > 1 else Selection(by, trials[0], (), {})
+    return replace(found, harms={**found.harms, **harms}, ensembles=ensembles)
+
+
+def _checked_strengths(strengths: Sequence[float]) -> list[float]:
+    if isinstance(strengths, str) or not isinstance(strengths, Sequence | np.ndarray):
+        raise TypeError(f"strengths must be a list of values of lambda_M, such as [1, 3, 10]; got {strengths!r}")
+    for strength in strengths:
+        check_number("strengths", strength, above=0)
+    tried = sorted({float(strength) for strength in strengths})
+    if not tried:
+        raise ValueError(f"strengths must hold a value of lambda_M at least; {BASELINE} are trained in any case")
+    if len(tried) < len(strengths):
+        raise ValueError(f"strengths must differ, each is tried with every seed; got {list(strengths)}")
+    return tried
+
+
+def _checked_seeds(seeds: int | Sequence[int], size: int) -> list[int]:
+    if isinstance(seeds, Sequence | np.ndarray):
+        for seed in seeds:
+            check_count("seeds", seed, least=0)
+        repeated = sorted(map(int, seeds))
     else:
-        every = training_images(facts[0], root)
-        images = {run.source: held_out(run, every) for run in facts}
-    jobs: dict[str, Job] = {
-        source: partial(_judge, Path(source).absolute(), predict, own, make_model, device)
-        for source, own in images.items()
-    }
-    results: dict[str, InDomain] = (executor or Here()).run(jobs, hear)
-    trials = [
-        Trial.of(
-            own[0].strength,
-            [results[run.source] for run in own],
-            [np.asarray(images[run.source].labels) for run in own],
-        )
-        for own in groups
-    ]
-    return trials, results[facts[0].source], [run for repetitions in groups for run in repetitions]
+        check_count("seeds", seeds, least=1)
+        repeated = [size * number for number in range(seeds)]
+    if len(repeated) < 2:
+        raise ValueError(f"seeds must be two or more, since a standard error needs them; got {seeds!r}")
+    for one, other in pairwise(repeated):
+        if other - one < size:
+            raise ValueError(f"seeds must be at least {size} apart, or runs share members; got {one} and {other}")
+    return repeated
 
 
-def _judge(
-    folder: Path,
-    predict: Predict,
-    images: LabelledSet,
-    make_model: ModelFactory | None,
-    device: torch.device | str | None,
-    tell: Callable[[None], None],
-) -> InDomain:
-    """Judge one run, where that is done."""
-    ensemble = finished_run(folder, make_model, as_device(device)).ensemble
-    found = judge(predict(ensemble, images, folder), []).in_domain
-    tell(None)
-    return found
+def _name(strength: float | None, seed: int) -> str:
+    return f"{'deep' if strength is None else f'lambda-{strength}'}-seed-{seed}"
 
 
-def check_strength_alone_differs(groups: Sequence[Sequence[RunFacts]]) -> None:
-    """Raise ValueError unless groups differ in lambda_M alone, have Deep Ensembles among them, and two seeds each."""
-    baseline = [runs[0] for runs in groups if runs[0].is_baseline]
-    others = [runs[0] for runs in groups if not runs[0].is_baseline]
-    if not baseline or not others:
-        lacking = "any lambda_M, to choose from" if baseline else f"{BASELINE}, to compare with"
-        train = "--strength" if baseline else "--method deep"
-        raise ValueError(f"among the runs there are none of {lacking}; `greedy-ensembles train` with {train} makes one")
-    for run in others:
-        if run.strength is None:
-            raise ValueError(f"{run.source} is of {run.method}, which has no lambda_M to choose; leave it out")
-        _check_alike(others[0], run, _STRENGTH)
-    for run in (*baseline[1:], others[0]):
-        _check_alike(baseline[0], run, _COUPLING)
-    for runs in groups:
-        if len(runs) < 2:
-            raise ValueError(
-                f"{runs[0].source} is the only run of its kind; a standard error needs two seeds or more of each, at "
-                f"least {runs[0].size} apart"
-            )
+def _train(
+    make_model: ModelFactory,
+    data: Any,
+    runs: dict[str, dict[str, Any]],
+    run_dir: str | Path | None,
+    where: dict[str, Any],
+    progress: bool,
+) -> tuple[dict[str, Ensemble], set[str]]:
+    """Train all ensembles; return those of a lambda_M that diverged by name alone, and raise any other error."""
+    if where["on"] is not None and run_dir is None:
+        raise ValueError(f"on={where['on']!r} needs run_dir, a folder for runs that all machines see")
+    storage = None if run_dir is None else as_path("run_dir", run_dir).absolute()
+    diverged: set[str] = set()
+
+    def fail(name: str, error: Exception) -> None:
+        if not isinstance(error, NonFiniteLossError) or runs[name]["strength"] is None:
+            raise error
+        diverged.add(name)
+
+    with open_executor(**where, storage=storage) as executor, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "lambda-", WeakMemberWarning)  # what is chosen will have no weak member
+        return train_all(make_model, data, runs, storage, executor, fail, progress), diverged
 
 
-def _check_alike(one: RunFacts, other: RunFacts, but_for: set[str]) -> None:
-    for where, ours, theirs in differences(one.but_the_seed, other.but_the_seed):
-        if not {where, where.partition(".")[0]} & but_for:
-            raise ValueError(
-                f"runs must differ in lambda_M and seed alone, but {where} is {ours} in {one.source} "
-                f"and {theirs} in {other.source}"
-            )
+def _judge(ensemble: Ensemble, among: Examples, indices: Any) -> InDomain:
+    log_probs = ensemble.predict_log_proba(among.inputs(indices)).cpu().numpy()
+    return judge(Predictions("held-out examples", log_probs, among.labels[indices].numpy()), []).in_domain

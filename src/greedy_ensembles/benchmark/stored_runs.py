@@ -2,69 +2,44 @@
 
 Either gives predictions, on the in-domain set first. Image sets are read once for all runs; predictions are kept in
 `predictions/` beside each run's weights; an ensemble is in memory only while it predicts.
+
+lambda_M is chosen on the examples that each run held out of its training data. Which these were follows from the
+labels, the share and the seed; that the data are the same, from their hash in run.json.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from greedy_ensembles.benchmark.evaluation import Evaluation, judge
+from greedy_ensembles.benchmark.evaluation import Evaluation, InDomain
+from greedy_ensembles.benchmark.judging import judge
 from greedy_ensembles.benchmark.packing import PackedPredictions, pack_predictions, unpack_predictions
 from greedy_ensembles.benchmark.predictions import Predictions, predict
-from greedy_ensembles.benchmark.presets import PRESETS, load_named, load_preset, noise_for
-from greedy_ensembles.benchmark.runs import RunFacts, group
+from greedy_ensembles.benchmark.presets import Bench, lay_out, lay_out_own
+from greedy_ensembles.benchmark.runs import RunFacts, check_strength_alone_differs, group
+from greedy_ensembles.benchmark.selection import Trial
 from greedy_ensembles.checks import check_choice
-from greedy_ensembles.data import SETS, ImageSet, LabelledSet, load
+from greedy_ensembles.data import SETS, ImageSet, LabelledSet, TableSet, load
 from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.runs import Run, load_run
 from greedy_ensembles.runs.configuration import KEPT
-from greedy_ensembles.saving import read_held_out
+from greedy_ensembles.saving import HELD_OUT, VALIDATION, read_held_out
 from greedy_ensembles.storage import digest_of_tensor
+from greedy_ensembles.sweeps.executor import Executor, Hear, Here, Job
+from greedy_ensembles.training.examples import as_examples
+from greedy_ensembles.training.split import split
 
+SPLITS = ("validation", "test")
+NO_TEST = "test examples: lambda_M is chosen on them, so that figures on them are no test of the choice"
 #: From an ensemble, a set and a run's folder to what the members say of it.
 Predict = Callable[[Ensemble, LabelledSet, Path], Predictions]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """The sets around one in-domain set, in memory; `missing` are those of a preset that could not be found."""
-
-    in_domain: LabelledSet
-    ood: Mapping[str, LabelledSet]
-    missing: tuple[str, ...] = ()
-
-
-def lay_out(
-    dataset: str,
-    ood: Sequence[str] = (),
-    root: str | Path | None = None,
-    shape: tuple[int, int, int] | None = None,
-) -> Bench:
-    """Return the test split of an in-domain set and the OOD sets asked for, or else those of its preset.
-
-    Args:
-        dataset: name of the in-domain set.
-        ood: names or paths of OOD sets; empty: the preset's.
-        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
-        shape: that of the images that runs were trained on, where it is known; None: the set's own.
-    """
-    if not ood and dataset not in PRESETS:
-        raise ValueError(f"there is no preset of OOD sets for {dataset}, only for {', '.join(PRESETS)}; name some sets")
-    channels, size = (None, None) if shape is None else shape[:2]
-    in_domain = load(dataset, "test", root, size, channels)
-    if ood:
-        return Bench(in_domain, load_named(ood, in_domain, root))
-    return Bench(in_domain, *load_preset(dataset, in_domain, root))
-
-
-def lay_out_own(in_domain: LabelledSet, ood: Sequence[str] = (), root: str | Path | None = None) -> Bench:
-    """Return data of one's own, noise, and the OOD sets asked for."""
-    noise = noise_for(in_domain)
-    return Bench(in_domain, {**noise, **load_named([name for name in ood if name not in noise], in_domain, root)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +120,11 @@ def open_runs(
 def _held_out(folders: Sequence[Path]) -> LabelledSet | None:
     """Return what runs on data of one's own held out, which must be the same for all; None where none has anything."""
     found = {folder: read_held_out(folder) for folder in folders}
-    digests = {
-        folder: None if own is None else digest_of_tensor(as_tensor(own.inputs)) for folder, own in found.items()
+    by_content = {
+        "" if own is None else digest_of_tensor(as_tensor(own.inputs)): folder for folder, own in found.items()
     }
-    if len(set(digests.values())) > 1:
-        one, other = (
-            next(f for f, d in digests.items() if d == each) for each in sorted(set(digests.values()), key=str)[:2]
-        )
+    if len(by_content) > 1:
+        one, other = sorted(by_content.values())[:2]
         raise ValueError(
             f"{one} and {other} did not hold out the same examples, so they cannot be compared on them; name labelled "
             "data that neither was trained on with --on"
@@ -203,18 +176,16 @@ def _shape(runs: Sequence[RunFacts]) -> tuple[int, int, int] | None:
 
 def _check_same_sets(runs: Sequence[StoredRun]) -> None:
     """Raise ValueError where packed predictions are on other sets than the rest."""
-    (first, sets), *others = [(run.facts.source, _spelled(run)) for run in runs]
-    for other, theirs in others:
-        if theirs != sets:
+    told = [
+        ", ".join([*(f"{name} ({count:,})" for name, count in run.sets), *(f"no {name}" for name in run.missing)])
+        for run in runs
+    ]
+    for run, sets in zip(runs, told, strict=True):
+        if sets != told[0]:
             raise ValueError(
-                f"runs must be compared on the same sets, but {first} has {sets}, and {other} {theirs}; "
-                "name those that all have (--ood)"
+                f"runs must be compared on the same sets, but {runs[0].facts.source} has {told[0]}, and "
+                f"{run.facts.source} {sets}; name those that all have (--ood)"
             )
-
-
-def _spelled(run: StoredRun) -> str:
-    there = [f"{name} ({count:,})" for name, count in run.sets]
-    return ", ".join([*there, *(f"no {name}" for name in run.missing)])
 
 
 def finished_run(folder: Path, make_model: ModelFactory | None = None, device: torch.device | str = "cpu") -> Run:
@@ -236,10 +207,11 @@ def evaluate_run(run: StoredRun, score: str) -> Evaluation:
     return judge(next(predictions), predictions, score=score, missing=run.missing)
 
 
-def ood_images(runs: Sequence[StoredRun]) -> dict[str, Bytes]:
-    """Return the OOD images by name, where one of the runs has them: packed predictions come without."""
+def images_of(runs: Sequence[StoredRun]) -> dict[str, Bytes]:
+    """Return the images of all sets by name, where one of the runs has them: packed predictions come without."""
     bench = next((run.bench for run in runs if run.bench is not None), None)
-    return {} if bench is None else {n: each.images for n, each in bench.ood.items() if isinstance(each, ImageSet)}
+    every = () if bench is None else (bench.in_domain, *bench.ood.values())
+    return {each.name: each.images for each in every if isinstance(each, ImageSet)}
 
 
 def pack_run(run: StoredRun, file: str | Path) -> list[Path]:
@@ -248,3 +220,103 @@ def pack_run(run: StoredRun, file: str | Path) -> list[Path]:
     return pack_predictions(
         file, next(predictions), predictions, missing=run.missing, information=run.facts.information
     )
+
+
+def training_images(facts: RunFacts, root: str | Path | None = None) -> ImageSet:
+    """Return the images that a run was trained on, the held-out ones among them, or refuse other ones."""
+    known = facts.information["data"]
+    images, count = load(facts.dataset, "train", root).replace(note=known["note"]), int(known["images"])
+    if count < len(images):
+        images = images.take(np.arange(count))
+    if as_examples(images).digest() != facts.configuration["data"]:
+        raise ValueError(
+            f"{facts.source} was trained on other images than those of {images.source} (their hashes differ), so what "
+            "it held out cannot be known; name the data folder that it was trained from"
+        )
+    return images
+
+
+def held_out(facts: RunFacts, images: ImageSet) -> ImageSet:
+    """Return those of its training images that a run held out."""
+    share = facts.configuration["validation"]
+    if not share or images.labels is None:
+        raise ValueError(f"{facts.source} held out no validation images; there is nothing to choose lambda_M on")
+    if isinstance(share, str):
+        raise ValueError(f"{facts.source} had validation data of its own, which it does not keep; name the images")
+    _, indices = split(torch.from_numpy(images.labels), share, facts.seed)
+    return images.take(indices.numpy()).replace(name=f"{images.name}, held out")
+
+
+def _kept(facts: RunFacts, split: str) -> ImageSet | TableSet:
+    """Return what a run on data of one's own keeps of it."""
+    found = read_held_out(Path(facts.source), HELD_OUT if split == "test" else VALIDATION)
+    if found is None:
+        raise ValueError(
+            f"{facts.source} keeps no {split} part of what it was trained on; `greedy-ensembles train` keeps it, and "
+            "ge.select chooses lambda_M for any data, in Python"
+        )
+    return found.with_note(NO_TEST) if split == "test" else found
+
+
+def try_strengths(
+    folders: Sequence[Path],
+    predict: Predict,
+    *,
+    split: str = "validation",
+    make_model: ModelFactory | None = None,
+    device: torch.device | str | None = "cpu",
+    root: str | Path | None = None,
+    executor: Executor | None = None,
+    hear: Hear = lambda run, event: None,
+) -> tuple[list[Trial], InDomain, list[RunFacts]]:
+    """Return the in-domain figures of each strength over its seeds, those of one run, for the set, and all runs.
+
+    Args:
+        folders: runs that differ in lambda_M and seed alone, with Deep Ensembles among them, and two seeds of each.
+        predict: from an ensemble, an image set and a run's folder to predictions.
+        split: "validation", what each run held out, or "test".
+        make_model: of runs with a model of one's own.
+        device: where the members go; None: to a GPU where there is one, where a run is predicted.
+        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+        executor: who predicts; None: this process.
+        hear: called with the name of a run once it is predicted, and None.
+    """
+    check_choice("split", split, SPLITS)
+    facts = [facts_of(finished_run(folder, make_model)) for folder in folders]
+    groups = list(group(facts).values())
+    check_strength_alone_differs(groups)
+    images: dict[str, ImageSet | TableSet]
+    if facts[0].dataset not in SETS:
+        images = {run.source: _kept(run, split) for run in facts}
+    elif split == "test":
+        test = load(facts[0].dataset, "test", root).with_note(NO_TEST).with_note(facts[0].training_note)
+        images = {run.source: test for run in facts}
+    else:
+        every = training_images(facts[0], root)
+        images = {run.source: held_out(run, every) for run in facts}
+    jobs: dict[str, Job] = {
+        source: partial(_judge, Path(source).absolute(), predict, own, make_model, device)
+        for source, own in images.items()
+    }
+    results: dict[str, InDomain] = (executor or Here()).run(jobs, hear)
+    trials = []
+    for own in groups:
+        sources = [run.source for run in own]
+        labels = [np.asarray(images[source].labels) for source in sources]
+        trials.append(Trial.of(own[0].strength, [results[source] for source in sources], labels))
+    return trials, results[facts[0].source], [run for repetitions in groups for run in repetitions]
+
+
+def _judge(
+    folder: Path,
+    predict: Predict,
+    images: LabelledSet,
+    make_model: ModelFactory | None,
+    device: torch.device | str | None,
+    tell: Callable[[None], None],
+) -> InDomain:
+    """Judge one run, where that is done."""
+    ensemble = finished_run(folder, make_model, as_device(device)).ensemble
+    found = judge(predict(ensemble, images, folder), []).in_domain
+    tell(None)
+    return found

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from greedy_ensembles.benchmark.stored_runs import Predict
     from greedy_ensembles.data import LabelledSet
     from greedy_ensembles.ensemble import Ensemble
-    from greedy_ensembles.report.page import Findings
+    from greedy_ensembles.report.page.build import Findings
     from greedy_ensembles.runs import Run
 
 _PREDICTIONS_STAY = "Interrupted. What was predicted is kept: the same command goes on from there."
@@ -89,12 +89,12 @@ def evaluate(
 ) -> None:
     """Evaluate runs in their domain and on OOD sets; runs that differ in their seed alone are averaged."""
     from greedy_ensembles.benchmark import SCORES, Comparison
-    from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs, pack_run
+    from greedy_ensembles.benchmark.stored_runs import evaluate_run, images_of, open_runs, pack_run
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.cli.given import read_on
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper import published
-    from greedy_ensembles.report.comparison_pictures import write_pictures
+    from greedy_ensembles.report.detection import write_pictures
     from greedy_ensembles.report.results import plural, show, write_tables
 
     if SCORES.get(score) == "features":
@@ -122,7 +122,7 @@ def evaluate(
     written = [f"Wrote {', '.join(map(str, packed))}"] if packed else []
     if out is not None:
         tables = ", ".join(path.name for path in write_tables(comparison, out))
-        pictures = plural(len(write_pictures(comparison, out, ood_images(stored))), "picture")
+        pictures = plural(len(write_pictures(comparison, out, images_of(stored))), "picture")
         written.append(f"Wrote {tables} and {pictures} into {out}")
     show(comparison, wide_console())  # after all is written, which a reader who closes the pipe early must not prevent
     for line in written:
@@ -146,7 +146,8 @@ def report(
     """Write a page about runs: what was trained, curves, tables, pictures. It is one file, and needs no network."""
     from greedy_ensembles.engines.execution import as_device
     from greedy_ensembles.paper.studies.two_moons import known_points
-    from greedy_ensembles.report.page import Findings, build_page, dataset_of, write_page
+    from greedy_ensembles.report.page import write_page
+    from greedy_ensembles.report.page.build import Findings, build_page, dataset_of
     from greedy_ensembles.runs import load_run
 
     check_file(out)
@@ -173,10 +174,10 @@ def report(
 def _findings(dataset: str, runs: "list[Run]", predict: "Predict", how: dict[str, Any]) -> "Findings":
     """Return the evaluation of runs on one data set, or a note that says why there is none."""
     from greedy_ensembles.benchmark import PRESETS, Comparison
-    from greedy_ensembles.benchmark.stored_runs import evaluate_run, ood_images, open_runs
-    from greedy_ensembles.data import SETS, ImageSet
+    from greedy_ensembles.benchmark.stored_runs import evaluate_run, images_of, open_runs
+    from greedy_ensembles.data import SETS
     from greedy_ensembles.paper import published
-    from greedy_ensembles.report.page import Findings
+    from greedy_ensembles.report.page.build import Findings
     from greedy_ensembles.saving import HELD_OUT
 
     finished = [run.folder for run in runs if run.finished]
@@ -193,11 +194,7 @@ def _findings(dataset: str, runs: "list[Run]", predict: "Predict", how: dict[str
     except FileNotFoundError as error:
         return Findings(notes=[*notes, f"Not evaluated: {error}."])
     comparison = Comparison.of_runs([(run.facts, evaluate_run(run, "mutual_information")) for run in stored], published)
-    images = ood_images(stored)
-    for bench in (run.bench for run in stored if run.bench is not None):
-        if isinstance(bench.in_domain, ImageSet):
-            images[bench.in_domain.name] = bench.in_domain.images
-    return Findings(comparison, images, notes)
+    return Findings(comparison, images_of(stored), notes)
 
 
 @command("select", interrupted=_PREDICTIONS_STAY)
@@ -223,8 +220,8 @@ def select(
     """Choose the largest lambda_M that does no harm within the domain, compared with Deep Ensembles."""
     import cloudpickle
 
-    from greedy_ensembles.benchmark.selection import CRITERIA, SPLITS, choose, try_strengths
-    from greedy_ensembles.benchmark.stored_runs import kept_beside_the_run
+    from greedy_ensembles.benchmark.selection import CRITERIA, choose
+    from greedy_ensembles.benchmark.stored_runs import SPLITS, kept_beside_the_run, try_strengths
     from greedy_ensembles.checks import check_choice
     from greedy_ensembles.report import ablation as report
     from greedy_ensembles.sweeps.executor import open_executor

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greedy_ensembles.benchmark.presets import PRESETS, is_there, load_ood
-from greedy_ensembles.benchmark.stored_runs import Bench
+from greedy_ensembles.benchmark.presets import PRESETS, Bench, is_there, load_ood
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, make_noise
 from greedy_ensembles.data.cifar import SEVERITIES, read_corrupted
 from greedy_ensembles.data.noise import COUNT

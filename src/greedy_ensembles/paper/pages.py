@@ -36,7 +36,7 @@ from greedy_ensembles.paper.radar import draw_areas
 from greedy_ensembles.paper.records import KEPT, Gathered, keep
 from greedy_ensembles.paper.study import Protocol, Section, Study
 from greedy_ensembles.report.ablation import draw_ablation
-from greedy_ensembles.report.comparison_pictures import draw_pictures
+from greedy_ensembles.report.detection import draw_pictures
 from greedy_ensembles.report.figure import NORMAL, in_lines, method_styles, new_figure, plain, write_figure
 from greedy_ensembles.report.results import to_markdown, write_tables
 from greedy_ensembles.report.table import markdown_table

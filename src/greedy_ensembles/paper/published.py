@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import Any, NamedTuple
 
-from greedy_ensembles.benchmark.reference import Cell, Setting
-from greedy_ensembles.benchmark.runs import RunFacts
+from greedy_ensembles.benchmark.evaluation import Cell
+from greedy_ensembles.benchmark.runs import RunFacts, Setting
 from greedy_ensembles.method import METHODS
 from greedy_ensembles.runs.configuration import describe, differences
 from greedy_ensembles.training import Recipe

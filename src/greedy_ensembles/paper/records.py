@@ -28,8 +28,7 @@ from greedy_ensembles.benchmark import (
     unpack_predictions,
 )
 from greedy_ensembles.benchmark.comparison import members_alone
-from greedy_ensembles.benchmark.reference import Setting
-from greedy_ensembles.benchmark.runs import check_seeds
+from greedy_ensembles.benchmark.runs import Setting, check_seeds
 from greedy_ensembles.checks import naming
 from greedy_ensembles.paper import published
 from greedy_ensembles.paper.images import WEIGHTINGS, split_of

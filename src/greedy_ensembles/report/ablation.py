@@ -6,10 +6,10 @@ with: a line at its mean in a band of one standard error.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,23 +28,19 @@ from greedy_ensembles.storage import write_bytes
 #: Figures by strength, None being the baseline.
 ByStrength = Mapping[float | None, Estimate]
 
-_INFINITE = float("inf")
 
-
-@dataclass(frozen=True)
-class _Scale:
+class _Panel(NamedTuple):
+    label: str  #: of its axis
     factor: float  #: what figures are multiplied by
     least: float  #: that the axis spans: without it, chance in the last digit would look like a trend
     most: float  #: that a figure can be; the least is 0
 
 
-#: Of a panel: the field, the label of its axis, and its scale.
-_PANELS = (
-    ("accuracy", "accuracy (%)", _Scale(100.0, 0.5, 100.0)),
-    ("nll", "NLL (nats)", _Scale(1.0, 0.01, _INFINITE)),
-    ("ace", "ACE (%)", _Scale(100.0, 0.1, 100.0)),
-)
-_OTHERS = _Scale(1.0, 0.02, 1.0)
+_PANELS = {
+    "accuracy": _Panel("accuracy (%)", 100.0, 0.5, 100.0),
+    "nll": _Panel("NLL (nats)", 1.0, 0.01, math.inf),
+    "ace": _Panel("ACE (%)", 100.0, 0.1, 100.0),
+}
 
 
 def draw_ablation(
@@ -65,27 +61,18 @@ def draw_ablation(
         chosen: the strength that was selected, to be marked.
         others: more figures of all trials, by the label of their axis.
     """
-    tried = sorted((trial for trial in trials if trial.strength is not None), key=lambda trial: trial.strength or 0.0)
-    strengths = np.array([trial.strength for trial in tried], dtype=np.float64)
-    panels: list[tuple[str, _Scale, ByStrength]] = [
-        (label, scale, {trial.strength: getattr(trial, field) for trial in trials}) for field, label, scale in _PANELS
+    panels: list[tuple[_Panel, ByStrength]] = [
+        (panel, {trial.strength: getattr(trial, field) for trial in trials}) for field, panel in _PANELS.items()
     ]
-    panels += [(label, _OTHERS, figures) for label, figures in (others or {}).items()]
+    panels += [(_Panel(label, 1.0, 0.02, 1.0), figures) for label, figures in (others or {}).items()]
     rows = -(-len(panels) // 3)
     figure = new_figure(height=0.3 + 2 * rows)
     axes = figure.subplots(rows, 3, sharex=True, squeeze=False).ravel()
     for axis in axes[len(panels) :]:
         axis.remove()
-    for axis, (label, scale, figures) in zip(axes, panels, strict=False):
-        estimates = [figures[trial.strength] for trial in tried]
-        _draw_panel(axis, strengths, estimates, scale.factor, chosen, in_lines(method, 30))
-        if None in figures:
-            _draw_level(axis, figures[None], scale.factor)
-        _widen(axis, scale)
-        axis.set(ylabel=label, xlabel=r"$\lambda_M$")
-        axis.tick_params(labelbottom=True)
-        plain(axis)
-    _scale(axes[0], strengths, chosen)
+    for axis, (panel, figures) in zip(axes, panels, strict=False):
+        _draw_panel(axis, panel, figures, chosen, in_lines(method, 30))
+    _scale(axes[0], np.array(sorted(trial.strength for trial in trials if trial.strength is not None)), chosen)
     handles, labels = axes[0].get_legend_handles_labels()  # error bars come last, whatever the order
     place: dict[str, Any] = {"loc": "outside lower center", "ncols": 3}
     if len(panels) < len(axes):  # there is room for it
@@ -95,40 +82,31 @@ def draw_ablation(
     return figure
 
 
-def _draw_panel(
-    axis: Axes, strengths: np.ndarray, estimates: Sequence[Estimate], factor: float, chosen: float | None, label: str
-) -> None:
-    _, style = method_styles(2)  # the baseline has the first one
-    means = factor * np.array([estimate.mean for estimate in estimates])
-    errors = factor * np.array([estimate.error for estimate in estimates])
+def _draw_panel(axis: Axes, panel: _Panel, figures: ByStrength, chosen: float | None, label: str) -> None:
+    level, style = method_styles(2)
+    strengths = sorted(strength for strength in figures if strength is not None)
+    means, errors = panel.factor * np.array([(figures[key].mean, figures[key].error) for key in strengths]).T
     bars = axis.errorbar(strengths, means, errors, color=style.colour, marker=style.marker, markersize=3.5, linewidth=1)
     bars.set_label(label)
     if chosen is not None:
-        place = int(np.flatnonzero(strengths == chosen)[0])
-        axis.plot(
-            chosen,
-            means[place],
-            linestyle="none",
-            marker="o",
-            markersize=9,
-            markerfacecolor="none",
-            markeredgecolor="black",
-            label=rf"chosen: $\lambda_M$ = {chosen:g}",
-        )
+        ring: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
+        marked = panel.factor * figures[chosen].mean
+        axis.plot(chosen, marked, "o", **ring, label=rf"chosen: $\lambda_M$ = {chosen:g}")
+    if (baseline := figures.get(None)) is not None:
+        mean, error = panel.factor * baseline.mean, panel.factor * baseline.error
+        axis.axhspan(mean - error, mean + error, color=level.colour, alpha=0.2, linewidth=0)
+        axis.axhline(mean, color=level.colour, linewidth=1.2, label=BASELINE)
+    _widen(axis, panel)
+    axis.set(ylabel=panel.label, xlabel=r"$\lambda_M$")
+    axis.tick_params(labelbottom=True)
+    plain(axis)
 
 
-def _draw_level(axis: Axes, estimate: Estimate, factor: float) -> None:
-    style = method_styles(1)[0]
-    low, high = factor * (estimate.mean - estimate.error), factor * (estimate.mean + estimate.error)
-    axis.axhspan(low, high, color=style.colour, alpha=0.2, linewidth=0)
-    axis.axhline(factor * estimate.mean, color=style.colour, linewidth=1.2, label=BASELINE)
-
-
-def _widen(axis: Axes, scale: _Scale) -> None:
+def _widen(axis: Axes, panel: _Panel) -> None:
     """Let an axis span the least that it should, to either side as far as there are figures."""
     low, high = axis.get_ylim()
-    missing = max(0.0, scale.least - (high - low))
-    above = min(missing / 2, max(0.0, scale.most - high))
+    missing = max(0.0, panel.least - (high - low))
+    above = min(missing / 2, max(0.0, panel.most - high))
     below = min(missing - above, max(0.0, low))
     axis.set_ylim(low - below, high + max(above, missing - below))
 

@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from greedy_ensembles.benchmark.comparison import Comparison, Method, Row, without_information
-from greedy_ensembles.benchmark.evaluation import Evaluation, as_reference, estimate, evaluate
+from greedy_ensembles.benchmark.comparison import Comparison, Method, without_information
+from greedy_ensembles.benchmark.evaluation import Evaluation, estimate
+from greedy_ensembles.benchmark.judging import as_reference, check_score, evaluate
 from greedy_ensembles.benchmark.predictions import InputSet, as_sets
-from greedy_ensembles.benchmark.scores import check_score
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind
 from greedy_ensembles.engines.prediction import FeatureFunction
 from greedy_ensembles.ensemble import Ensemble
-from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD, marked, notes
+from greedy_ensembles.report.results import BESIDE_OOD, IN_DOMAIN, OOD, notes, row_entries
 from greedy_ensembles.report.table import Column, Entry, Table
 
 _LOWEST = Column("lowest_member", "lowest member (%)", 100, 2, "higher")
-_DEFAULT = "mutual_information"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -36,7 +35,8 @@ class MethodsTable(Table):
             for score in evaluations[0].known_scores:
                 found = [evaluation.ood[number].by_score[score] for evaluation in evaluations]
                 figures = {one.key: Entry(estimate([getattr(each, one.key) for each in found])) for one in OOD}
-                told = {"set": names[result.name], "images": Entry(result.images), "score": _score(score)}
+                named = Entry(score, text=score.replace("_", " "))
+                told = {"set": names[result.name], "images": Entry(result.images), "score": named}
                 rows.append({**told, **figures})
         columns = [Column("set"), Column("images", "examples"), Column("score"), *OOD]
         return Table(f"{method}: all scores", columns, rows, self.notes, "score")
@@ -93,15 +93,17 @@ def compare(
         for each in (inside, *outside):
             each.check(ensemble)
     sets = {each.name: each for each in outside}
+    told: dict[str, Any] = {"features": features, "reference": known, "batch_size": batch_size}
 
-    def judged(name: str, one: Ensemble | Evaluation) -> Evaluation:
-        if isinstance(one, Ensemble):
-            one = evaluate(
-                one, inside, sets, score=chosen[name], features=features, reference=known, batch_size=batch_size
-            )
-        return dataclasses.replace(_placed(one, inside, outside).by(chosen[name]), missing=missing)
+    def judged(one: Ensemble | Evaluation, score: str) -> Evaluation:
+        """Return an evaluation with the names, the notes and the order of the sets of the table."""
+        found = evaluate(one, inside, sets, score=score, **told) if isinstance(one, Ensemble) else one.by(score)
+        by_name = {result.name: result for result in found.ood}
+        named = dataclasses.replace(found.in_domain, name=inside.name, note=inside.note)
+        ood = tuple(dataclasses.replace(by_name[each.name], note=each.note) for each in outside)
+        return dataclasses.replace(found, in_domain=named, ood=ood, missing=missing)
 
-    found = tuple(Method(name, tuple(judged(name, one) for one in own)) for name, own in given.items())
+    found = tuple(Method(name, tuple(judged(one, chosen[name]) for one in own)) for name, own in given.items())
     return _table(Comparison(found, tuple(without_information(found)), own_scores=True), inside.unit)
 
 
@@ -150,7 +152,7 @@ def _chosen(
     asked = score if isinstance(score, Mapping) else {}
     for name in asked:
         check_choice("a method that score names", name, given)
-    common = score if isinstance(score, str) else _DEFAULT
+    common = score if isinstance(score, str) else "mutual_information"
     if isinstance(score, str):
         check_score(score, features=features)
     chosen: dict[str, str] = {}
@@ -170,46 +172,15 @@ def _chosen(
     return chosen
 
 
-def _placed(evaluation: Evaluation, inside: InputSet, outside: Sequence[InputSet]) -> Evaluation:
-    """Return an evaluation with the names, the notes and the order of the sets of the table."""
-    by_name = {result.name: result for result in evaluation.ood}
-    named = dataclasses.replace(evaluation.in_domain, name=inside.name, note=inside.note)
-    ood = tuple(dataclasses.replace(by_name[each.name], note=each.note) for each in outside)
-    return dataclasses.replace(evaluation, in_domain=named, ood=ood)
-
-
 def _table(comparison: Comparison, unit: str) -> MethodsTable:
-    lowest = {
-        method.label: [min(each.in_domain.member_accuracies, default=math.nan) for each in method.evaluations]
-        for method in comparison.methods
-    }
-    scores = {method.label: method.evaluations[0].score for method in comparison.methods}
     columns = [
         *(Column("set"), Column("images", unit), Column("method"), Column("seeds")),
         *(IN_DOMAIN[0], IN_DOMAIN[1], _LOWEST, Column("score"), *OOD, *BESIDE_OOD),
     ]
-    rows = []
-    for row in comparison.rows:
-        entries = _entries(row, scores, comparison)
-        if row.kind == "in-domain" and not any(map(math.isnan, lowest[row.method])):
-            entries["lowest_member"] = Entry(estimate(lowest[row.method]))
-        rows.append(entries)
-    title = f"In the domain and by OOD set, {', '.join(scores)}"
+    rows = [row_entries(row, comparison) for row in comparison.rows]
+    for row, method in zip(rows, comparison.methods, strict=False):  # the first rows are those in the domain
+        lowest = [min(each.in_domain.member_accuracies, default=math.nan) for each in method.evaluations]
+        if not any(map(math.isnan, lowest)):
+            row["lowest_member"] = Entry(estimate(lowest))
+    title = f"In the domain and by OOD set, {', '.join(method.label for method in comparison.methods)}"
     return MethodsTable(title, columns, rows, notes(comparison), "method", comparison.methods)
-
-
-def _entries(row: Row, scores: Mapping[str, str], comparison: Comparison) -> dict[str, Entry]:
-    ours = [figure.ours for figure in row.figures.values()]
-    return {
-        "set": Entry(row.set, text=marked(row.set, row.note, comparison)),
-        "images": Entry(row.images, text="missing" if row.kind == "missing" else None),
-        "method": Entry(row.method),
-        "seeds": Entry(ours[0].seeds if ours else None),
-        "score": _score("" if row.kind == "in-domain" else scores.get(row.method, "")),
-        **{metric: Entry(figure.ours) for metric, figure in row.figures.items()},
-    }
-
-
-def _score(name: str) -> Entry:
-    """Return the name of a score in words, so that a narrow table breaks it between them."""
-    return Entry(name, text=name.replace("_", " "))

@@ -1,4 +1,4 @@
-"""Several methods on one pair of sets: ROC and precision-recall curves with histograms of scores, and examples.
+"""The pictures of a comparison: of each OOD set ROC and precision-recall curves, histograms of scores, and examples.
 
 The layout is that of the paper's figure of curves. As there, one curve is drawn for scores averaged over seeds: its
 area is not the mean of the areas of the seeds, which tables show.
@@ -8,7 +8,10 @@ its own threshold, the one that balances its true-positive and true-negative rat
 drawn by lot from a seed, never chosen.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,6 +20,7 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
 from greedy_ensembles.benchmark.comparison import Comparison
+from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.metrics import auroc, average_precision, balanced_threshold, precision_recall_curve, roc_curve
 from greedy_ensembles.report.figure import (
     GREY,
@@ -29,47 +33,74 @@ from greedy_ensembles.report.figure import (
     method_styles,
     new_figure,
     plain,
+    write_figure,
 )
 
-#: By the name of a method, its scores of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
-Scores = Mapping[str, tuple[np.ndarray, np.ndarray]]
-#: The same after the mean over seeds, (images,) each.
-Averages = dict[str, tuple[np.ndarray, np.ndarray]]
+#: By the name of a method, its scores of in-domain and of OOD images, means over seeds; higher is more OOD.
+Averages = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
+_LABELS = {
+    "mutual_information": "mutual information (nats)",
+    "predictive_entropy": "predictive entropy (nats)",
+    "expected_entropy": "expected entropy (nats)",
+    "max_probability": "-largest probability",
+    "mean_pairwise_kl": "mean pairwise KL (nats)",
+    "energy": "energy",
+    "energy_of_mean": "energy of the mean logits",
+}
 _BINS = 50
 _SHOWN = 0.999  # of each histogram
 _COLUMNS = 8  # of images in a group
 
 
-def scores_of(comparison: Comparison, number: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return, by method, the scores of in-domain images and of OOD set `number`, (seeds, images) each."""
+def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, Bytes]) -> list[Path]:
+    """Write all pictures of a comparison as PNG files; images as for `draw_pictures`."""
+    written = []
+    for name, figure in draw_pictures(comparison, images):
+        written.append(folder / f"{name}.png")
+        write_figure(figure, written[-1])
+    return written
+
+
+def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterator[tuple[str, Figure]]:
+    """Yield curves-SET and, where images are given, gallery-SET of the first and last method.
+
+    Args:
+        comparison: what is drawn.
+        images: the images of OOD sets by name, in the order of their scores.
+    """
+    label, inside = _LABELS[comparison.first.score], comparison.first.in_domain
+    stems: list[str] = []
+    for number, result in enumerate(comparison.first.ood):
+        stem = re.sub(r"[^\w-]+", "-", result.name).strip("-")  # sets of one's own are called by paths
+        stems.append(f"{stem}-{number + 1}" if stem in stems else stem)
+        averages = average_scores(comparison, number)
+        yield f"curves-{stems[-1]}", draw_curves(averages, inside.name, result.name, label)
+        if len(averages) > 1 and result.name in images:
+            first, *_, last = averages.items()
+            yield f"gallery-{stems[-1]}", draw_gallery(images[result.name], dict([first, last]), result.name)
+
+
+def average_scores(comparison: Comparison, number: int) -> Averages:
+    """Return by method the scores of in-domain images and of an OOD set, means over seeds in double precision."""
     return {
         method.label: (
-            np.stack([evaluation.in_domain.scores for evaluation in method.evaluations]),
-            np.stack([evaluation.ood[number].scores for evaluation in method.evaluations]),
+            np.stack([each.in_domain.scores for each in method.evaluations]).mean(axis=0, dtype=np.float64),
+            np.stack([each.ood[number].scores for each in method.evaluations]).mean(axis=0, dtype=np.float64),
         )
         for method in comparison.methods
     }
 
 
-def average_scores(scores: Scores) -> Averages:
-    """Return the mean score of each image over seeds, in double precision."""
-    return {
-        method: (inside.mean(axis=0, dtype=np.float64), outside.mean(axis=0, dtype=np.float64))
-        for method, (inside, outside) in scores.items()
-    }
-
-
-def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual information (nats)") -> Figure:
+def draw_curves(averages: Averages, in_domain: str, ood: str, label: str = "mutual information (nats)") -> Figure:
     """Draw ROC and precision-recall curves with their areas, chance dotted, and a histogram for each method.
 
     Args:
-        scores: by the name of a method, those of in-domain and of OOD images, (seeds, images) each; higher is more OOD.
+        averages: by the name of a method, the scores of in-domain and of OOD images.
         in_domain: the name of the in-domain set.
         ood: the name of the OOD set.
         label: what the score is, with its unit.
     """
-    averages = average_scores(scores)
     inside, outside = (len(part) for part in next(iter(averages.values())))
     # Heights in inches: legends have a place of their own, since inside a panel they would hide curves.
     legend = sum(0.13 * _label(f"AUC 0.000  {method}").count("\n") + 0.16 for method in averages)
@@ -92,7 +123,9 @@ def draw_curves(scores: Scores, in_domain: str, ood: str, label: str = "mutual i
         plain(axis)
     stack[(len(stack) - 1) // 2].set_ylabel("examples (%)")
     stack[-1].set_xlabel(label)
-    _histogram_legend(last, _styles(averages), [f"in-domain ({inside:,} images)", f"OOD ({outside:,} images)"])
+    patches = tuple(Patch(color=style.colour, alpha=0.5, linewidth=0) for style in method_styles(len(averages)))
+    handles = [Patch(color=GREY, alpha=0.7, linewidth=0), patches]
+    _legend(last, handles, [f"in-domain ({inside:,} images)", f"OOD ({outside:,} images)"])
     entitle(figure, f"{in_domain} (in-domain) against {ood} (OOD)")
     return figure
 
@@ -160,43 +193,27 @@ def _finish(panel: Axes, place: Axes) -> None:
     """Make a panel of rates a square, with its legend in the place below."""
     plain(panel)
     panel.set(box_aspect=1, anchor="N")
+    _legend(place, *panel.get_legend_handles_labels())
+
+
+def _legend(place: Axes, handles: list[Any], labels: list[str]) -> None:
+    """Fill an empty panel with a legend; a tuple of handles stands side by side in one line."""
     place.set_axis_off()
-    handles, labels = panel.get_legend_handles_labels()
-    place.legend(handles, labels, loc="upper center", borderaxespad=0, frameon=False, fontsize=SMALL, handlelength=2.6)
+    side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0)}
+    layout: dict[str, Any] = {"loc": "upper center", "borderaxespad": 0, "frameon": False, "handlelength": 2.6}
+    place.legend(handles, labels, handler_map=side_by_side, fontsize=SMALL, **layout)
 
 
-def _histogram_legend(place: Axes, styles: dict[str, Style], labels: list[str]) -> None:
-    place.set_axis_off()
-    patches = tuple(Patch(color=style.colour, alpha=0.5, linewidth=0) for style in styles.values())
-    place.legend(
-        [Patch(color=GREY, alpha=0.7, linewidth=0), patches],
-        labels,
-        handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
-        loc="upper center",
-        borderaxespad=0,
-        frameon=False,
-        fontsize=SMALL,
-    )
-
-
-def draw_gallery(
-    images: np.ndarray,
-    scores: Scores,
-    name: str,
-    *,
-    examples: int = 16,
-    seed: int = 0,
-) -> Figure:
+def draw_gallery(images: Bytes, averages: Averages, name: str, *, examples: int = 16, seed: int = 0) -> Figure:
     """Draw OOD images in groups, by which of two methods tells them right; a group without images is left out.
 
     Args:
         images: (n, channels, height, width), uint8, grey or colour, in the order of their scores.
-        scores: by the names of two methods, scores of in-domain and of OOD images, (seeds, images) each.
+        averages: by the names of two methods, the scores of in-domain and of OOD images.
         name: of the set that the images are from.
         examples: how many images to show of a group, at most.
         seed: of the lot that decides which.
     """
-    averages = average_scores(scores)
     # A generator for each group: how large the others are makes no difference to what it shows.
     groups = {
         group: (members, np.random.default_rng([seed, place]).permutation(members)[:examples])

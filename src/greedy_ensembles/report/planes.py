@@ -10,7 +10,7 @@ from matplotlib.image import AxesImage
 
 from greedy_ensembles.checks import naming
 from greedy_ensembles.ensemble import Ensemble
-from greedy_ensembles.report.svg import Chart, draw_chart
+from greedy_ensembles.report.figure import Chart, draw_chart
 from greedy_ensembles.runs import Run
 
 _RESOLUTION = 161
@@ -70,6 +70,12 @@ def maps(labelled: Sequence[tuple[str, Run]], points: KnownPoints | None = None)
         with naming(run.folder, "has members of which no map can be drawn"):
             found.append(over_plane(run.ensemble, centre))
     top = max(float(values.max()) for values in found)
+
+    def draw(axis: Axes, values: np.ndarray) -> None:
+        axis.grid(False)
+        image = draw_plane(axis, values, centre, top, points, "none")
+        axis.figure.colorbar(image, ax=axis, label="mutual information (nats)", fraction=0.046, pad=0.03)
+
     result = []
     for (label, run), values in zip(ordered, found, strict=True):
         said = f"mean over the plane {values.mean():.3f} nats, highest {values.max():.3f}"
@@ -79,16 +85,10 @@ def maps(labelled: Sequence[tuple[str, Run]], points: KnownPoints | None = None)
         chart = draw_chart(
             label,
             f"Map of the mutual information of {label}; {said}.",
-            partial(_draw_map, values=values, centre=centre, top=top, points=points),
+            partial(draw, values=values),
             x_label="first input",
             y_label="second input",
             inches=(5.6, 4.6),
         )
         result.append((chart, f"{label}: {said}"))
     return result
-
-
-def _draw_map(axis: Axes, values: np.ndarray, centre: np.ndarray, top: float, points: KnownPoints | None) -> None:
-    axis.grid(False)
-    image = draw_plane(axis, values, centre, top, points, "none")
-    axis.figure.colorbar(image, ax=axis, label="mutual information (nats)", fraction=0.046, pad=0.03)

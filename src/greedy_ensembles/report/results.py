@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ BESIDE_OOD = tuple(
 )
 _ORDER = ("synthetic", "natural", "missing", "mean")  # of sets, by kind, in Markdown
 _ROW_FACTS = ("set", "kind", "images", "paper_images", "note", "method")  # of rows, in JSON
+_BRACKETS = "in brackets: the paper's figures, its means over the same sets"
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -47,7 +48,6 @@ _LATEX = {
     "↓": r"$\downarrow$",
     **{character: f"\\{character}" for character in "{}&%$#_"},
 }
-_BRACKETS = "in brackets: the paper's, its means over the same sets"
 
 
 def tables(comparison: Comparison) -> tuple[Table, Table]:
@@ -80,7 +80,7 @@ def _table(
         *(column for column in _beside(comparison) if by_set),
         *(Column(key, shown=False) for key in ("paper_images", "note", "score", "networks", "notes")),
     ]
-    return Table(title, columns, [_row(row, comparison) for row in rows], notes(comparison), "method")
+    return Table(title, columns, [row_entries(row, comparison) for row in rows], notes(comparison), "method")
 
 
 def _beside(comparison: Comparison) -> list[Column]:
@@ -89,8 +89,11 @@ def _beside(comparison: Comparison) -> list[Column]:
     return [one for one in BESIDE_OOD if one.key in known and one.key != f"{_OF_SCORE}{comparison.first.score}"]
 
 
-def _row(row: ComparedRow, comparison: Comparison) -> dict[str, Entry]:
+def row_entries(row: ComparedRow, comparison: Comparison) -> dict[str, Entry]:
+    """Return all that is known of a row, by the keys of columns."""
     ours = [figure.ours for figure in row.figures.values()]
+    scores = {} if row.kind == "in-domain" else {each.label: each.evaluations[0].score for each in comparison.methods}
+    score = scores.get(row.method, "")
     missing = "missing" if row.kind == "missing" else None
     return {
         "set": Entry(row.set, text=marked(row.set, row.note, comparison)),
@@ -102,7 +105,7 @@ def _row(row: ComparedRow, comparison: Comparison) -> dict[str, Entry]:
         **{metric: Entry(figure.ours, figure.paper) for metric, figure in row.figures.items()},
         "paper_images": Entry(row.paper_images),
         "note": Entry(row.note),
-        "score": Entry("" if row.kind == "in-domain" else comparison.first.score),
+        "score": Entry(score, text=score.replace("_", " ")),  # in words, so that a narrow table breaks it between them
         "networks": Entry(networks(comparison)),
         "notes": Entry("; ".join(comparison.notes)),
     }
@@ -122,7 +125,9 @@ def _marks(comparison: Comparison) -> dict[str, str]:
 
 def notes(comparison: Comparison) -> list[str]:
     """Return what stands below the tables: notes on sets, on what is missing, and on how runs were trained."""
-    explained = [f"({mark}) {note}" for note, mark in _marks(comparison).items()]
+    beside = comparison.beside_published
+    explained = [_BRACKETS] if beside else []
+    explained += [f"({mark}) {note}" for note, mark in _marks(comparison).items()]
     if absent := [name for name in comparison.first.missing if name not in comparison.left_out]:
         explained.append(
             f"missing: {', '.join(absent)} (not in the data folder; means are over the sets that are there)"
@@ -130,17 +135,12 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.left_out:
         names = ", ".join(comparison.left_out)
         explained.append(f"missing: {names} (not all runs here were judged on the same images; means are without them)")
-    beside = _beside_the_paper(comparison)
-    shown = (method.papers_size for method in comparison.methods if method.label in beside)
-    if sizes := sorted({size for size in shown if size is not None}):
-        explained.append(f"the paper's figures are of M = {', '.join(map(str, sizes))}; it has none of our M here")
+    shown = {method.papers_size for method in comparison.methods if method.label in beside} - {None}
+    if sizes := sorted(map(str, shown), key=int):
+        explained.append(f"the paper's figures are of M = {', '.join(sizes)}; it has none of our M here")
     if any(len(method.evaluations) > 1 for method in comparison.methods):
         explained.append(f"{PLUS_MINUS}: standard error of the mean over seeds")
     return [*explained, *comparison.notes]
-
-
-def _beside_the_paper(comparison: Comparison) -> set[str]:
-    return {row.method for row in comparison.rows for figure in row.figures.values() if figure.paper}
 
 
 def networks(comparison: Comparison) -> str:
@@ -179,19 +179,13 @@ def show(comparison: Comparison, console: Console) -> None:
     """Print both tables of a comparison, and the notes below them."""
     for table in tables(comparison):
         formats.show(table, console)
-    for note in below(comparison):
+    for note in notes(comparison):
         console.print(note, highlight=False, markup=False)
-
-
-def below(comparison: Comparison) -> list[str]:
-    """Return what stands below tables with published figures in brackets."""
-    return [*([_BRACKETS] if _beside_the_paper(comparison) else []), *notes(comparison)]
 
 
 def to_latex(comparison: Comparison) -> str:
     r"""Return both tables, to be taken into a paper with ``\input``; they need the package booktabs."""
-    noted = (dataclasses.replace(table, notes=below(comparison)) for table in tables(comparison))
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(latex_table, noted))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(latex_table, tables(comparison)))
 
 
 def latex_table(table: Table) -> str:
@@ -229,46 +223,48 @@ def to_markdown(comparison: Comparison) -> str:
     parts = [
         f"In-domain test set: {marked(counted, first.in_domain.note, comparison)}.",
         inside.to_markdown(),
-        f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive. In brackets: the paper's figures, "
-        "its means over the same sets.",
+        f"OOD detection by {first.score.replace('_', ' ')}; OOD images are positive. {_BRACKETS.capitalize()}.",
         *(f"**{one.heading}**\n\n{_by_set(comparison, one)}" for one in (*OOD, *_beside(comparison))),
         _by_score(comparison),
-        "\n".join(f"- {note}" for note in inside.notes),
+        "\n".join(f"- {note}" for note in inside.notes if note != _BRACKETS),  # which stand above
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _by_set(comparison: Comparison, column: Column) -> str:
     """Return one figure on OOD sets in Markdown: a row for each set, a column for each method."""
-    labels = [method.label for method in comparison.methods]
-    sets: dict[tuple[str, str], dict[str, str]] = {}
+    cells = []
     for row in sorted([*comparison.ood_rows, *comparison.mean_rows], key=lambda row: _ORDER.index(row.kind)):  # stable
         counted = row.set if row.images is None else f"{row.set}, {row.images:,} images"
-        own = sets.setdefault((marked(counted, row.note, comparison), row.kind), {})
-        if figure := row.figures.get(column.key):
-            own[row.method] = Entry(figure.ours, figure.paper).both(column)
-    rows = ([*place, *(own.get(label, "") for label in labels)] for place, own in sets.items())
-    return formats.markdown_table(["set", "kind", *labels], rows)
+        figure = row.figures.get(column.key)
+        text = "" if figure is None else Entry(figure.ours, figure.paper).both(column)
+        cells.append(((marked(counted, row.note, comparison), row.kind), row.method, text))
+    return _by_method(comparison, ["set", "kind"], cells)
 
 
 def _by_score(comparison: Comparison) -> str:
     """Return the mean AUC of every score in Markdown; nothing where tables above have all that are known."""
-    labels = [method.label for method in comparison.methods]
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for row in comparison.mean_rows:
-        for key, figure in row.figures.items():
-            if key.startswith(_OF_SCORE):
-                shown = Entry(figure.ours).shown(OOD[0])
-                found.setdefault((row.set, key.removeprefix(_OF_SCORE).replace("_", " ")), {})[row.method] = shown
-    if len({score for _, score in found}) <= len(BESIDE):
+    cells = [
+        ((row.set, key.removeprefix(_OF_SCORE).replace("_", " ")), row.method, Entry(figure.ours).shown(OOD[0]))
+        for row in comparison.mean_rows
+        for key, figure in row.figures.items()
+        if key.startswith(_OF_SCORE)
+    ]
+    if len({score for (_, score), _, _ in cells}) <= len(BESIDE):
         return ""
-    rows = ([*place, *(own.get(label, "") for label in labels)] for place, own in found.items())
-    return f"**AUC by every score, means**\n\n{formats.markdown_table(['', 'score', *labels], rows)}"
+    return f"**AUC by every score, means**\n\n{_by_method(comparison, ['', 'score'], cells)}"
 
 
-def to_csv(comparison: Comparison) -> str:
-    """Return one line for each figure of each method on each set; a set that is missing has a line without figures."""
-    return formats.to_csv(tables(comparison))
+def _by_method(
+    comparison: Comparison, headings: Sequence[str], cells: Iterable[tuple[tuple[str, str], str, str]]
+) -> str:
+    """Return texts, each given with its place and its method, in Markdown: a row a place, a column a method."""
+    labels = [method.label for method in comparison.methods]
+    places: dict[tuple[str, str], dict[str, str]] = {}
+    for place, method, text in cells:
+        places.setdefault(place, {})[method] = text
+    rows = ([*place, *(own.get(label, "") for label in labels)] for place, own in places.items())
+    return formats.markdown_table([*headings, *labels], rows)
 
 
 def to_json(comparison: Comparison) -> str:
@@ -284,14 +280,8 @@ def to_json(comparison: Comparison) -> str:
         "left_out": comparison.left_out,
         "notes": comparison.notes,
         "methods": [
-            {
-                "label": method.label,
-                "architecture": method.architecture,
-                "seeds": method.seeds,
-                "sources": method.sources,
-                "setting": None if method.setting is None else dataclasses.asdict(method.setting),
-                "evaluations": [evaluation.without_scores() for evaluation in method.evaluations],
-            }
+            dataclasses.asdict(dataclasses.replace(method, evaluations=()))
+            | {"evaluations": [evaluation.without_scores() for evaluation in method.evaluations]}
             for method in comparison.methods
         ],
     }
@@ -318,7 +308,7 @@ def to_json_text(content: Any) -> str:
 def write_tables(comparison: Comparison, folder: Path, stem: str = "evaluation") -> list[Path]:
     """Write evaluation.csv, .json and .tex, or with another stem, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {"csv": to_csv(comparison), "json": to_json(comparison), "tex": to_latex(comparison)}
+    contents = {"csv": formats.to_csv(tables(comparison)), "json": to_json(comparison), "tex": to_latex(comparison)}
     paths = []
     for ending, text in contents.items():
         paths.append(folder / f"{stem}.{ending}")

@@ -18,11 +18,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from greedy_ensembles.benchmark.evaluation import Estimate
-from greedy_ensembles.benchmark.reference import Cell
+from greedy_ensembles.benchmark.evaluation import Cell, Estimate
 
 PLUS_MINUS = "±"
-PUBLISHED = "paper"  #: what published figures are called
 _NAME, _GAP = 12, 2  # letters of a line of a name that is broken into several; and between columns
 _WIDTH = 120  # letters of a line where no window says
 _PUBLISHED_DIGITS = 2  # what the paper prints, and all that a difference from it can mean
@@ -82,13 +80,6 @@ class Entry:
         return self.shown(column) + (f" ({self.published:,})" if other else "")
 
     @property
-    def difference(self) -> float | None:
-        """Ours less the published figure, None where there is none."""
-        if isinstance(self.value, Estimate) and isinstance(self.published, Cell):
-            return self.value.mean - self.published.mean
-        return None
-
-    @property
     def sort_key(self) -> str:
         """What rows are sorted by, as a script reads it; what is missing is empty.
 
@@ -130,46 +121,48 @@ class Table:
 
         A group in which all are equal has no best.
         """
-        if not column.better or not self.label:
-            return set()
-        columns = self.shown
-        before = columns[: [each.key for each in columns].index(self.label)]
-        groups: dict[tuple[str, ...], dict[int, tuple[float, str]]] = {}
-        for number, row in enumerate(self.rows):
+        groups: dict[tuple[str, ...], dict[int, float]] = {}
+        for number, (group, row) in enumerate(zip(self._groups(), self.rows, strict=True)):
             value = row.get(column.key, EMPTY).value
-            if isinstance(value, Estimate):
-                group = groups.setdefault(tuple(row.get(each.key, EMPTY).shown(each) for each in before), {})
-                group[number] = (value.mean, column.spelled(value.mean, None))
+            if isinstance(value, Estimate) and column.better and self.label:
+                groups.setdefault(group, {})[number] = value.mean
         found: set[int] = set()
-        for group in groups.values():
-            _, text = (max if column.better == "higher" else min)(group.values())
-            winners = {number for number, (_, other) in group.items() if other == text}
-            found |= winners if len(winners) < len(group) else set()
+        for means in groups.values():
+            text = column.spelled((max if column.better == "higher" else min)(means.values()), None)
+            winners = {number for number, mean in means.items() if column.spelled(mean, None) == text}
+            found |= winners if len(winners) < len(means) else set()
         return found
 
+    def _groups(self) -> list[tuple[str, ...]]:
+        """Return what the group of each row is called: all that stands before the column `label`."""
+        before = self.shown[: [column.key for column in self.shown].index(self.label) if self.label else 0]
+        return [tuple(row.get(column.key, EMPTY).shown(column) for column in before) for row in self.rows]
+
+    def cells(self) -> list[list[str]]:
+        """Return the cells of all rows as people read them, published figures in brackets."""
+        return [[row.get(column.key, EMPTY).both(column) for column in self.shown] for row in self.rows]
+
     def printed(self) -> Iterator[tuple[bool, list[str]]]:
-        """Yield whether a row is the first of its group, and its cells as people read them; a group is named once."""
-        columns, last = self.shown, None
-        group = [column.key for column in columns].index(self.label) if self.label else 0
-        for row in self.rows:
-            own = [row.get(column.key, EMPTY).shown(column) for column in columns[:group]]
-            cells = [row.get(column.key, EMPTY).both(column) for column in columns]
-            yield own != last, cells if own != last else [*[""] * group, *cells[group:]]
-            last = own
+        """Yield whether a row is the first of its group, and its cells; a group is named once."""
+        last = None
+        for group, cells in zip(self._groups(), self.cells(), strict=True):
+            yield group != last, cells if group != last else [*("" for _ in group), *cells[len(group) :]]
+            last = group
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, published figures in brackets, without its title and notes."""
-        rows = ([row.get(column.key, EMPTY).both(column) for column in self.shown] for row in self.rows)
-        return markdown_table([column.heading or column.key for column in self.shown], rows)
+        return markdown_table([column.heading or column.key for column in self.shown], self.cells())
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame: facts, unrounded means and, of several seeds, standard errors."""
         records: list[dict[str, Any]] = []
         for row in self.rows:
-            records.append({key: entry.value for key, entry in row.items() if not isinstance(entry.value, Estimate)})
-            for key, entry in row.items():
-                if isinstance(entry.value, Estimate):
-                    records[-1] |= {key: entry.value.mean, f"{key}_standard_error": entry.value.standard_error}
+            records.append({})
+            for key in (column.key for column in self.columns):
+                value = row.get(key, EMPTY).value
+                records[-1][key] = value.mean if isinstance(value, Estimate) else value
+                if isinstance(value, Estimate):
+                    records[-1][f"{key}_standard_error"] = value.standard_error
         return import_module("pandas").DataFrame(records).dropna(axis="columns", how="all")
 
     def __repr__(self) -> str:
@@ -268,10 +261,11 @@ def to_html(table: Table) -> Markup:
 
 
 def _flat(entry: Entry) -> dict[str, Any]:
-    """Return a figure with names for all of its parts."""
-    mean, error = entry.published if isinstance(entry.published, Cell) else (None, None)
+    """Return a figure with names for all of its parts; the difference is ours less the published figure."""
     ours = dataclasses.asdict(entry.value) if isinstance(entry.value, Estimate) else {}
-    return {**ours, PUBLISHED: mean, f"{PUBLISHED}_standard_error": error, "difference": entry.difference}
+    mean, error = entry.published if isinstance(entry.published, Cell) else (None, None)
+    difference = ours["mean"] - mean if ours and mean is not None else None
+    return {**ours, "paper": mean, "paper_standard_error": error, "difference": difference}
 
 
 def csv_cell(value: Any) -> Any:
@@ -288,7 +282,7 @@ def to_csv(tables: Sequence[Table]) -> str:
 
     Names of figures and their parts stand where the columns of figures stood.
     """
-    parts = ["metric", "mean", "standard_error", PUBLISHED, f"{PUBLISHED}_standard_error", "difference"]
+    parts = ["metric", "mean", "standard_error", "paper", "paper_standard_error", "difference"]
     facts = [column.key if column.digits is None else "" for column in tables[0].columns]
     first = facts.index("")
     fields = [*facts[:first], *parts, *filter(None, facts[first:])]

@@ -6,8 +6,8 @@ import pytest
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark.stored_runs import facts_of
-from greedy_ensembles.report.page import build_page, dataset_of, render
-from greedy_ensembles.report.page.build import trained_run, trained_table
+from greedy_ensembles.report.page import render
+from greedy_ensembles.report.page.build import build_page, dataset_of, trained_run, trained_table
 from greedy_ensembles.report.planes import KnownPoints
 
 
@@ -127,7 +127,7 @@ def test_the_table_has_what_was_asked_and_what_came_of_it(trained):
     mean = sum(member["validation_accuracy"] for member in trained.members) / 3
     held_out = trained.information["validation_examples"]
     (part,) = build_page([trained])
-    assert f"validation accuracy: greedy {100 * mean:.2f} % of {held_out} examples." in part.finding
+    assert part.finding.cells() == [["greedy, lambda_M = 1", f"{100 * mean:.2f}"]]
     assert cells["validation accuracy"] == f"{mean:.2%} of {held_out}"
     assert (mean * 3 * held_out) == pytest.approx(round(mean * 3 * held_out), abs=1e-4)  # whole examples
     assert (cells["M"], cells["lambda_M"], cells["seed"], cells["epochs"]) == ("3", "1", "0", "3")

@@ -7,10 +7,8 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.report.figure import method_styles
-from greedy_ensembles.report.page import write_page
-from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Part, Picture, TrainedRun
-from greedy_ensembles.report.svg import draw_chart
+from greedy_ensembles.report.figure import draw_chart, method_styles
+from greedy_ensembles.report.page import Evaluated, OodView, Part, Picture, TrainedRun, write_page
 from greedy_ensembles.report.table import Column, Entry, Table
 
 #: Of every element with text of its own that is to be seen: the text and the ratio of contrast, by the rule of WCAG.
@@ -74,12 +72,12 @@ def page(tmp_path_factory):
     table = Table("Figures", [Column(key) for key in cells[0]], [*cells, {"set": Entry("gone")}])
     maps = [(draw_chart(title, "A map.", plane), f"{title}: 0.1") for title in ("deep", "1")]
     picture = Picture(f"data:image/png;base64,{BLACK}", "A black square.", ["0.10", "0.20"])
-    gallery = Gallery("Most certain", [picture] * 12)
-    views = [OodView(name, "Noise.", [rates, rates], [gallery]) for name in ("uniform", "gaussian")]
-    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], views, [gallery, gallery])
+    gallery = {"Most certain": [picture] * 12}
+    views = [OodView(name, "Noise.", [rates, rates], gallery) for name in ("uniform", "gaussian")]
+    evaluated = Evaluated([table, table], ["(a) a note"], ["a", "b"], views, {**gallery, "Least certain": [picture]})
     loss = curves("Loss", members, 0.5)
     run = TrainedRun("greedy, seed 0 (runs/greedy)", "Selected epochs: 1.", [loss], members, '{"seed": 0}')
-    part = Part("mnist", "part-1", "a finding", table, [run], ["Not finished."], evaluated, maps)
+    part = Part("mnist", "part-1", table, table, [run], ["Not finished."], evaluated, maps)
     file = tmp_path_factory.mktemp("page") / "page.html"
     write_page([part], file)
     return file

@@ -8,10 +8,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from greedy_ensembles import metrics
 from greedy_ensembles.benchmark import Comparison, Evaluation, InDomain, Method, OutOfDistribution
-from greedy_ensembles.benchmark.reference import Setting
+from greedy_ensembles.benchmark.runs import Setting
 from greedy_ensembles.paper import published
-from greedy_ensembles.report.page.evaluated import evaluated, galleries
-from greedy_ensembles.report.page.finding import finding, unevaluated
+from greedy_ensembles.report.page.build import evaluated, finding, galleries
 from greedy_ensembles.report.results import tables
 
 
@@ -46,42 +45,35 @@ def test_the_tables_are_those_of_the_other_formats_with_the_papers_figures(compa
     assert not any("paper" in note for note in evaluated(alone, {}).notes)
 
 
-def test_the_finding_names_the_best_detector_and_every_figure(comparison):
+def test_the_finding_has_means_over_all_sets_and_accuracies_the_best_detector_first(comparison):
     deep, greedy = (
         [np.mean([each.auc for each in one.ood]) for one in method.evaluations] for method in comparison.methods
     )
     error = np.std(deep, ddof=1) / np.sqrt(2)
-    assert finding(comparison) == (
-        f"OOD inputs are detected best by greedy: mean AUC {greedy[0]:.3f} over 3 sets by mutual information, "
-        f"Deep Ensembles {np.mean(deep):.3f}±{error:.3f}. FPR95: 0.500 and 0.500±0.000. "
-        "Accuracy: 92.00 % and 90.50±0.00 %. One seed of greedy: the difference may be chance."
-    )
-    turned = Comparison(comparison.methods[::-1])
-    assert finding(turned) == finding(comparison)
+    table = finding(comparison)
+    assert table.title == "Means over 3 OOD sets by mutual information"
+    assert [column.title for column in table.shown] == ["method", "seeds", "AUC ↑", "FPR95 ↓", "accuracy (%) ↑"]
+    assert table.cells() == [
+        ["greedy, lambda_M = 0.1", "1", f"{greedy[0]:.3f}", "0.500", "92.00"],
+        ["Deep Ensembles", "2", f"{np.mean(deep):.3f}±{error:.3f}", "0.500±0.000", "90.50±0.00"],
+    ]
+    assert [table.best(column) for column in table.shown] == [set(), set(), {0}, set(), {0}]
+    assert table.notes == ["With one seed, a difference may be chance."]
+    assert finding(Comparison(comparison.methods[::-1])) == table
 
 
-def test_a_finding_of_equals_and_of_one_method(comparison):
-    again = Method("again", comparison.methods[1].evaluations)
-    level = finding(Comparison((comparison.methods[1], again)))
-    assert level.startswith("greedy and again detect OOD inputs equally well: mean AUC ")
-    assert level.endswith(" One seed: the difference may be chance.")
+def test_a_finding_of_one_method_or_on_one_set(comparison):
     alone = finding(Comparison(comparison.methods[1:]))
-    assert alone.startswith("greedy: mean AUC ")
-    assert "chance" not in alone
+    assert (len(alone.rows), alone.notes) == (1, [])
+    one = evaluation(0.1, 0, ("dtd",))
+    table = finding(Comparison((Method("a", (one,)),)))
+    assert table.cells()[0][:3] == ["a", "1", f"{one.ood[0].auc:.3f}"]
 
 
 def test_a_finding_without_ood_sets_is_of_accuracy():
-    methods = (Method(name, (evaluation(shift, 0, ()),)) for name, shift in (("a, lambda_M = 1", 0.1), ("a", 0.2)))
-    told = finding(Comparison(tuple(methods)))
-    assert told == "Accuracy: a 92.00 %, a (lambda_M = 1) 91.00 %. One seed: the difference may be chance."
-
-
-def test_validation_accuracies_where_nothing_was_evaluated():
-    found = {"Deep Ensembles": [0.9, 0.92], "greedy, lambda_M = 1": [0.95]}
-    told = "Nothing was evaluated on OOD data; validation accuracy: Deep Ensembles 91.00±1.00 %, greedy 95.00 %"
-    assert unevaluated(found, [30.0, 30.0, 30.0]) == f"{told} of 30 examples."
-    assert unevaluated(found, [30.0, None, 30.0]) == f"{told}."  # a run of an older version does not say
-    assert unevaluated({"Deep Ensembles": []}, [None]) == "Nothing was evaluated on OOD data."
+    methods = (Method(name, (evaluation(shift, 0, ()),)) for name, shift in (("a", 0.1), ("b", 0.2)))
+    table = finding(Comparison(tuple(methods)))
+    assert table.cells() == [["b", "1", "92.00"], ["a", "1", "91.00"]]
 
 
 def test_curves_of_every_method_with_their_areas_in_words(comparison):
@@ -113,7 +105,7 @@ def test_images_are_shown_where_they_are_known(comparison):
 def test_an_evaluation_without_ood_sets_has_tables_alone():
     inside = Comparison((Method("deep", (evaluation(0.1, 0, ()),)),))
     shown = evaluated(inside, {"mnist": np.zeros((80, 1, 4, 4), np.uint8)})
-    assert (shown.sets, shown.in_domain) == ([], [])
+    assert (shown.sets, shown.in_domain) == ([], {})
 
 
 def decoded(address):
@@ -125,17 +117,20 @@ def decoded(address):
 def test_galleries_are_the_extremes_and_a_lot_by_the_last_method_with_the_scores_of_all():
     images = np.random.default_rng(0).integers(0, 256, (30, 3, 4, 4), np.uint8)
     scores = {"one": np.arange(30.0), "other": np.arange(30.0)[::-1]}
-    certain, uncertain, _ = found = galleries(images, "things", scores, "mutual information")
-    assert certain.title == "Most certain: the lowest mutual information"
-    assert uncertain.title == "Least certain: the highest mutual information"
-    for gallery in found:
-        assert len(gallery.pictures) == 8
-        for picture in gallery.pictures:
+    found = galleries(images, "things", scores, "mutual information")
+    assert list(found) == [
+        "Most certain: the lowest mutual information",
+        "Least certain: the highest mutual information",
+        "Drawn by lot",
+    ]
+    for pictures in found.values():
+        assert len(pictures) == 8
+        for picture in pictures:
             index = int(float(picture.lines[0]))
             assert picture.lines[1] == f"{29 - index:.3f}"
             assert picture.alt == f"Image {index} of things; score: one {index:.3f}, other {29 - index:.3f}"
             assert np.array_equal(decoded(picture.address), images[index].transpose(1, 2, 0))
-    by_last = [[float(picture.lines[1]) for picture in gallery.pictures] for gallery in found]
+    by_last = [[float(picture.lines[1]) for picture in pictures] for pictures in found.values()]
     assert by_last[:2] == [list(range(8)), list(range(29, 21, -1))]
     assert by_last[2] == sorted(by_last[2])
     assert not set(by_last[2]) <= {*by_last[0], *by_last[1]}  # the usual is not the extreme
@@ -144,6 +139,6 @@ def test_galleries_are_the_extremes_and_a_lot_by_the_last_method_with_the_scores
 def test_grey_images_and_fewer_than_asked_for():
     images = np.random.default_rng(0).integers(0, 256, (3, 1, 4, 4), np.uint8)
     found = galleries(images, "grey", {"one": np.array([0.3, 0.1, 0.2])}, "score")
-    shown = [[picture.lines[0] for picture in gallery.pictures] for gallery in found]
+    shown = [[picture.lines[0] for picture in pictures] for pictures in found.values()]
     assert shown == [["0.100", "0.200", "0.300"], ["0.300", "0.200", "0.100"], ["0.100", "0.200", "0.300"]]
-    assert np.array_equal(decoded(found[0].pictures[0].address), images[1, 0])
+    assert np.array_equal(decoded(found["Drawn by lot"][0].address), images[1, 0])

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 import greedy_ensembles as ge
-from greedy_ensembles.report.page import Findings, build_page, render, write_page
-from greedy_ensembles.report.page.render import Evaluated, Gallery, OodView, Part, Picture, TrainedRun
-from greedy_ensembles.report.svg import draw_chart
+from greedy_ensembles.report.figure import draw_chart
+from greedy_ensembles.report.page import Evaluated, OodView, Part, Picture, TrainedRun, render, write_page
+from greedy_ensembles.report.page.build import Findings, build_page
 from greedy_ensembles.report.table import Column, Entry, Table
 
 HOSTILE = "\"><script>alert('x')</script><img src=x onerror=alert(1)> {{ 7 * 7 }} & 'quoted'"
@@ -48,11 +48,11 @@ def hostile_parts():
 
     chart = draw_chart(HOSTILE, HOSTILE, draw, x_label=HOSTILE, y_label=HOSTILE)
     table = Table(HOSTILE, [Column(HOSTILE)], [{HOSTILE: Entry(HOSTILE)}])
-    gallery = Gallery(HOSTILE, [Picture("data:image/png;base64,", HOSTILE, [HOSTILE])])
+    gallery = {HOSTILE: [Picture("data:image/png;base64,", HOSTILE, [HOSTILE])]}
     run = TrainedRun(HOSTILE, HOSTILE, [chart], [HOSTILE], HOSTILE)
-    view = OodView(HOSTILE, HOSTILE, [chart], [gallery])
-    evaluated = Evaluated([table], [HOSTILE], [HOSTILE], [view], [gallery])
-    return [Part(HOSTILE, "part-1", HOSTILE, table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])]
+    view = OodView(HOSTILE, HOSTILE, [chart], gallery)
+    evaluated = Evaluated([table], [HOSTILE], [HOSTILE], [view], gallery)
+    return [Part(HOSTILE, "part-1", table, table, [run], [HOSTILE], evaluated, [(chart, HOSTILE)])]
 
 
 @pytest.fixture(scope="module")

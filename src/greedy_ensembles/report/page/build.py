@@ -1,37 +1,46 @@
-"""From runs and what was found about them to the page: for each data set, what was trained and how it went."""
+"""From runs and what was found about them to the page: what was trained on each data set, how it went, how good it is.
 
+Each part opens with the finding, in a table: who detects OOD inputs best or, where nothing was evaluated, validation
+accuracies. Images are shown with the scores of all methods: the lowest and the highest, which say what the ensemble
+takes for known and for strange, and some drawn by lot, which alone show what is usual.
+"""
+
+import base64
+import io
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 from greedy_ensembles.benchmark.comparison import Comparison
+from greedy_ensembles.benchmark.evaluation import OutOfDistribution, estimate
 from greedy_ensembles.benchmark.runs import RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.report.figure import method_styles
-from greedy_ensembles.report.page.evaluated import evaluated
-from greedy_ensembles.report.page.finding import finding, unevaluated
-from greedy_ensembles.report.page.render import Part, TrainedRun
+from greedy_ensembles.metrics import auroc, average_precision
+from greedy_ensembles.report.detection import Averages, average_scores, draw_histogram, draw_precision_recall, draw_roc
+from greedy_ensembles.report.figure import Chart, draw_chart, method_styles
+from greedy_ensembles.report.page import Evaluated, Galleries, OodView, Part, Picture, TrainedRun
 from greedy_ensembles.report.planes import KnownPoints, maps, takes_points
-from greedy_ensembles.report.results import spelled
-from greedy_ensembles.report.svg import Chart, draw_chart
+from greedy_ensembles.report.results import IN_DOMAIN, OOD, notes, plural, spelled, tables
 from greedy_ensembles.report.table import Column, Entry, Table
 from greedy_ensembles.runs import Run
 from greedy_ensembles.storage import FolderError
 
-#: Of a chart over epochs: the field of a history, its title, and the label of its axis.
-_CHARTS = (
-    ("loss", "Loss", "loss"),
-    ("diversity", "Diversity term", "diversity term"),
-    ("validation_accuracy", "Validation accuracy", "accuracy"),
-)
+#: Charts over epochs: the field of a history, and its title.
+_CHARTS = {"loss": "Loss", "diversity": "Diversity term", "validation_accuracy": "Validation accuracy"}
 _LARGEST = 1e100  # sums of such numbers are finite, and axes can show them
 _LEFT_OUT = ("model", "data")  # of the configuration: shapes of all parameters, and a hash
+_EXAMPLES = 8  # images of each kind: a row on most screens
+
+_Labelled = Sequence[tuple[str, Run, RunFacts]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +48,7 @@ class Findings:
     """What was found about the runs on one data set: a comparison and the images behind it, or why there is none."""
 
     comparison: Comparison | None = None
-    images: Mapping[str, Bytes] | None = None  #: by the names of sets
+    images: Mapping[str, Bytes] | None = None  #: by the names of sets, in the order of their scores
     notes: Sequence[str] = ()
 
 
@@ -77,28 +86,25 @@ def dataset_of(run: Run) -> str:
 def _part(
     name: str, anchor: str, runs: Sequence[Run], findings: Findings, points: Callable[[Run], KnownPoints | None]
 ) -> Part:
-    labelled = _labelled(runs)
+    facts = {each.source: (run, each) for run in runs for each in [facts_of(run)]}
+    groups = group([each for _, each in facts.values()])  # in the order of tables
+    labelled = [(label, *facts[each.source]) for label, same in groups.items() for each in same]
     flat, notes = _loadable([(label, run) for label, run, _ in labelled if takes_points(run)])
     known = points(flat[0][1]) if flat else None
+    repeated = Counter(label for label, _ in flat)
+    seeds = [f", seed {run.configuration['seed']}" if repeated[label] > 1 else "" for label, run in flat]
+    told = [(label + seed, run) for (label, run), seed in zip(flat, seeds, strict=True)]
     compared = findings.comparison
     return Part(
         name if known is None else known.name,
         anchor,
-        _unevaluated(labelled) if compared is None else finding(compared),
+        _validated(labelled) if compared is None else finding(compared),
         trained_table(labelled),
         [trained_run(label, run) for label, run, _ in labelled],
         [*findings.notes, *notes],
         None if compared is None else evaluated(compared, findings.images or {}),
-        maps([(_with_seed(label, run, flat), run) for label, run in flat], known) if flat else (),
+        maps(told, known) if told else (),
     )
-
-
-def _unevaluated(labelled: Sequence[tuple[str, Run, RunFacts]]) -> str:
-    accuracies: dict[str, list[float]] = {}
-    for label, run, _ in labelled:
-        accuracy = _accuracy(run)
-        accuracies.setdefault(label, []).extend([] if accuracy is None else [accuracy])
-    return unevaluated(accuracies, [_examples(run) for _, run, _ in labelled])
 
 
 def _loadable(labelled: Sequence[tuple[str, Run]]) -> tuple[list[tuple[str, Run]], list[str]]:
@@ -116,20 +122,44 @@ def _loadable(labelled: Sequence[tuple[str, Run]]) -> tuple[list[tuple[str, Run]
     return found, notes
 
 
-def _labelled(runs: Sequence[Run]) -> list[tuple[str, Run, RunFacts]]:
-    """Return runs with what tables call their configuration, in the order of tables."""
-    facts = [facts_of(run) for run in runs]
-    by_source = {each.source: run for each, run in zip(facts, runs, strict=True)}
-    return [(label, by_source[each.source], each) for label, same in group(facts).items() for each in same]
+def finding(comparison: Comparison) -> Table:
+    """Return the means over all OOD sets, and the accuracy, of every method, the best detector first."""
+    first = comparison.first
+    title = f"Means over {plural(len(first.ood), 'OOD set')} by {first.score.replace('_', ' ')}"
+    shown = (OOD[0], OOD[2], IN_DOMAIN[0]) if first.ood else (IN_DOMAIN[0],)
+    found: dict[str, dict[str, Entry]] = {
+        method.label: {"method": Entry(method.label), "seeds": Entry(len(method.evaluations))}
+        for method in comparison.methods
+    }
+    for row in comparison.rows:  # the mean over all sets comes last; of a single set there is none
+        if row.method:
+            found[row.method] |= {key: Entry(figure.ours) for key, figure in row.figures.items()}
+    rows = sorted(found.values(), key=lambda row: float(row[shown[0].key].sort_key), reverse=True)
+    single = len(rows) > 1 and any(row["seeds"].value == 1 for row in rows)
+    return Table(
+        title if first.ood else first.in_domain.name,
+        [Column("method"), Column("seeds"), *shown],
+        rows,
+        ["With one seed, a difference may be chance."] if single else [],
+        "method",
+    )
 
 
-def _with_seed(label: str, run: Run, among: Sequence[tuple[str, Run]]) -> str:
-    """Return a label that tells repetitions apart."""
-    repeated = sum(other == label for other, _ in among) > 1
-    return f"{label}, seed {run.configuration['seed']}" if repeated else label
+def _validated(labelled: _Labelled) -> Table:
+    """Return mean validation accuracies by method, of runs that were not evaluated."""
+    found: dict[str, list[float]] = {}
+    for label, run, _ in labelled:
+        accuracy = _accuracy(run)
+        found.setdefault(label, []).extend([] if accuracy is None else [accuracy])
+    rows = [
+        {"method": Entry(label), "accuracy": Entry(estimate(values) if values else None)}
+        for label, values in found.items()
+    ]
+    columns = [Column("method"), Column("accuracy", "validation accuracy (%)", 100, 2, "higher")]
+    return Table("Nothing was evaluated on OOD data", columns, rows, label="method")
 
 
-def trained_table(labelled: Sequence[tuple[str, Run, RunFacts]]) -> Table:
+def trained_table(labelled: _Labelled) -> Table:
     """Return a row for each run."""
     headings = ["run", "method", "network", "M", "lambda_M", "seed", "epochs", "validation accuracy", "training time"]
     return Table("Runs", [Column(heading) for heading in headings], [_row(*entry) for entry in labelled])
@@ -138,7 +168,8 @@ def trained_table(labelled: Sequence[tuple[str, Run, RunFacts]]) -> Table:
 def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
     epochs = run.configuration["recipe"].get("epochs", "")
     seconds = sum(_number(member.get("seconds")) or 0.0 for member in run.members)
-    accuracy, examples = _accuracy(run), _examples(run)
+    accuracy = _accuracy(run)
+    examples = _number(run.information.get("validation_examples"))  # older folders do not say
     counted = "" if examples is None else f" of {examples:,.0f}"
     return {
         "run": Entry(str(run.folder)),
@@ -159,28 +190,22 @@ def _accuracy(run: Run) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def _examples(run: Run) -> float | None:
-    """Return how many examples that is of; older folders do not say."""
-    return _number(run.information.get("validation_examples"))
-
-
 def trained_run(label: str, run: Run) -> TrainedRun:
     """Return charts of every member's epochs, and the configuration in full."""
     information = run.information
     configuration = {key: value for key, value in run.configuration.items() if key not in _LEFT_OUT}
     shown = {**{key: value for key, value in information.items() if key != "configuration"}, **configuration}
     members = [f"member {number}" for number in range(1, len(run.members) + 1)]
-    started, device = information.get("started", ""), information.get("device", "")
     selected = ", ".join(str(member.get("selected_epoch", "?")) for member in run.members)
     summary = f"Selected epochs: {selected or 'none yet'}."
-    if started:
-        summary += f" Started {started} on {device}."
-    charts = [chart for kind in _CHARTS if (chart := _chart(run, members, *kind)) is not None]
+    if started := information.get("started"):
+        summary += f" Started {started} on {information.get('device', '')}."
+    charts = [chart for own in _CHARTS.items() if (chart := _chart(run, members, *own)) is not None]
     name = f"{label}, seed {run.configuration['seed']} ({run.folder})"
     return TrainedRun(name, summary, charts, members, json.dumps(shown, indent=2))
 
 
-def _chart(run: Run, members: Sequence[str], field: str, title: str, label: str) -> Chart | None:
+def _chart(run: Run, members: Sequence[str], field: str, title: str) -> Chart | None:
     """Return one field over epochs, None where no member has it: Deep Ensembles have no diversity term."""
     found = {name: _points(history, field) for name, history in zip(members, run.histories, strict=True)}
     lines = {name: points for name, points in found.items() if len(points[0])}
@@ -198,7 +223,7 @@ def _chart(run: Run, members: Sequence[str], field: str, title: str, label: str)
         axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
 
     alt = f"{title} over epochs, a line for each of {len(lines)} members; they end at {ends}."
-    return draw_chart(title, alt, draw, x_label="epoch", y_label=label)
+    return draw_chart(title, alt, draw, x_label="epoch", y_label=title.lower())
 
 
 def _points(history: Sequence[Mapping[str, Any]], field: str) -> tuple[np.ndarray, np.ndarray]:
@@ -212,3 +237,78 @@ def _number(value: Any) -> float | None:
     """Return a number that can be drawn, None for anything else: histories may come from other people."""
     proper = isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
     return float(value) if proper else None
+
+
+def evaluated(comparison: Comparison, images: Mapping[str, Bytes]) -> Evaluated:
+    """Return all that the page shows of a comparison; `images` by the names of sets, in the order of their scores."""
+    inside, label = comparison.first.in_domain, comparison.first.score.replace("_", " ")
+    averages = [average_scores(comparison, number) for number in range(len(comparison.first.ood))]
+    views = [
+        _view(result, scores, label, images.get(result.name))
+        for result, scores in zip(comparison.first.ood, averages, strict=True)
+    ]
+    known: Galleries = {}
+    if averages and inside.name in images:
+        scores = {method: pair[0] for method, pair in averages[0].items()}
+        known = galleries(images[inside.name], inside.name, scores, label)
+    methods = [method.label for method in comparison.methods]
+    return Evaluated(tables(comparison), notes(comparison), methods, views, known)
+
+
+def _view(result: OutOfDistribution, scores: Averages, label: str, images: Bytes | None) -> OodView:
+    inside = len(next(iter(scores.values()))[0])
+    note = f" Note: {result.note}." if result.note else ""
+    counts = f"{result.images:,} OOD examples (the positive class) against {inside:,} in-domain ones"
+    found = ", ".join(f"{method} {auroc(*pair):.3f}" for method, pair in scores.items())
+    precise = ", ".join(f"{method} {average_precision(*pair):.3f}" for method, pair in scores.items())
+    charts = [
+        draw_chart("ROC", f"ROC curves on {result.name}; areas: {found}.", partial(draw_roc, averages=scores)),
+        draw_chart(
+            "Precision and recall",
+            f"Precision-recall curves on {result.name}; average precision: {precise}.",
+            partial(draw_precision_recall, averages=scores),
+        ),
+    ]
+    for method, pair in scores.items():
+        medians = " and ".join(f"{np.median(part):.3g}" for part in pair)
+        charts.append(
+            draw_chart(
+                f"{label.capitalize()}: {method}",
+                f"Histograms of {label} by {method}; medians in-domain and OOD: {medians}.",
+                partial(draw_histogram, averages=scores, method=method),
+                x_label=f"{label}; grey: in-domain",
+                y_label="examples (%)",
+            )
+        )
+    outside = {method: pair[1] for method, pair in scores.items()}
+    shown = {} if images is None else galleries(images, result.name, outside, label)
+    return OodView(result.name, f"{counts}, by {label}.{note}", charts, shown)
+
+
+def galleries(images: Bytes, name: str, scores: Mapping[str, np.ndarray], label: str) -> Galleries:
+    """Return the images of the lowest and of the highest scores, and some drawn by lot, with the scores of all methods.
+
+    The last method's score decides, and puts them in order; `label` is what the score is called.
+    """
+    last = list(scores.values())[-1]
+    order = np.argsort(last, kind="stable")
+    lot = np.random.default_rng(0).permutation(len(images))[:_EXAMPLES]
+    chosen = {
+        f"Most certain: the lowest {label}": order[:_EXAMPLES],
+        f"Least certain: the highest {label}": order[::-1][:_EXAMPLES],
+        "Drawn by lot": lot[np.argsort(last[lot], kind="stable")],
+    }
+    return {
+        title: [_example(images[index], name, index, scores) for index in indices.tolist()]
+        for title, indices in chosen.items()
+    }
+
+
+def _example(image: Bytes, name: str, index: int, scores: Mapping[str, np.ndarray]) -> Picture:
+    pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", optimize=True)
+    address = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    figures = [f"{values[index]:.3f}" for values in scores.values()]
+    said = ", ".join(f"{method} {figure}" for method, figure in zip(scores, figures, strict=True))
+    return Picture(address, f"Image {index} of {name}; score: {said}", figures)
