@@ -51,7 +51,7 @@ def test_the_finding_has_means_over_all_sets_and_accuracies_the_best_detector_fi
     )
     error = np.std(deep, ddof=1) / np.sqrt(2)
     table = finding(comparison)
-    assert table.title == "Means over 3 OOD sets by mutual information"
+    assert f" by greedy, lambda_M = 0.1: mean AUC {greedy[0]:.3f} over 3 sets by mutual information" in table.title
     assert [column.title for column in table.shown] == ["method", "seeds", "AUC ↑", "FPR95 ↓", "accuracy (%) ↑"]
     assert table.cells() == [
         ["greedy, lambda_M = 0.1", "1", f"{greedy[0]:.3f}", "0.500", "92.00"],
@@ -66,7 +66,8 @@ def test_a_finding_of_one_method_or_on_one_set(comparison):
     alone = finding(Comparison(comparison.methods[1:]))
     assert (len(alone.rows), alone.notes) == (1, [])
     one = evaluation(0.1, 0, ("dtd",))
-    table = finding(Comparison((Method("a", (one,)),)))
+    table = finding(Comparison((Method("a", (one,)), Method("b", (one,)))))
+    assert f" by a and b: mean AUC {one.ood[0].auc:.3f} over 1 set " in table.title
     assert table.cells()[0][:3] == ["a", "1", f"{one.ood[0].auc:.3f}"]
 
 

@@ -1,8 +1,8 @@
 """From runs and what was found about them to the page: what was trained on each data set, how it went, how good it is.
 
-Each part opens with the finding, in a table: who detects OOD inputs best or, where nothing was evaluated, validation
-accuracies. Images are shown with the scores of all methods: the lowest and the highest, which say what the ensemble
-takes for known and for strange, and some drawn by lot, which alone show what is usual.
+Each part opens with the finding, a sentence above a table: who detects OOD inputs best or, where nothing was
+evaluated, validation accuracies. Images are shown with the scores of all methods: the lowest and the highest, which
+say what the ensemble takes for known and for strange, and some drawn by lot, which alone show what is usual.
 """
 
 import base64
@@ -123,9 +123,11 @@ def _loadable(labelled: Sequence[tuple[str, Run]]) -> tuple[list[tuple[str, Run]
 
 
 def finding(comparison: Comparison) -> Table:
-    """Return the means over all OOD sets, and the accuracy, of every method, the best detector first."""
+    """Return the means over all OOD sets, and the accuracy, of every method, the best detector first.
+
+    The title says which that is; methods whose means are printed alike are equally good.
+    """
     first = comparison.first
-    title = f"Means over {plural(len(first.ood), 'OOD set')} by {first.score.replace('_', ' ')}"
     shown = (OOD[0], OOD[2], IN_DOMAIN[0]) if first.ood else (IN_DOMAIN[0],)
     found: dict[str, dict[str, Entry]] = {
         method.label: {"method": Entry(method.label), "seeds": Entry(len(method.evaluations))}
@@ -136,8 +138,11 @@ def finding(comparison: Comparison) -> Table:
             found[row.method] |= {key: Entry(figure.ours) for key, figure in row.figures.items()}
     rows = sorted(found.values(), key=lambda row: float(row[shown[0].key].sort_key), reverse=True)
     single = len(rows) > 1 and any(row["seeds"].value == 1 for row in rows)
+    means = [shown[0].spelled(float(row[shown[0].key].sort_key), None) for row in rows]
+    best = " and ".join(str(row["method"].value) for row, mean in zip(rows, means, strict=True) if mean == means[0])
+    over = f"mean AUC {means[0]} over {plural(len(first.ood), 'set')} by {first.score.replace('_', ' ')}"
     return Table(
-        title if first.ood else first.in_domain.name,
+        f"OOD inputs are detected best by {best}: {over}" if first.ood else first.in_domain.name,
         [Column("method"), Column("seeds"), *shown],
         rows,
         ["With one seed, a difference may be chance."] if single else [],
