@@ -9,10 +9,7 @@ Each part is measured by itself; those of FOLDER that are not asked for are kept
 what each piece of the engine is worth.
 """
 
-import argparse
 import contextlib
-import datetime
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -22,6 +19,7 @@ from typing import Any
 
 import torch
 from floor import floor, rates
+from result import facts, known, parser, publish
 from speed_page import MODELS, PREDICTING, page, verdict
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -32,7 +30,6 @@ from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.plain import PlainEngine, Plan
 from greedy_ensembles.method import SCHEDULES, as_coupling
 from greedy_ensembles.models import named
-from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.algorithm import Algorithm
 from greedy_ensembles.training.fit import _build
 
@@ -265,50 +262,26 @@ def ratios(times: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def facts() -> dict[str, Any]:
-    """Return when and where figures are measured, and of what."""
-    return {
-        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
-        "machine": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "commit": git_commit(),
-    }
-
-
 def on_gpu(parts: list[str], out: Path | None) -> None:
     """Measure what is asked for and print it; write what there is after each part, where asked."""
-    file = None if out is None else out / "records" / "speed.json"
-    content: dict[str, Any] = {
-        "command": "python benchmarks/engine.py --out results/engine",
-        "batch": BATCH,
-        "size": SIZE,
-        "steps": STEPS,
-        "parts": json.loads(file.read_text())["parts"] if file is not None and file.exists() else {},
-    }
+    made = facts("engine.py --out results/engine", "cuda")
+    settings = {"command": made["command"], "batch": BATCH, "size": SIZE, "steps": STEPS}
+    content: dict[str, Any] = {**settings, "parts": known(out, "speed").get("parts", {})}
     for part in parts:
-        if part in PREDICTING:
-            found = inference(PREDICTING[part], DEVICE, 10_000, 1024)
-            print(f"{part}, plain loop over predict_proba: {found['ratio']:.2f}", flush=True)
-        else:
-            found = measure(part)
-        content["parts"][part] = {**facts(), **found}
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(content, indent=2) + "\n")
-            own = file.with_name("speed-reading.md")  # written by hand, and kept
-            (file.parents[1] / "speed.md").write_text(page(content, own.read_text() if own.exists() else ""))
+        found = inference(PREDICTING[part], DEVICE, 10_000, 1024) if part in PREDICTING else measure(part)
+        content["parts"][part] = {**made, **found}
+        publish(out, "speed", page, content)
 
 
 def main() -> None:
     """Measure what this machine can."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--parts", nargs="+", choices=[*PREDICTING, *MODELS])
-    parser.add_argument("--ablate", action="store_true", help="measure everything, and everything less one piece")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--parts", nargs="+", choices=[*PREDICTING, *MODELS])
+    options.add_argument("--ablate", action="store_true", help="measure everything, and everything less one piece")
+    arguments = options.parse_args()
     if not torch.cuda.is_available():
         if arguments.parts or arguments.ablate:
-            parser.error("--parts and --ablate need a GPU, and there is none here")
+            options.error("--parts and --ablate need a GPU, and there is none here")
         import cpu
 
         with contextlib.suppress(KeyboardInterrupt):

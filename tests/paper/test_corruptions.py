@@ -8,8 +8,8 @@ import pytest
 
 from greedy_ensembles.data import SETS
 from greedy_ensembles.paper import images as module
+from greedy_ensembles.paper.catalogue import STUDIES
 from greedy_ensembles.paper.images import GENERATED, Sets, can_generate, generated, is_generated, missing, stand_in
-from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Protocol
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from greedy_ensembles.paper.catalogue import STUDIES
 from greedy_ensembles.paper.cost import (
     H200,
     MILLISECONDS,
@@ -15,7 +16,6 @@ from greedy_ensembles.paper.cost import (
     show_jobs,
     show_studies,
 )
-from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Job, Protocol, jobs
 from greedy_ensembles.report.results import spelled
 

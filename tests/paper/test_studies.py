@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 
 from greedy_ensembles.benchmark import PRESETS
-from greedy_ensembles.paper.studies import STUDIES
+from greedy_ensembles.paper.catalogue import STUDIES
 from greedy_ensembles.paper.study import Job, Protocol, filter_study, jobs
 from greedy_ensembles.training import Recipe
 

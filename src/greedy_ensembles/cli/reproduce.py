@@ -100,11 +100,11 @@ def reproduce(
     """Train what is missing of a study, evaluate it, and write its page beside the paper's figures."""
     from greedy_ensembles.checks import check_choice, check_count
     from greedy_ensembles.engines.execution import as_device
+    from greedy_ensembles.paper.catalogue import STUDIES
     from greedy_ensembles.paper.cost import H200, device_found, show_jobs, show_studies
     from greedy_ensembles.paper.images import Sets
     from greedy_ensembles.paper.records import Records
     from greedy_ensembles.paper.runner import Runner
-    from greedy_ensembles.paper.studies import STUDIES
     from greedy_ensembles.paper.study import filter_study, jobs, only, quick
 
     check_choice("--budget", budget, BUDGETS)

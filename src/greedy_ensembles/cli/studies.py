@@ -17,7 +17,7 @@ def two_moons(
     quiet: Quiet = False,
 ) -> None:
     """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
-    from greedy_ensembles.paper.studies import two_moons as study  # brings matplotlib, which --help can do without
+    from greedy_ensembles.paper import two_moons as study  # brings matplotlib, which --help can do without
 
     check_folder(out)
     results = study.run(out, seed, progress=not quiet)

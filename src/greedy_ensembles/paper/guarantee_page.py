@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from greedy_ensembles.paper.pages import write_markdown
-from greedy_ensembles.report.figure import new_figure
+from greedy_ensembles.paper.pages import Page, publish
+from greedy_ensembles.paper.sections import bullets
+from greedy_ensembles.report.figure import new_figure, write_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
@@ -102,8 +103,8 @@ def write_report(results: Mapping[Cell, Measurements], provenance: Mapping[str, 
         "## How surrogates rank candidates beside the exact gain, steps 2 to M",
         _rankings_table(pools),
     ]
-    parts += ["## How it was made", "\n".join(f"- {name}: {value}" for name, value in provenance.items())]
-    write_markdown(out / "guarantee.md", "How good is greedy?", parts, markdown_table(heading, rows[:every]))
+    parts += ["## How it was made", bullets(f"{name}: {value}" for name, value in provenance.items())]
+    publish(out, "guarantee", Page("How good is greedy?", parts, markdown_table(heading, rows[:every])))
 
 
 def _name(raw: str) -> str:
@@ -233,7 +234,7 @@ def draw_guarantee(data: Mapping[str, Data], path: Path) -> None:
     (handles, labels), (more, names) = (axis.get_legend_handles_labels() for axis in (axes[0, 0], axes[1, 1]))
     shown = handles + more[1:], labels + names[1:]  # the first has the colour of the algorithm that takes it
     figure.legend(*shown, loc="outside upper center", ncols=5, frameon=False)
-    figure.savefig(path, dpi=110)
+    write_figure(figure, path)
 
 
 def _spread(axis: Axes, data: Mapping[str, Data], series: Mapping[str, tuple[str, str]]) -> None:

@@ -12,7 +12,6 @@ features that its introduction speaks of. Since naive diversity depends on its s
 the figures hold it over a range of strengths too, so that the best of them can be compared.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,9 +20,9 @@ import numpy as np
 from scipy.stats import gamma, norm
 
 from greedy_ensembles import machine, theory
-from greedy_ensembles.paper.pages import write_markdown
+from greedy_ensembles.paper.pages import Page, publish
 from greedy_ensembles.paper.records import KEPT
-from greedy_ensembles.report.figure import new_figure
+from greedy_ensembles.report.figure import new_figure, write_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.version import __version__
@@ -69,7 +68,6 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
     sets = [_ground_set(s) for s in range(seed, seed + SEEDS)]
     drawn = [_choose_all(centres, density, weights, rng) for centres, rng in sets]
     results = {name: _measure([choice[name] for choice in drawn], density, weights) for name in drawn[0]}
-    (out / KEPT).mkdir(parents=True, exist_ok=True)
     _draw(results, drawn[0], out / "illustrate.png")
     content = {
         "size": SIZE,
@@ -87,8 +85,7 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
             for strength in STRENGTHS
         },
     }
-    (out / KEPT / "illustrate.json").write_text(json.dumps(content, indent=2) + "\n")
-    write_markdown(out / "illustrate.md", "Figure 1: a density on the line", _page(results, seed))
+    publish(out, "illustrate", Page("Figure 1: a density on the line", _page(results, seed)), content)
     return results
 
 
@@ -191,7 +188,7 @@ def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], path
     lowest = max(int(_ranks(choices[approach]).max()) for approach in results)
     axes[0].set(ylim=(-0.035 * top * (lowest + 2), top), xlim=(_SHOWN[0], _SHOWN[-1]), ylabel="density")
     axes[-1].legend(frameon=False, fontsize=10, loc="upper right")
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def _ranks(centres: np.ndarray) -> np.ndarray:

@@ -23,6 +23,13 @@ DEEP = "Deep Ensembles"
 SPACING = 100
 #: The paper's networks.
 MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
+#: OOD sets that may choose between ways to train or to score, by in-domain set.
+NOISE = ("uniform", "bernoulli", "gaussian")
+CHOOSING = {
+    "cifar10": (*NOISE, "dtd", "svhn"),
+    "svhn": (*NOISE, "dtd", "cifar10"),
+    "mnist": (*NOISE, "dtd"),
+}
 #: How ours is trained, whatever the protocol.
 OURS: dict[str, Any] = {"statistics": "batch", "schedule": "concurrent", "weighting_batch": None}
 #: The share of the training images that selects each member's best epoch.
