@@ -33,8 +33,7 @@ Places and Tiny ImageNet, are for reporting.
 from collections.abc import Mapping
 
 from greedy_ensembles.paper import methods, published, two_moons
-from greedy_ensembles.paper.images import UNLIKE
-from greedy_ensembles.paper.search import SEARCHED
+from greedy_ensembles.paper.images import SEARCHED, UNLIKE
 from greedy_ensembles.paper.study import MODELS, NOISE, Case, Section, Study, Target
 
 #: Ours: lambda_M and p*.

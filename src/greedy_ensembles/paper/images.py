@@ -7,26 +7,35 @@ Where CIFAR-10-C is missing, corrupted images are those of the library imagecorr
 nineteen kinds, by the recipes for ImageNet-C, whose severities are meant for larger images. So methods can be compared
 on them, but not with figures on CIFAR-10-C. They are made once, in the published set's own format (all images at the
 mildest severity, then all at the next), into a folder whose name nobody takes for that set's.
+
+p* have names; some are of a search for one that helps on natural images. Scrambled phases keep an image's colours and
+spectrum, those of the search keep more of it. They are of studies, not of `ge.weighting`: none is known to be better.
 """
 
 import difflib
 import importlib.metadata
 import io
+import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from greedy_ensembles.benchmark.presets import PRESETS, is_there, load_ood
 from greedy_ensembles.benchmark.stored_runs import Bench
+from greedy_ensembles.checks import check_draw
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, make_noise
 from greedy_ensembles.data.cifar import SEVERITIES, read_corrupted
 from greedy_ensembles.data.noise import COUNT
 from greedy_ensembles.data.noise import KINDS as NOISE
 from greedy_ensembles.data.registry import find
+from greedy_ensembles.inputs import as_tensor
 from greedy_ensembles.method.weighting import FromData, Gaussian, Mixture, PhaseScrambled, Uniform, Weighting
-from greedy_ensembles.paper.search import SEARCHED, searched
 from greedy_ensembles.paper.study import Case, Protocol, Study
 from greedy_ensembles.storage import write_bytes
 
@@ -44,12 +53,16 @@ UNLIKE = "tiny_imagenet/unlike-cifar10"
 #: or flies.
 _ALIKE = (*range(1, 4), 11, *range(20, 23), *range(24, 35), *range(48, 54))
 _ALIKE += (70, 81, 94, 95, 103, 107, 108, 115, 116, 121, 133, 137, 145, 153, 164, 166)
+_MIXED = ("kaleidoscope-scramble", "turned-scramble", "turned-kaleidoscope-scramble")
+SEARCHED = ("kaleidoscope", "layout", "turned", "jigsaw", *_MIXED)
 _OFFERED = ("wrap", "clip", "none", "uniform", "scramble", "half")
 #: What the name of a p* may be beside that of a data set; messages name those that are not of a search alone.
 WEIGHTINGS = (*_OFFERED, *SEARCHED)
+_FIRST = "the first {:,} images of {:,}"
 _PACKAGE = "imagecorruptions-imaug"  # which is kept up; the original draws some numbers where nobody can seed them
 _SEEDED = ("glass_blur", "impulse_noise")  # kinds that draw from a generator of their own
-_NAMED = "imagecorruptions "  # what the names of generated corruptions begin with
+GENERATED_NAME = "imagecorruptions "  #: what the names of generated corruptions begin with
+_TOGETHER = 512  # samples of a layout that are made at once
 
 
 @dataclass
@@ -84,10 +97,9 @@ class Sets:
         """Return the test images of an in-domain set, and those of its OOD sets that are there."""
         if dataset not in self._benches:
             in_domain = self.test(dataset)
-            there = [name for name in PRESETS[dataset] if is_there(name, self.root)]
-            missing = tuple(name for name in PRESETS[dataset] if name not in there)
-            ood = {name: self._ood(name, in_domain, dataset) for name in there}
-            self._benches[dataset] = Bench(in_domain, ood, missing)
+            ood = {n: self._ood(n, in_domain, dataset) for n in PRESETS[dataset] if is_there(n, self.root)}
+            absent = tuple(name for name in PRESETS[dataset] if name not in ood)
+            self._benches[dataset] = Bench(in_domain, ood, absent)
         return self._benches[dataset]
 
     def corruptions(self) -> Iterator[tuple[str, ImageSet]]:
@@ -99,8 +111,11 @@ class Sets:
         for name in (f"{name}/{severity}" for name in found for severity in SEVERITIES):
             yield name, self._cut(load(CORRUPTED, name, self.root), OOD)
         if not found and self.protocol.quick:
+            clean = self.test("cifar10")
             for severity in SEVERITIES:
-                yield f"stand-in noise/{severity}", _noisy(self.test("cifar10"), severity)
+                noise = np.random.default_rng(severity).normal(0, 20 * severity, clean.images.shape)
+                noisy = (clean.images + noise).clip(0, 255).astype(np.uint8)
+                yield f"stand-in noise/{severity}", clean.replace(images=noisy)
         elif not found:
             yield from generated(self.test("cifar10"), self.root)
 
@@ -111,10 +126,10 @@ class Sets:
             return images if limit is None else cut(images, limit)
         wide = name == "gaussian" and dataset in _WIDE
         channels, size = in_domain.images.shape[1:3]
-        count = COUNT if limit is None else min(limit, COUNT)  # the first images of a longer set are the same
+        count = min(limit or COUNT, COUNT)  # the first images of a longer set are the same
         noise = make_noise("gaussian_wide" if wide else name, count, size=size, channels=channels).replace(name=name)
-        noise = noise.with_note("of standard deviation 0.5 about 0.5, as in the paper's benchmark") if wide else noise
-        return noise if count == COUNT else noise.with_note(_first(count, COUNT))
+        noise = noise.with_note("of standard deviation 0.5 about 0.5, as in the paper's benchmark" if wide else "")
+        return noise.with_note("" if count == COUNT else _FIRST.format(count, COUNT))
 
     def _load(self, dataset: str, split: str, limit: int) -> ImageSet:
         if (dataset, split) not in self._kept:
@@ -131,18 +146,7 @@ def cut(images: ImageSet, limit: int) -> ImageSet:
     """Return the first images of a set, with a note that they are but some."""
     if len(images) <= limit:
         return images
-    labels = None if images.labels is None else images.labels[:limit]
-    return images.replace(images=images.images[:limit], labels=labels).with_note(_first(limit, len(images)))
-
-
-def _first(limit: int, count: int) -> str:
-    return f"the first {limit:,} images of {count:,}"
-
-
-def _noisy(images: ImageSet, severity: int) -> ImageSet:
-    """Return images with noise, in the place of corrupted ones that are missing."""
-    noise = np.random.default_rng(severity).normal(0, 20 * severity, images.images.shape)
-    return images.replace(images=(images.images + noise).clip(0, 255).astype(np.uint8))
+    return images.take(np.arange(limit)).with_note(_FIRST.format(limit, len(images)))
 
 
 def stand_in(dataset: str, split: str, count: int) -> ImageSet:
@@ -156,21 +160,11 @@ def stand_in(dataset: str, split: str, count: int) -> ImageSet:
     return ImageSet(levels.astype(np.uint8), labels, f"{dataset} (stand-in)", classes, "made in memory", note)
 
 
-def can_generate() -> bool:
-    """Return whether the library of corruptions is installed: it is the extra ``greedy-ensembles[corruptions]``."""
-    return _version() is not None
-
-
-def _version() -> str | None:
-    try:
+def library_version() -> str | None:
+    """Return the version of the library of corruptions, None without: it is the extra `[corruptions]`."""
+    with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(_PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def is_generated(name: str) -> bool:
-    """Return whether a corruption's name is that of a generated one."""
-    return name.startswith(_NAMED)
+    return None
 
 
 def generated(clean: ImageSet, root: Path | None = None) -> Iterator[tuple[str, ImageSet]]:
@@ -180,12 +174,12 @@ def generated(clean: ImageSet, root: Path | None = None) -> Iterator[tuple[str, 
     for kind in SETS[CORRUPTED].counts:
         if not (folder / f"{kind}.npy").exists():
             _save(folder / f"{kind}.npy", np.concatenate([_corrupt(clean, kind, severity) for severity in SEVERITIES]))
-            (folder / "made-by.txt").write_text(f"{_PACKAGE} {_version()}, numpy {np.__version__}\n")
+            (folder / "made-by.txt").write_text(f"{_PACKAGE} {library_version()}, numpy {np.__version__}\n")
         if not (folder / "labels.npy").exists():
             _save(folder / "labels.npy", np.tile(np.asarray(clean.labels), len(SEVERITIES)).astype(np.uint8))
         for severity in SEVERITIES:
             images, labels = read_corrupted(folder, kind, severity)
-            yield f"{_NAMED}{kind}/{severity}", clean.replace(images=images, labels=labels).with_note(NOTE)
+            yield f"{GENERATED_NAME}{kind}/{severity}", clean.replace(images=images, labels=labels).with_note(NOTE)
 
 
 def _save(path: Path, values: np.ndarray) -> None:
@@ -218,13 +212,13 @@ def needs(case: Case, study: Study) -> list[tuple[str, str]]:
     pairs = [(case.dataset, "train"), (case.dataset, "test")]
     if case.strength is not None and case.weighting not in WEIGHTINGS:
         pairs.append(split_of(case.weighting))
-    return pairs + [(CORRUPTED, "fog")] * (study.corruptions and not can_generate())
+    return pairs + [(CORRUPTED, "fog")] * (study.corruptions and library_version() is None)
 
 
 def missing(case: Case, study: Study, root: Path | None = None) -> list[str]:
     """Return those of the needed sets that are not in the data folder."""
     folder = data_root(root)
-    return list(dict.fromkeys(name for name, split in needs(case, study) if find(SETS[name], split, folder) is None))
+    return list(dict.fromkeys(name for name, split in needs(case, study) if not find(SETS[name], split, folder)))
 
 
 def named_weighting(name: str, data: ImageSet, root: str | Path | None = None) -> Weighting:
@@ -234,11 +228,10 @@ def named_weighting(name: str, data: ImageSet, root: str | Path | None = None) -
     """
     if name == "uniform":
         return Uniform(0.0, 255.0, data.images.shape[1:])
-    if name in ("scramble", "half"):
-        scrambled = PhaseScrambled(data.images)
-        return scrambled if name == "scramble" else Mixture([scrambled, Gaussian.from_data(data.images)])
-    if name in SEARCHED:
+    if name in ("scramble", *SEARCHED):
         return searched(name, data.images)
+    if name == "half":
+        return Mixture([PhaseScrambled(data.images), Gaussian.from_data(data.images)])
     if name in WEIGHTINGS:
         return Gaussian.from_data(data.images, overflow=name)  # type: ignore[arg-type]
     dataset, split = split_of(name)
@@ -263,3 +256,96 @@ def split_of(name: str) -> tuple[str, str]:
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise ValueError(f"--weighting must be one of {', '.join(_OFFERED)} or a data set, got {name!r}{hint}")
     return dataset, split or ("train" if "train" in SETS[dataset].counts else "test")
+
+
+@dataclass(frozen=True, eq=False)
+class _Changed:
+    """Images, each of them changed by chance; samples have their type."""
+
+    x: Any
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n samples of the images' own type."""
+        check_draw(n, generator)
+        x = as_tensor(self.x)
+        return self._changed(x[torch.randint(len(x), (n,), generator=generator)], generator)
+
+    def _changed(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        raise NotImplementedError
+
+
+class Kaleidoscope(_Changed):
+    """Windows of half the height and width, anywhere in an image, mirrored until they fill it.
+
+    Edges and textures are the image's own and nothing is cut at a seam, but no object is whole.
+    """
+
+    def _changed(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        rows, columns = (mirrored(side, len(images), generator) for side in images.shape[2:])
+        # Advanced indices around the channel slice put channels last; move them back.
+        own = torch.arange(len(images))[:, None, None]
+        return images[own, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def mirrored(side: int, n: int, generator: torch.Generator) -> Tensor:
+    """Return n times which of `side` positions stand where: those of a window of half of them, there and back again.
+
+    >>> mirrored(6, 1, torch.Generator().manual_seed(0))
+    tensor([[2, 1, 0, 0, 1, 2]])
+    """
+    window = (side + 1) // 2
+    first = torch.randint(side - window + 1, (n, 1), generator=generator)
+    turned = torch.randint(2 * window, (n, 1), generator=generator)
+    places = (torch.arange(side) + turned) % (2 * window)
+    return first + torch.minimum(places, 2 * window - 1 - places)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout(_Changed):
+    """Images with the phases of their higher frequencies scrambled, so that colours stay where they are."""
+
+    kept: float = 2.0  #: up to so many cycles an image are left as they are
+
+    def _changed(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        x = as_tensor(self.x)
+        low, high = (0.0, 255.0) if x.dtype == torch.uint8 else (float(end) for end in torch.aminmax(x))
+        height, width = images.shape[2:]
+        cycles = torch.fft.fftfreq(height, 1 / height)[:, None].hypot(torch.fft.rfftfreq(width, 1 / width))
+        for part in images.split(_TOGETHER):
+            noise = torch.randn(len(part), height, width, generator=generator)
+            turns = torch.where(cycles <= self.kept, 1.0, torch.fft.rfft2(noise).sgn()).unsqueeze(1)
+            spectrum = torch.fft.rfft2(part.float()).mul_(turns)
+            part.copy_(torch.fft.irfft2(spectrum, s=(height, width)).clamp_(low, high))
+        return images
+
+
+class Turned(_Changed):
+    """Square images turned by a quarter, a half or three quarters: nothing is lost but which way is up."""
+
+    def _changed(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        quarters = torch.randint(1, 4, (len(images),), generator=generator)
+        for k in range(1, 4):
+            images[quarters == k] = images[quarters == k].rot90(k, (2, 3))
+        return images
+
+
+class Jigsaw(_Changed):
+    """Images of even height and width cut into four, and put together in another order."""
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n samples of the images' own type: first their orders, then which images."""
+        check_draw(n, generator)
+        x = as_tensor(self.x)
+        orders = torch.tensor(list(itertools.permutations(range(4)))[1:])  # all but their own
+        order = orders[torch.randint(len(orders), (n,), generator=generator)]
+        images = x[torch.randint(len(x), (n,), generator=generator)]
+        halves = images.unflatten(3, (2, -1)).unflatten(2, (2, -1))  # (n, channels, 2, height, 2, width)
+        parts = halves.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)[torch.arange(n)[:, None], order]
+        return parts.unflatten(1, (2, 2)).permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
+
+
+def searched(name: str, images: Any) -> Weighting:
+    """Return a p* of the search by its name; one with hyphens has as many samples of each."""
+    kinds = {kind.__name__.lower(): kind for kind in (Kaleidoscope, Layout, Turned, Jigsaw)}
+    parts: list[Weighting] = [(kinds | {"scramble": PhaseScrambled})[part](images) for part in name.split("-")]
+    return parts[0] if len(parts) == 1 else Mixture(parts)

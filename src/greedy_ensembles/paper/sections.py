@@ -23,7 +23,7 @@ from greedy_ensembles.data.cifar import SEVERITIES
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.method import Greedy
 from greedy_ensembles.paper import published
-from greedy_ensembles.paper.images import NOTE, is_generated
+from greedy_ensembles.paper.images import GENERATED_NAME, NOTE
 from greedy_ensembles.paper.records import KEPT, Gathered, Record
 from greedy_ensembles.paper.study import DEEP, Section, Study
 from greedy_ensembles.report.ablation import draw_ablation
@@ -179,7 +179,7 @@ def corruption_table(gathered: Gathered) -> str:
     names = _names(gathered)
     kinds = dict.fromkeys(name.partition("/")[0] for name in names)
     notes = [f"means over {plural(len(kinds), 'corruption')} ({', '.join(kinds)}), ± standard error over seeds"]
-    if any(map(is_generated, names)):
+    if any(name.startswith(GENERATED_NAME) for name in names):
         notes.append(f"the corruptions are {NOTE}")
     heading = ["severity", "method", "seeds", *(column.heading for column in _CORRUPTED)]
     notes += [record.facts.training_note for record in gathered.done.values()]
