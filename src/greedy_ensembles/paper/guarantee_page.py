@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
@@ -82,7 +82,6 @@ def write_report(results: Mapping[Cell, Measurements], provenance: Mapping[str, 
     generators = list(dict.fromkeys(cell.generator for cell in results))
     cells = sorted(results, key=lambda cell: (generators.index(cell.generator), cell.candidates, cell.size))
     ordered = {cell: results[cell] for cell in cells}
-    (out / TABLE).parent.mkdir(parents=True, exist_ok=True)
     _write_csv(ordered, out / TABLE)
     pools = {f: _pooled({cell: own for cell, own in ordered.items() if cell.generator == f}) for f in generators}
     draw_guarantee({f: _figures(data) for f, data in pools.items()}, out / "guarantee.png")
@@ -124,14 +123,16 @@ def _pooled(results: Mapping[Cell, Measurements]) -> Data:
 
 
 def _write_csv(results: Mapping[Cell, Measurements], path: Path) -> None:
+    rows = []
+    for cell, algorithm in product(results, ALGORITHMS):
+        place = {**asdict(cell), "algorithm": algorithm, "instances": len(results[cell]["best"])}
+        figures = summarise(_pooled({cell: results[cell]}), algorithm)
+        rows.append(place | {name: "" if np.isnan(value) else f"{value:.6g}" for name, value in figures.items()})
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        for number, (cell, algorithm) in enumerate(product(results, ALGORITHMS)):
-            figures = summarise(_pooled({cell: results[cell]}), algorithm)
-            if number == 0:
-                writer.writerow(["generator", "candidates", "size", "algorithm", "instances", *figures])
-            place = [cell.generator, cell.candidates, cell.size, algorithm, len(results[cell]["best"])]
-            writer.writerow([*place, *("" if np.isnan(value) else f"{value:.6g}" for value in figures.values())])
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def value_ratio(data: Data, algorithm: str) -> np.ndarray:
