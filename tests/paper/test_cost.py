@@ -86,8 +86,8 @@ def test_devices_are_known_again(record_of, tiny):
     assert device_of(record_of(jobs(tiny, Protocol())[0])) == H200
     here = device_found(torch.device("cpu"))
     assert here.kind == "cpu"
-    assert "one core" in here.basis
-    assert "as if it were an H200" in Device("cuda", "Some GPU").basis
+    assert "one core" in here.basis()
+    assert "as if it were an H200" in Device("cuda", "Some GPU").basis()
 
 
 @pytest.fixture

@@ -262,7 +262,7 @@ def missing_table(sections: Sequence[Gathered], records: Mapping[Job, Record], d
     if not rows:
         return ""
     rows.append(["all", "", f"runs: {len(prices)}", spelled(cost.makespan(prices))])
-    return markdown_table(["", "method", "seeds", f"estimate, {device.basis}"], rows)
+    return markdown_table(["", "method", "seeds", f"estimate, {device.basis()}"], rows)
 
 
 def runs_table(records: Mapping[Job, Record]) -> str:

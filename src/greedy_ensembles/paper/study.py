@@ -35,8 +35,7 @@ OURS: dict[str, Any] = {"statistics": "batch", "schedule": "concurrent", "weight
 #: The share of the training images that selects each member's best epoch.
 VALIDATION = 0.1
 _QUICK: dict[str, Any] = {"model": "PreResNet8", "size": 2, "epochs": 1}
-_QUICK_STRENGTHS = 2
-_QUICK_BATCH = 50
+_QUICK_STRENGTHS, _QUICK_BATCH = 2, 50
 
 Item = TypeVar("Item")
 
@@ -228,17 +227,16 @@ class Job:
 
 def jobs(study: Study, protocol: Protocol) -> list[Job]:
     """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly."""
-    repetitions = range(study.seeds)
     ours = dataclasses.replace(protocol, **OURS)
     return [
-        Job(case, number * max(SPACING, case.size), _protocol_of(case, ours if case.ours else protocol))
-        for number in repetitions
+        Job(case, number * max(SPACING, case.size), _with_batch(ours if case.ours else protocol, case.batch))
+        for number in range(study.seeds)
         for case in study.cases
     ]
 
 
-def _protocol_of(case: Case, protocol: Protocol) -> Protocol:
-    return protocol if case.batch is None else dataclasses.replace(protocol, weighting_batch=case.batch)
+def _with_batch(protocol: Protocol, batch: int | None) -> Protocol:
+    return protocol if batch is None else dataclasses.replace(protocol, weighting_batch=batch)
 
 
 def members_to_train(case: Case, study: Study) -> int:
