@@ -124,7 +124,10 @@ def write_page(
     parts += _headed("Diverged", markdown_table(["run", "why"], diverged.items()) if diverged else "")
     parts += _headed("Missing with these settings", missing_table(sections, records, (devices or [device])[-1]))
     kept = f"Every run, and figures unrounded, as CSV, JSON and LaTeX: [{KEPT}]({KEPT})."
-    parts += _headed("How it was made", _facts(study, protocol, command), kept, runs_table(records))
+    facts = [f"of the paper: {study.paper}", f"protocol: {protocol.description}", f"page: `{shlex.join(command)}`"]
+    if protocol.quick:
+        facts.insert(0, "**quick: tiny settings that exercise every step; the figures mean nothing**")
+    parts += _headed("How it was made", bullets([*facts, *study.remarks]), kept, runs_table(records))
     content = {
         "study": study.name,
         "greedy_ensembles": __version__,
@@ -147,18 +150,6 @@ def _tells_more(gathered: Gathered) -> bool:
 def _headed(title: str, *parts: str) -> list[str]:
     """Return parts below a heading, nothing where the last of them is empty."""
     return [f"## {title}", *parts] if parts[-1] else []
-
-
-def _facts(study: Study, protocol: Protocol, command: Sequence[str]) -> str:
-    lines = [
-        f"of the paper: {study.paper}",
-        f"protocol: {protocol.description}",
-        f"page: `{shlex.join(command)}`",
-        *study.remarks,
-    ]
-    if protocol.quick:
-        lines.insert(0, "**quick: tiny settings that exercise every step; the figures mean nothing**")
-    return bullets(lines)
 
 
 def summary_table(sections: Sequence[Gathered]) -> str:
