@@ -15,8 +15,8 @@ from typing import Any
 
 import stacked
 import torch
-from engine import BATCH, SIZE, algorithm, engine_of, in_turn, inference
-from result import facts, how, judged, parser, publish
+from engine import BATCH, SIZE, algorithm, engine_of, inference
+from result import facts, how, in_turn, judged, parser, publish
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 

@@ -10,7 +10,6 @@ what each piece of the engine is worth.
 """
 
 import contextlib
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 from floor import floor, rates
-from result import facts, known, parser, publish
+from result import facts, in_turn, known, parser, publish
 from speed_page import MODELS, PREDICTING, page, verdict
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -126,7 +125,7 @@ def published_loop(model: str, samples: int | None) -> float:
             optimizer.step()
             loss.item()
 
-    return 1e3 * seconds(epoch, repeats=3) / STEPS
+    return 1e3 * in_turn(epoch, repeats=3)[0] / STEPS
 
 
 def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any]:
@@ -138,7 +137,7 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
         engine, plan = engine_of(of, *((0, SIZE) if concurrent else (SIZE // 2, 1)), CapturedEngine)
         ready, count = time.perf_counter() - start, len(engine.members)
         epoch = partial(engine.train_epoch, plan)
-        milliseconds = 1e3 * seconds(epoch) / STEPS / count
+        milliseconds = 1e3 * in_turn(epoch)[0] / STEPS / count
         profile = profiled(epoch, STEPS) if samples == BATCH else None
         memory = torch.cuda.max_memory_reserved() / 2**30  # of which recordings keep what they use
     del engine, epoch, of
@@ -177,34 +176,6 @@ def inference(model: str, device: str, images: int, batch_size: int, **options: 
     if device == "cuda":
         times["profile"] = profiled(lambda: ensemble.predict_proba(x, batch_size), 1)
     return {**times, "ratio": times["plain loop"] / times["predict_proba"]}
-
-
-def seconds(run: Callable[[], object], repeats: int = 5) -> float:
-    """Return the median time of a call, after one that does not count."""
-    return in_turn(run, repeats=repeats)[0]
-
-
-def in_turn(
-    *runs: Callable[[], object], repeats: int = 5, typical: Callable[[list[float]], float] = statistics.median
-) -> list[float]:
-    """Return the typical time of each call, after one that does not count; a busy spell of the machine meets all."""
-    times: list[list[float]] = [[] for _ in runs]
-    for run in runs:
-        run()
-    for _ in range(repeats):
-        for run, own in zip(runs, times, strict=True):
-            synchronize()
-            start = time.perf_counter()
-            run()
-            synchronize()
-            own.append(time.perf_counter() - start)
-    return [typical(own) for own in times]
-
-
-def synchronize() -> None:
-    """Wait for the GPU, if there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def profiled(run: Callable[[], object], steps: int) -> dict[str, dict[str, float]]:

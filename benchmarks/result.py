@@ -3,6 +3,8 @@
 import argparse
 import datetime
 import json
+import statistics
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,29 @@ from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
 
 _EPOCHS = 20
+
+
+def in_turn(
+    *runs: Callable[[], object], repeats: int = 5, typical: Callable[[list[float]], float] = statistics.median
+) -> list[float]:
+    """Return the typical time of each call, after one that does not count; a busy spell of the machine meets all."""
+    times: list[list[float]] = [[] for _ in runs]
+    for run in runs:
+        run()
+    for _ in range(repeats):
+        for run, own in zip(runs, times, strict=True):
+            synchronize()
+            start = time.perf_counter()
+            run()
+            synchronize()
+            own.append(time.perf_counter() - start)
+    return [typical(own) for own in times]
+
+
+def synchronize() -> None:
+    """Wait for the GPU, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

@@ -59,9 +59,14 @@ def out(tmp_path_factory):
     return out
 
 
+def shown(out):
+    """Return the rows of the page, by method."""
+    return {row["method"]: row for row in json.loads((out / "records" / "methods.json").read_text())["digits"]}
+
+
 @pytest.fixture(scope="module")
 def rows(out):
-    return {row["method"]: row for row in json.loads((out / "records" / "methods.json").read_text())["digits"]}
+    return shown(out)
 
 
 def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
@@ -81,11 +86,6 @@ def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
 def test_progress_names_the_run(tmp_path, capsys):
     run(tmp_path, TWO, progress=True)
     assert "digits-deep-seed0: member 2/2" in capsys.readouterr().err
-
-
-def shown(out):
-    """Return the rows of the page, by method."""
-    return {row["method"]: row for row in json.loads((out / "records" / "methods.json").read_text())["digits"]}
 
 
 @pytest.mark.usefixtures("two_methods")

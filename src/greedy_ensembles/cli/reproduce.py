@@ -241,12 +241,10 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
             _say_what_is_not_judged(study, jobs, runner)
     failures: dict[str, Exception] = {}
     try:
-        if where["on"] is None:
-            with one_thread() if quick and str(runner.device) == "cpu" else nullcontext():
-                runner.work(study, jobs, say)
-        elif jobs:
-            with open_executor(**where, storage=runner.out) as executor:
-                failures = runner.share_out(study, jobs, say, executor)
+        alone = where["on"] is None and quick and str(runner.device) == "cpu"
+        if jobs:
+            with one_thread() if alone else nullcontext(), open_executor(**where, storage=runner.out) as executor:
+                failures = runner.work(study, jobs, say, executor)
     except KeyboardInterrupt as interruption:
         goes_on(interruption)
         raise
