@@ -18,7 +18,7 @@ from unittest import mock
 
 import engine
 import torch
-from result import facts, how, known, publish, told
+from result import facts, how, in_turn, known, publish, told
 from speed_page import MODELS, PREDICTING
 from torch import nn
 
@@ -123,7 +123,7 @@ def training(variant: Variant, model: str, schedule: str, samples: int) -> dict[
         start = time.perf_counter()
         trained, plan = engine.engine_of(of, *group, plain if variant.plain else CapturedEngine)
         ready, count = time.perf_counter() - start, len(trained.members)
-        (taken,) = engine.in_turn(lambda: trained.train_epoch(plan), repeats=1 if variant.plain else REPEATS)
+        (taken,) = in_turn(lambda: trained.train_epoch(plan), repeats=1 if variant.plain else REPEATS)
     peak = torch.cuda.max_memory_reserved() / 2**30
     milliseconds = 1e3 * taken / steps / count
     return {"milliseconds": milliseconds, "ready_seconds": ready, "members": count, "peak_gib": peak}
@@ -138,7 +138,7 @@ def predicting(variant: Variant, model: str) -> dict[str, Any]:
         start = time.perf_counter()
         ensemble.predict_proba(x, IMAGES_AT_ONCE)
         ready = time.perf_counter() - start
-        (taken,) = engine.in_turn(lambda: ensemble.predict_proba(x, IMAGES_AT_ONCE), repeats=REPEATS)
+        (taken,) = in_turn(lambda: ensemble.predict_proba(x, IMAGES_AT_ONCE), repeats=REPEATS)
     return {"milliseconds": 1e3 * taken, "ready_seconds": ready}
 
 

@@ -111,6 +111,7 @@ def ablation(engine, monkeypatch):
     changes |= {
         "named": engine.named,
         "CapturedEngine": engine.CapturedEngine,
+        "in_turn": engine.in_turn,
         "CELLS": (("sequential", 4), ("concurrent", 4)),
         "TRAINING": few,
     }
