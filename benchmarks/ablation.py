@@ -8,7 +8,6 @@ Each part, a network, is measured in one run; those of FOLDER that are not asked
 import functools
 import gc
 import importlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -19,8 +18,8 @@ from unittest import mock
 
 import engine
 import torch
-from result import publish
-from speed_page import MODELS, PREDICTING, told
+from result import facts, how, in_turn, known, publish, told
+from speed_page import MODELS, PREDICTING
 from torch import nn
 
 import greedy_ensembles as ge
@@ -29,10 +28,11 @@ from greedy_ensembles.engines.accelerate import BatchNormReLU, accelerate
 from greedy_ensembles.engines.captured import CapturedEngine
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.models import named
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training.algorithm import Algorithm
 
+_COMMAND = "engine.py --ablate --out results/engine"
 PARTS = (*MODELS, *PREDICTING)
 #: Members that train together: of VGG16BN all, of others as many as fill the streams, or nearly.
 TOGETHER = {"VGG16BN": 11, "PreResNet164": 6, "WideResNet28x10": 4}
@@ -43,15 +43,12 @@ IMAGES, IMAGES_AT_ONCE = 10_000, 1024
 #: Columns of a table: schedule, and samples of p* a step.
 CELLS = (("sequential", 128), ("concurrent", 128), ("sequential", 32), ("concurrent", 32))
 PREDICT = "predict_proba"
-_LEGEND = [
-    [
-        "figures",
-        "ms per member and step, medians of three epochs (not captured: of one or two); in brackets, over everything",
-    ],
-    ["training", "CIFAR-10 shapes, bf16, samples of p* normalised by the statistics of the step's examples"],
-    ["sequential", "the sixth member, with five in the bank"],
-    ["ready", "seconds before the first epoch, the longest of the row"],
-]
+_LEGEND = {
+    "figures": "ms per member and step, medians of three epochs (not captured: of one or two)",
+    "in brackets": "over everything",
+    "sequential": "the sixth member, with five in the bank",
+    "ready": "seconds before the first epoch, the longest of the row",
+}
 #: A piece is worth keeping where a step without it takes this many times as long, on so many networks.
 WORTH, NETWORKS = 1.10, 2
 
@@ -126,7 +123,7 @@ def training(variant: Variant, model: str, schedule: str, samples: int) -> dict[
         start = time.perf_counter()
         trained, plan = engine.engine_of(of, *group, plain if variant.plain else CapturedEngine)
         ready, count = time.perf_counter() - start, len(trained.members)
-        taken = engine.seconds(lambda: trained.train_epoch(plan), 1 if variant.plain else REPEATS)
+        (taken,) = in_turn(lambda: trained.train_epoch(plan), repeats=1 if variant.plain else REPEATS)
     peak = torch.cuda.max_memory_reserved() / 2**30
     milliseconds = 1e3 * taken / steps / count
     return {"milliseconds": milliseconds, "ready_seconds": ready, "members": count, "peak_gib": peak}
@@ -141,7 +138,7 @@ def predicting(variant: Variant, model: str) -> dict[str, Any]:
         start = time.perf_counter()
         ensemble.predict_proba(x, IMAGES_AT_ONCE)
         ready = time.perf_counter() - start
-        taken = engine.seconds(lambda: ensemble.predict_proba(x, IMAGES_AT_ONCE), REPEATS)
+        (taken,) = in_turn(lambda: ensemble.predict_proba(x, IMAGES_AT_ONCE), repeats=REPEATS)
     return {"milliseconds": 1e3 * taken, "ready_seconds": ready}
 
 
@@ -181,30 +178,32 @@ def attempt(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def run(parts: Sequence[str], out: Path | None) -> None:
     """Measure what is asked for and print it; write what there is after each part, where asked."""
-    file = None if out is None else out / "records" / "ablation.json"
-    there = json.loads(file.read_text())["parts"] if file is not None and file.exists() else {}
+    made = facts(_COMMAND, "cuda")
+    there = known(out, "ablation").get("parts", {})
     content: dict[str, Any] = {"batch": engine.BATCH, "size": engine.SIZE, "parts": there}
     for part in parts:
-        content["parts"][part] = {**engine.facts(), "rows": measure(part)}
+        content["parts"][part] = {**made, "rows": measure(part)}
         publish(out, "ablation", page, content)
 
 
-def page(content: dict[str, Any], reading: str = "") -> str:
-    """Return what was measured, after what a person wrote."""
+def page(content: dict[str, Any]) -> Page:
+    """Return what each piece is worth, and what was measured."""
     parts = content["parts"]
     models = {model: parts[model]["rows"] for model in MODELS if model in parts}
-    facts = [
-        ["command", "`python benchmarks/engine.py --ablate --out results/engine`"],
-        ["batch", str(content["batch"])],
-    ]
-    facts += [*_LEGEND, *([f"run of {part}", told(found)] for part, found in parts.items())]
+    setting = "CIFAR-10 shapes, bf16, samples of p* normalised by the statistics of the step's examples"
+    made = {"training": f"batch {content['batch']}, {setting}", **_LEGEND}
+    made |= {f"run of {part}": told(found) for part, found in parts.items()}
     texts = [_table(model, rows, [_column(cell) for cell in CELLS]) for model, rows in models.items()]
     for part, model in PREDICTING.items():
         if part in parts:
             title = f"Predicting 10,000 images with {content['size']} members of {model}, ms"
             texts.append(_table(title, parts[part]["rows"], [PREDICT]))
-    texts += ["## How it was measured", markdown_table(["", ""], facts)]
-    return page_text("What each piece of the engine is worth", reading, texts, _verdicts(models) if models else "")
+    verdicts = _verdicts(models) if models else ""
+    return Page(
+        "What each piece of the engine is worth",
+        [*texts, *how({"command": f"python benchmarks/{_COMMAND}"}, made)],
+        verdicts,
+    )
 
 
 def _table(title: str, rows: Rows, columns: list[str]) -> str:

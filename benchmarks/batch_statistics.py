@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from result import facts, parser, publish
+from result import facts, how, parser, publish
 from sklearn.datasets import load_digits
 
 import greedy_ensembles as ge
 from greedy_ensembles.method import Statistics
 from greedy_ensembles.models import named
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.figure import GREY, NORMAL, SMALL, method_styles, new_figure, plain, write_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training import Epoch
@@ -91,52 +91,35 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     return figure
 
 
-def page(facts: dict[str, Any], reading: str = "") -> str:
-    """Return what someone has to say, how low members were on their way, and where they ended."""
-    rows = facts["runs"]
-    told = [
-        ["command", f"`{facts['command']}`"],
-        ["date, machine", f"{facts['date']}, {facts['machine']}, torch {facts['torch']}"],
-        ["data", "scikit-learn's digits, a fifth held out"],
-        ["training", f"PreResNet8, {facts['epochs']} epochs, learning rate 0.1, M = {SIZE}, p* wrapped"],
-        ["seeds", ", ".join(map(str, SEEDS))],
-        ["figures", "accuracy (%) on held-out digits in eval mode, of members that have others to differ from"],
-        ["lowest", "after the first fifth of the epochs"],
-    ]
-    lines = [
-        f"lambda_M = {STRENGTH}:",
-        "",
-        "| normalised by | seed | lowest of members 2, 3, ... | last |",
-        "|---|---|---|---|",
-    ]
-    for kind, title in KINDS.items():
-        for row in of(rows, kind, STRENGTH):
-            others = row["accuracies"][1:]
-            lowest = ", ".join(f"{min(values[len(values) // 5 :]):.1f}" for values in others)
-            lines.append(f"| {title} | {row['seed']} | {lowest} | {ends([row])} |")
-    means = {
-        kind: statistics.fmean(
-            value for row in of(rows, kind, STRENGTH) for values in row["accuracies"][1:] for value in values
-        )
-        for kind in KINDS
+def page(content: dict[str, Any]) -> Page:
+    """Return how low members were on their way, and where they ended."""
+    rows = content["runs"]
+    made = {
+        "data": "scikit-learn's digits, a fifth held out",
+        "training": f"PreResNet8, {content['epochs']} epochs, learning rate 0.1, M = {SIZE}, p* wrapped",
+        "seeds": ", ".join(map(str, SEEDS)),
+        "figures": "accuracy (%) on held-out digits in eval mode, of members that have others to differ from",
+        "lowest": "after the first fifth of the epochs",
     }
-    listed = ", ".join(f"{means[kind]:.1f} ({title})" for kind, title in KINDS.items())
-    summary = "\n".join(lines)
-    lines = [
-        f"- mean over these members and all epochs: {listed}",
-        "",
+    lines, means = [], []
+    for kind, title in KINDS.items():
+        others = {row["seed"]: row["accuracies"][1:] for row in of(rows, kind, STRENGTH)}
+        for row in of(rows, kind, STRENGTH):
+            lowest = ", ".join(f"{min(values[len(values) // 5 :]):.1f}" for values in others[row["seed"]])
+            lines.append([title, str(row["seed"]), lowest, ends([row])])
+        mean = statistics.fmean(value for own in others.values() for values in own for value in values)
+        means.append(f"{mean:.1f} ({title})")
+    higher = [[f"{strength:g}", *(ends(of(rows, kind, strength)) for kind in KINDS)] for strength in HIGHER]
+    parts = [
+        f"- mean over these members and all epochs: {', '.join(means)}",
         "![Held-out accuracy of three members over epochs, for both ways](statistics.png)",
-        "",
         f"*Accuracy of members in eval mode, after every epoch; lambda_M = {STRENGTH}, both seeds.*",
-        "",
         "## After the last epoch at a higher lambda_M, all members and seeds",
-        "",
-        f"| lambda_M | {' | '.join(KINDS.values())} |",
-        "|---|---|---|",
-        *(f"| {strength:g} | {' | '.join(ends(of(rows, kind, strength)) for kind in KINDS)} |" for strength in HIGHER),
+        markdown_table(["lambda_M", *KINDS.values()], higher),
     ]
-    parts = ["\n".join(lines), "## How it was made", markdown_table(["", ""], told)]
-    return page_text("What BatchNorm normalises samples of p* by", reading, parts, summary)
+    table = markdown_table(["normalised by", "seed", "lowest of members 2, 3, ...", "last"], lines)
+    title = "What BatchNorm normalises samples of p* by"
+    return Page(title, [*parts, *how(content, made)], f"lambda_M = {STRENGTH}:\n\n{table}")
 
 
 def ends(rows: list[dict[str, Any]]) -> str:

@@ -15,15 +15,15 @@ from typing import Any
 
 import stacked
 import torch
-from engine import BATCH, SIZE, algorithm, engine_of, in_turn, inference
-from result import facts, parser, publish
+from engine import BATCH, SIZE, algorithm, engine_of, inference
+from result import facts, how, in_turn, judged, parser, publish
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.heads import Headed
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training.recipe import learning_rate_factor
 
@@ -166,81 +166,64 @@ def measure() -> dict[str, Any]:
     return {**found, "stacked": {str(count): rows for count, rows in stacked.ratios().items()}}
 
 
-def _facts(content: dict[str, Any]) -> list[list[str]]:
-    return [
-        ["command", f"`{content['command']}`"],
-        ["date, commit", f"{content['date']}, {content['commit']}"],
-        ["machine", f"{content['machine']}, torch {content['torch']}"],
-        ["ratios", "of times that took turns in one run; in the first table, of the fastest of 15"],
-        ["networks of the first table", "PreResNet8 on 28x28 images, one thread; predictions: PreResNet20 on 32x32"],
-        ["the second table", "`benchmarks/stacked.py`: 2-128-128-2, 300 points; targets are judged by first deciles"],
-    ]
-
-
-def page(content: dict[str, Any], reading: str = "") -> str:
-    """Return the ratios as Markdown, beside what they must reach, and what someone has to say of them first."""
-    linear = content["coupling, over that against the fewest"]
-    lines = [
-        "| | ratio | |",
-        "|---|---|---|",
-        *_training(content),
-        _row(
-            f"a step at p* batch {SAMPLES} over one of Deep Ensembles, batch {BATCH}", content["greedy over deep"], 1.3
-        ),
-        f"| the coupling alone against {MEMBERS[-1]} members, of a step | {content['coupling, of a step']:.2%} | "
-        f"{_verdict(content['coupling, of a step'] < 0.05, '< 5 %')} |",
-        f"| its cost against {', '.join(linear)} members over that against {MEMBERS[0]} | "
-        f"{', '.join(f'{ratio:.1f}' for ratio in linear.values())} | at most linear: "
-        f"{', '.join(f'{k / MEMBERS[0]:g}' for k in MEMBERS)} |",
-        f"| predicting with {SIZE} members of PreResNet20, a plain loop over `predict_proba` | "
-        f"{content['plain loop over predict_proba']:.2f} | "
-        f"{_verdict(content['plain loop over predict_proba'] >= 1, '>= 1')} |",
-        f"| the same of the two-moons network, 64 points a batch | {content['the same, of a small network']:.2f} | |",
-    ]
-    stacks = [
-        f"## Training {SIZE} members of the two-moons network over training one",
-        "",
-        "| threads | | over | median | first decile | |",
-        "|---|---|---|---|---|---|",
-    ]
-    for threads, rows in content["stacked"].items():
-        for row in rows:
-            judged = row["what"].endswith("concurrent") and row["what"].split(",")[0] == row["over"].split(",")[0]
-            verdict = _verdict(row["first decile"] <= stacked.TARGET, f"<= {stacked.TARGET}") if judged else ""
-            stacks.append(
-                f"| {threads} | {row['what']} | {row['over']} | {row['median']:.2f} | {row['first decile']:.2f} | "
-                f"{verdict} |"
-            )
-    made = ["## How it was measured", markdown_table(["", ""], _facts(content))]
-    return page_text("What it costs on a CPU", reading, ["\n".join(stacks), *made], "\n".join(lines))
-
-
-def _training(content: dict[str, Any]) -> list[str]:
-    """Return what `ge.fit` as a whole takes, if that was measured."""
-    if "fit over a plain loop" not in content:
-        return []
-    schedules = content["concurrent over sequential"]
-    return [
+def page(content: dict[str, Any]) -> Page:
+    """Return the ratios beside what they must reach."""
+    linear, schedules = content["coupling, over that against the fewest"], content["concurrent over sequential"]
+    coupling, predicting = content["coupling, of a step"], content["plain loop over predict_proba"]
+    fewest = ", ".join(f"{k / MEMBERS[0]:g}" for k in MEMBERS)
+    rows = [
         _row(
             "`ge.fit`, Deep Ensembles on a table of 1,000 x 20 (M = 5, 20 epochs), over a plain PyTorch loop with the "
             "same selection of epochs",
             content["fit over a plain loop"],
             1.3,
         ),
-        f"| the same with a run folder over without | {content['fit with a run folder over without']:.2f} | |",
+        _row("the same with a run folder over without", content["fit with a run folder over without"]),
         _row("a small CNN (M = 5), Deep Ensembles concurrent over sequential", schedules["deep"], 1.0),
-        "| the same, greedy, where one member more sees samples of p*: 10 batches a step instead of 9 | "
-        f"{schedules['greedy']:.2f} | |",
-        *(_row(f"five heads on one backbone over {over}", r, 1.3) for over, r in content.get("heads", {}).items()),
+        _row(
+            "the same, greedy, where one member more sees samples of p*: 10 batches a step instead of 9",
+            schedules["greedy"],
+        ),
+        *(_row(f"five heads on one backbone over {over}", ratio, 1.3) for over, ratio in content["heads"].items()),
+        _row(
+            f"a step at p* batch {SAMPLES} over one of Deep Ensembles, batch {BATCH}", content["greedy over deep"], 1.3
+        ),
+        [
+            f"the coupling alone against {MEMBERS[-1]} members, of a step",
+            f"{coupling:.2%}",
+            judged(coupling, "<=", 0.05, "5 %"),
+        ],
+        [
+            f"its cost against {', '.join(linear)} members over that against {MEMBERS[0]}",
+            ", ".join(f"{ratio:.1f}" for ratio in linear.values()),
+            f"at most linear: {fewest}",
+        ],
+        [
+            f"predicting with {SIZE} members of PreResNet20, a plain loop over `predict_proba`",
+            f"{predicting:.2f}",
+            judged(predicting, ">=", 1),
+        ],
+        _row("the same of the two-moons network, 64 points a batch", content["the same, of a small network"]),
     ]
+    stacks = []
+    for threads, comparisons in content["stacked"].items():
+        for one in comparisons:
+            alike = one["what"].endswith("concurrent") and one["what"].split(",")[0] == one["over"].split(",")[0]
+            figures = [f"{one[key]:.2f}" for key in ("median", "first decile")]
+            verdict = judged(one["first decile"], "<=", stacked.TARGET) if alike else ""
+            stacks.append([threads, one["what"], one["over"], *figures, verdict])
+    made = {
+        "ratios": "of times that took turns in one run; in the first table, of the fastest of 15",
+        "networks of the first table": "PreResNet8 on 28x28 images, one thread; predictions: PreResNet20 on 32x32",
+        "the second table": "`benchmarks/stacked.py`: 2-128-128-2, 300 points; targets are judged by first deciles",
+    }
+    title = f"## Training {SIZE} members of the two-moons network over training one"
+    table = markdown_table(["threads", "", "over", "median", "first decile", ""], stacks)
+    return Page("What it costs on a CPU", [title, table, *how(content, made)], markdown_table(["", "ratio", ""], rows))
 
 
-def _row(name: str, value: float, most: float) -> str:
-    return f"| {name} | {value:.2f} | {_verdict(value <= most, f'<= {most:g}')} |"
-
-
-def _verdict(met: bool, target: str) -> str:
-    return f"target {target}: {'met' if met else 'missed'}"
+def _row(name: str, value: float, most: float | None = None) -> list[str]:
+    return [name, f"{value:.2f}", "" if most is None else judged(value, "<=", most, f"{most:g}")]
 
 
 def run(out: Path | None) -> None:

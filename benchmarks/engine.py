@@ -9,11 +9,7 @@ Each part is measured by itself; those of FOLDER that are not asked for are kept
 what each piece of the engine is worth.
 """
 
-import argparse
 import contextlib
-import datetime
-import json
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +18,7 @@ from typing import Any
 
 import torch
 from floor import floor, rates
+from result import facts, in_turn, known, parser, publish
 from speed_page import MODELS, PREDICTING, page, verdict
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -32,7 +29,6 @@ from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.plain import PlainEngine, Plan
 from greedy_ensembles.method import SCHEDULES, as_coupling
 from greedy_ensembles.models import named
-from greedy_ensembles.runs.configuration import git_commit
 from greedy_ensembles.training.algorithm import Algorithm
 from greedy_ensembles.training.fit import _build
 
@@ -129,7 +125,7 @@ def published_loop(model: str, samples: int | None) -> float:
             optimizer.step()
             loss.item()
 
-    return 1e3 * seconds(epoch, repeats=3) / STEPS
+    return 1e3 * in_turn(epoch, repeats=3)[0] / STEPS
 
 
 def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any]:
@@ -141,7 +137,7 @@ def captured(model: str, samples: int | None, concurrent: bool) -> dict[str, Any
         engine, plan = engine_of(of, *((0, SIZE) if concurrent else (SIZE // 2, 1)), CapturedEngine)
         ready, count = time.perf_counter() - start, len(engine.members)
         epoch = partial(engine.train_epoch, plan)
-        milliseconds = 1e3 * seconds(epoch) / STEPS / count
+        milliseconds = 1e3 * in_turn(epoch)[0] / STEPS / count
         profile = profiled(epoch, STEPS) if samples == BATCH else None
         memory = torch.cuda.max_memory_reserved() / 2**30  # of which recordings keep what they use
     del engine, epoch, of
@@ -180,34 +176,6 @@ def inference(model: str, device: str, images: int, batch_size: int, **options: 
     if device == "cuda":
         times["profile"] = profiled(lambda: ensemble.predict_proba(x, batch_size), 1)
     return {**times, "ratio": times["plain loop"] / times["predict_proba"]}
-
-
-def seconds(run: Callable[[], object], repeats: int = 5) -> float:
-    """Return the median time of a call, after one that does not count."""
-    return in_turn(run, repeats=repeats)[0]
-
-
-def in_turn(
-    *runs: Callable[[], object], repeats: int = 5, typical: Callable[[list[float]], float] = statistics.median
-) -> list[float]:
-    """Return the typical time of each call, after one that does not count; a busy spell of the machine meets all."""
-    times: list[list[float]] = [[] for _ in runs]
-    for run in runs:
-        run()
-    for _ in range(repeats):
-        for run, own in zip(runs, times, strict=True):
-            synchronize()
-            start = time.perf_counter()
-            run()
-            synchronize()
-            own.append(time.perf_counter() - start)
-    return [typical(own) for own in times]
-
-
-def synchronize() -> None:
-    """Wait for the GPU, if there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def profiled(run: Callable[[], object], steps: int) -> dict[str, dict[str, float]]:
@@ -265,50 +233,26 @@ def ratios(times: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def facts() -> dict[str, Any]:
-    """Return when and where figures are measured, and of what."""
-    return {
-        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
-        "machine": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "commit": git_commit(),
-    }
-
-
 def on_gpu(parts: list[str], out: Path | None) -> None:
     """Measure what is asked for and print it; write what there is after each part, where asked."""
-    file = None if out is None else out / "records" / "speed.json"
-    content: dict[str, Any] = {
-        "command": "python benchmarks/engine.py --out results/engine",
-        "batch": BATCH,
-        "size": SIZE,
-        "steps": STEPS,
-        "parts": json.loads(file.read_text())["parts"] if file is not None and file.exists() else {},
-    }
+    made = facts("engine.py --out results/engine", "cuda")
+    settings = {"command": made["command"], "batch": BATCH, "size": SIZE, "steps": STEPS}
+    content: dict[str, Any] = {**settings, "parts": known(out, "speed").get("parts", {})}
     for part in parts:
-        if part in PREDICTING:
-            found = inference(PREDICTING[part], DEVICE, 10_000, 1024)
-            print(f"{part}, plain loop over predict_proba: {found['ratio']:.2f}", flush=True)
-        else:
-            found = measure(part)
-        content["parts"][part] = {**facts(), **found}
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(content, indent=2) + "\n")
-            own = file.with_name("speed-reading.md")  # written by hand, and kept
-            (file.parents[1] / "speed.md").write_text(page(content, own.read_text() if own.exists() else ""))
+        found = inference(PREDICTING[part], DEVICE, 10_000, 1024) if part in PREDICTING else measure(part)
+        content["parts"][part] = {**made, **found}
+        publish(out, "speed", page, content)
 
 
 def main() -> None:
     """Measure what this machine can."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--parts", nargs="+", choices=[*PREDICTING, *MODELS])
-    parser.add_argument("--ablate", action="store_true", help="measure everything, and everything less one piece")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--parts", nargs="+", choices=[*PREDICTING, *MODELS])
+    options.add_argument("--ablate", action="store_true", help="measure everything, and everything less one piece")
+    arguments = options.parse_args()
     if not torch.cuda.is_available():
         if arguments.parts or arguments.ablate:
-            parser.error("--parts and --ablate need a GPU, and there is none here")
+            options.error("--parts and --ablate need a GPU, and there is none here")
         import cpu
 
         with contextlib.suppress(KeyboardInterrupt):

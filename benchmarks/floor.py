@@ -2,11 +2,11 @@
 written as often as the passes of the engine must, each at the speed at which the GPU copies; no launches, no waiting.
 """
 
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
+from result import in_turn
 from torch import nn
 
 from greedy_ensembles.models import named
@@ -15,6 +15,7 @@ _HALF = 2  # bytes of an activation
 #: Moments read the examples alone; then come reading and writing the output; two inputs of the gradient's sums; two
 #: inputs and the output of the gradient.
 _NORM_PASSES = 2 + 2 + 3
+_CALLS = 20  # timed together
 _UPDATE = 20  # bytes a weight: itself and its momentum, read and written; its gradient, read
 
 
@@ -63,19 +64,12 @@ def rates() -> tuple[float, float]:
     """Return products a second of large matrices in bf16, and bytes a second of copies, of this GPU."""
     n = 8192
     a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    rate = n**3 / _seconds(lambda: a @ b)
     x = torch.empty(2**30, dtype=torch.uint8, device="cuda")
     y = torch.empty_like(x)
-    return rate, 2 * x.nbytes / _seconds(lambda: y.copy_(x))
 
-
-def _seconds(run: Callable[[], object], calls: int = 20) -> float:
-    times = []
-    for _ in range(4):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
+    def again(run: Callable[[], object]) -> None:
+        for _ in range(_CALLS):
             run()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) / calls)
-    return statistics.median(times[1:])
+
+    products, copies = in_turn(partial(again, lambda: a @ b), partial(again, lambda: y.copy_(x)), repeats=3)
+    return _CALLS * n**3 / products, _CALLS * 2 * x.nbytes / copies

@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from greedy_ensembles.paper.studies.of_images import CHOOSING
+from greedy_ensembles.paper.study import CHOOSING
 from greedy_ensembles.report.figure import COLOURS, LARGE, NORMAL, PALE, new_figure, plain, write_figure
 from greedy_ensembles.report.results import plural
 

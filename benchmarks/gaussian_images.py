@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from result import mnist, mnist_facts, mnist_parser, publish
+from result import how, mnist, mnist_facts, mnist_parser, publish
 
 import greedy_ensembles as ge
 from greedy_ensembles.models import named
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.table import markdown_table
 
 SIZE, COUNT, STRENGTH, MODEL = 5, 2000, 0.1, "PreResNet8"
@@ -68,18 +68,17 @@ def judged(images: ge.data.ImageSet, test: ge.data.ImageSet, epochs: int, device
     return found
 
 
-def page(content: dict[str, Any], reading: str = "") -> str:
-    """Return the table as Markdown, with what someone has to say of it first."""
+def page(content: dict[str, Any]) -> Page:
+    """Return the table."""
     rows = [[way, f"{row['Deep Ensembles']:.3f}", f"{row['greedy']:.3f}"] for way, row in content["auc"].items()]
-    made = (
-        f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}, commit "
-        f"{content['commit'][:12]}. MNIST "
-        f"({content['examples']:,} training images), {MODEL}, M = {SIZE}, {content['epochs']} epochs, seed 0; greedy "
-        f"with lambda_M = {STRENGTH}. AUC of mutual information, {COUNT:,} images of noise against {content['test']:,} "
-        "test images. Numbers are on the scale from black, 0, to white, 1, unless they say otherwise."
-    )
+    made = {
+        "training": f"MNIST ({content['examples']:,} training images), {MODEL}, M = {SIZE}, {content['epochs']} "
+        f"epochs, seed 0; greedy with lambda_M = {STRENGTH}",
+        "figures": f"AUC of mutual information, {COUNT:,} images of noise against {content['test']:,} test images",
+        "numbers": "on the scale from black, 0, to white, 1, unless they say otherwise",
+    }
     summary = markdown_table(["drawn with", "Deep Ensembles", "greedy"], rows)
-    return page_text("How Gaussian noise is drawn", reading, [made], summary)
+    return Page("How Gaussian noise is drawn", how(content, made), summary)
 
 
 def main() -> None:

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from result import facts, parser, publish
+from result import facts, how, parser, publish
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.notes import WeakMemberWarning
 
@@ -194,17 +194,16 @@ def _write_array(path: Path, shape: tuple[int, ...], rng: np.random.Generator) -
     array.flush()
 
 
-def page(content: dict[str, Any], reading: str = "") -> str:
+def page(content: dict[str, Any]) -> Page:
     """Return the table, and how it was made."""
     rows = []
     for name, one in content["found"].items():
         peaks = [f"{one[key]:,.0f} MiB" for key in ("own_mib", "mapped_mib", "plain_own_mib", "plain_mapped_mib")]
         rates = [f"{one[key]:,.0f}" for key in ("ours_per_s", "plain_per_s")]
         rows.append([name, *peaks, *rates, f"{one['ratio']:.2f}", f"{one['cpu_ratio']:.2f}"])
-    about = f"`{content['command']}`, {content['date']}, {content['machine']}, commit {content['commit']}."
     heading = ["data", "`ge.fit`, own memory", "mapped pages", "plain loop, own memory", "mapped pages"]
     rated = ["`ge.fit`, examples a second", "plain loop", "ratio", "by processor time"]
-    return page_text("Data that memory does not hold", reading, [about], markdown_table([*heading, *rated], rows))
+    return Page("Data that memory does not hold", how(content, {}), markdown_table([*heading, *rated], rows))
 
 
 def main() -> None:

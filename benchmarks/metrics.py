@@ -4,36 +4,26 @@ Every figure is a ratio of best times within this run, since absolute times diff
 is at most 3 for AUROC, average precision and FPR95 together.
 """
 
-import time
-from collections.abc import Callable
+from functools import partial
 
 import torch
+from result import in_turn
 
 from greedy_ensembles import metrics
 
 COUNT, REPEATS = 1_000_000, 7
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Return how long a call takes, at the best of the repeats."""
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        run()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def report(name: str, scores: torch.Tensor) -> None:
     """Print the ratios for one array of scores, one half of it in-domain."""
     inside, outside = scores[: COUNT // 2], scores[COUNT // 2 :]
-    sort = seconds(lambda: torch.sort(scores))
-    ratios = [
-        seconds(lambda function=function: function(inside, outside)) / sort  # type: ignore[misc]
-        for function in (metrics.auroc, metrics.average_precision, metrics.fpr_at_tpr)
-    ]
+    sort, *ranked = in_turn(
+        lambda: torch.sort(scores),
+        *(partial(rank, inside, outside) for rank in (metrics.auroc, metrics.average_precision, metrics.fpr_at_tpr)),
+        repeats=REPEATS,
+        typical=min,
+    )
+    ratios = [seconds / sort for seconds in ranked]
     print(f"  {name:30s} {sum(ratios):.2f}  (" + ", ".join(f"{ratio:.2f}" for ratio in ratios) + ")")
 
 

@@ -1,4 +1,4 @@
-"""Which p* should images have by default? The rule of `paper/studies/of_images.py`, applied to what was measured.
+"""Which p* should images have by default? The rule of `paper/catalogue.py`, applied to what was measured.
 
     python benchmarks/p_star.py --out results/default-p-star-small
     python benchmarks/p_star.py --out results/p-star-search
@@ -13,14 +13,13 @@ import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from result import facts, parser, publish
+from result import facts, how, parser, publish
 
 from greedy_ensembles import storage
 from greedy_ensembles.benchmark import Estimate, estimate
-from greedy_ensembles.paper.pages import page_text
-from greedy_ensembles.paper.studies import STUDIES
-from greedy_ensembles.paper.studies.of_images import BATCHES, CHOOSING
-from greedy_ensembles.paper.study import Section
+from greedy_ensembles.paper.catalogue import BATCHES, STUDIES
+from greedy_ensembles.paper.pages import Page
+from greedy_ensembles.paper.study import CHOOSING, Section
 from greedy_ensembles.report.table import markdown_table
 
 DEEP, LOSS = "deep", 0.002
@@ -114,25 +113,24 @@ def _cheapest(found: dict[str, Estimate], otherwise: str) -> str:
     return next(name for name, own in found.items() if own.mean >= least)
 
 
-def page_of_batches(content: dict[str, Any], reading: str = "") -> str:
+def page_of_batches(content: dict[str, Any]) -> Page:
     """Return what the rule looked at, and which batch it chose."""
     seeds = {batch: _read(own) for batch, own in content["seeds"].items()}
     chosen = choose_batch(seeds)
     rows = [
         [f"**{batch}**" if batch == chosen else batch, *row] for batch, own in seeds.items() for row in _rows(own, 0)
     ]
-    how = f"`{content['command']}`, {content['date']}. Bold: what the rule chooses. ±: standard error over seeds."
     text = markdown_table(["p* batch", *_HEAD], rows)
-    return page_text("The default p* for images: the rule applied to its batch", reading, [how], text)
+    return Page("The default p* for images: the rule applied to its batch", how(content, _LEGEND), text)
 
 
-def page(content: dict[str, Any], reading: str = "") -> str:
+def page(content: dict[str, Any]) -> Page:
     """Return what the rule looked at, and what it chose."""
     rows = _rows(_read(content["seeds"]), content["errors"])
-    how = f"`{content['command']}`, {content['date']}. Bold: what the rule chooses. ±: standard error over seeds."
-    return page_text("The default p* for images: the rule applied", reading, [how], markdown_table(_HEAD, rows))
+    return Page("The default p* for images: the rule applied", how(content, _LEGEND), markdown_table(_HEAD, rows))
 
 
+_LEGEND = {"bold": "what the rule chooses", "±": "standard error over seeds"}
 _HEAD = ["p*", "AUC, choosing sets", "AUC, other natural sets", "validation accuracy", "loss of it"]
 
 

@@ -6,14 +6,15 @@ Compares the records of all pages in results/, and of results/repeats/records, w
 Needs neither data nor a GPU.
 """
 
-import argparse
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from result import how, parser
+
 from greedy_ensembles import storage
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page, publish
 from greedy_ensembles.report.table import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -76,37 +77,29 @@ def table(name: str, records: Sequence[dict[str, Any]]) -> list[str]:
         for record in records
         if record not in whole
     ]
-    return [
-        f"## {name}",
-        "",
-        f"| | {' | '.join(record['machine']['started'][:16] for record in whole)} |",
-        f"|---|{'---|' * len(whole)}",
-        *(f"| {row} | {' | '.join(cells)} |" for row, cells in rows.items()),
-        "",
-        *(line for text in gone for line in (text, "")),
-    ]
+    heading = ["", *(record["machine"]["started"][:16] for record in whole)]
+    return [f"## {name}", markdown_table(heading, ([row, *cells] for row, cells in rows.items())), *gone]
 
 
-def page(found: dict[str, list[dict[str, Any]]], reading: str = "") -> str:
-    """Return all of it as Markdown, with what someone has to say of it first."""
+def page(found: dict[str, list[dict[str, Any]]]) -> Page:
+    """Return by how much tries differ, and then each run."""
     machines = dict.fromkeys(
         f"{record['machine']['device']}, torch {record['machine']['versions']['torch']}"
         for records in found.values()
         for record in records
     )
-    facts = [
-        ["command", "`python benchmarks/repeats.py --out results/repeats`"],
-        ["from", "the records of all pages, and [tries that no page shows](records)"],
-        ["runs", "made more than once with the same seed and settings"],
-        ["machine", "; ".join(machines)],
-        ["OOD sets", "those whose images were the same in all tries"],
-    ]
+    made = {
+        "from": "the records of all pages, and [tries that no page shows](records)",
+        "runs": "made more than once with the same seed and settings",
+        "machine": "; ".join(machines),
+        "OOD sets": "those whose images were the same in all tries",
+    }
     rows = [[name, f"{len(records)}", *_moves(records)] for name, records in found.items()]
     summary = markdown_table(["run", "tries", "accuracy (points)", "AUC, noise", "blobs", "natural"], rows)
     words = "Differences between the highest and the lowest try that ended; AUC in the mean over the sets of a kind."
-    sections = ["\n".join(table(name, records)).strip() for name, records in found.items()]
-    parts = [*sections, "## How it was made", markdown_table(["", ""], facts)]
-    return page_text("The same run again", reading, parts, f"{summary}\n\n{words}")
+    sections = [part for name, records in found.items() for part in table(name, records)]
+    parts = [*sections, *how({"command": "python benchmarks/repeats.py --out results/repeats"}, made)]
+    return Page("The same run again", parts, f"{summary}\n\n{words}")
 
 
 def _moves(records: Sequence[dict[str, Any]]) -> list[str]:
@@ -141,18 +134,7 @@ def spread(
     return {group: max(values) - min(values) for group, values in means.items()}
 
 
-def main() -> None:
-    """Print the page, and write it where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path)
-    out = parser.parse_args().out
-    found = tries(RESULTS)
-    print(page(found))
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        own = out / "records" / "reading.md"  # written by hand, and kept
-        (out / "repeats.md").write_text(page(found, own.read_text() if own.exists() else ""))
-
-
 if __name__ == "__main__":
-    main()
+    out = parser(__doc__).parse_args().out
+    made = page(tries(RESULTS))
+    print(made.text() if out is None else publish(out, "repeats", made))

@@ -26,17 +26,18 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from result import facts, parser, publish
+from result import facts, how, parser, publish
 from torch import distributed, nn
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
 from greedy_ensembles.engines.ranks import Exchange, Ranks
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.sweeps.executor import Processes
 
@@ -167,21 +168,21 @@ def work(rank: int, tell: object, *, world: int, meeting: str, calls: int, epoch
     return {**found, "step": steps(Ranks(rank, world), epochs)}
 
 
+def first_of(world: int, work: Callable[..., dict[str, Any]], calls: int, epochs: int) -> dict[str, Any]:
+    """Return what the first of so many processes returns, which do the work together."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"world": world, "meeting": f"{folder}/meeting", "calls": calls, "epochs": epochs}
+        jobs = {str(rank): functools.partial(work, rank, **asked) for rank in range(world)}
+        found: dict[str, Any] = Processes(places=(None,) * world).run(jobs, print)["0"]
+    return found
+
+
 def measure(processes: tuple[int, ...], rounds: int, calls: int, epochs: int) -> dict[str, Any]:
     """Return first deciles of the first process by how many there are, what was timed, and clock."""
     every: dict[str, Any] = {str(world): {} for world in processes}
     for _ in range(rounds):
         for world in processes:
-            with tempfile.TemporaryDirectory() as folder:
-                asked: dict[str, Any] = {
-                    "world": world,
-                    "meeting": f"{folder}/meeting",
-                    "calls": calls,
-                    "epochs": epochs,
-                }
-                jobs = {str(rank): functools.partial(work, rank, **asked) for rank in range(world)}
-                first = Processes(places=(None,) * world).run(jobs, print)["0"]
-            for name, clocks in first.items():
+            for name, clocks in first_of(world, work, calls, epochs).items():
                 for clock, times in clocks.items():
                     every[str(world)].setdefault(name, {}).setdefault(clock, []).extend(times)
     for found in every.values():
@@ -200,19 +201,23 @@ def predicted(measured: dict[str, Any], world: str, clock: str, cores: int) -> f
     return step(MEMBERS, int(world), member_step, measured[world][f"{BATCH} x {CLASSES}"][clock]["decile"])
 
 
-def page(content: dict[str, Any], reading: str = "") -> str:
-    """Return tables as Markdown, and what someone has to say of them first."""
+def page(content: dict[str, Any]) -> Page:
+    """Return what was measured beside the model, exchanges, and GPUs by the model."""
     measured, checked = content["measured"], []
     counts = measured["1"][f"{BATCH} x {CLASSES}"]["wall"]["count"], measured["1"]["step"]["wall"]["count"]
-    told = [
-        ["command", f"`{content['command']}`"],
-        ["date, commit", f"{content['date']}, {content['commit']}"],
-        ["machine", f"{content['machine']}, torch {content['torch']}; gloo, one thread a process"],
-        ["load", f"{content['load']:.1f} processes at work or waiting for a core in the minute before"],
-        ["counts", f"{counts[0]:,} exchanges of each size, {counts[1]} steps, in each column or row"],
-        ["figures", "first deciles"],
-        ["processor time", "that of the first process, which has the most members, without what it waits"],
-    ]
+    made = {
+        "processes": "gloo, one thread each",
+        "load": f"{content['load']:.1f} processes at work or waiting for a core in the minute before",
+        "counts": f"{counts[0]:,} exchanges of each size, {counts[1]} steps, in each column or row",
+        "figures": "first deciles",
+        "processor time": "that of the first process, which has the most members, without what it waits",
+        "steps": f"ms; {MEMBERS} members: two convolutions on 12 x 12 images, batch {BATCH}, as many samples of p*",
+        "model": f"a member: one process over {MEMBERS}; by the wall, times processes over cores, where more than 1",
+        "GPUs": "by the model; step times of one H200 ([speed](../engine/speed.md)), batch 128, p* batch 128",
+        "members on a GPU": "fewer than were measured together: as slow as one alone",
+        "exchange on GPUs": f"[NCCL's own model]({SOURCE}) of an all-gather, nodes of {NODE}; networks not included",
+        "times faster": "than one GPU",
+    }
     exchanged = [
         [f"{n} x {classes}", f"{4 * MEMBERS * n * classes / 1e3:,.0f} kB"]
         + [f"{1e3 * one[f'{n} x {classes}']['wall']['decile']:,.0f}" for one in measured.values()]
@@ -223,36 +228,22 @@ def page(content: dict[str, Any], reading: str = "") -> str:
         one = measured["1"]["step"][clock]["decile"]
         checked.append([world, clock, f"{one:.1f}", f"{took:.1f}", f"{model:.1f}", f"{took / model:.2f}"])
     heading = ["processes", "time", "one process", "measured", "model", "measured over model"]
-    told += [
-        ["steps", f"ms; {MEMBERS} members: two convolutions on 12 x 12 images, batch {BATCH}, as many samples of p*"],
-        ["model", f"a member: one process over {MEMBERS}; by the wall, times processes over cores, where more than 1"],
-        ["GPUs", "by the model; step times of one H200 ([speed](../engine/speed.md)), batch 128, p* batch 128"],
-        ["members on a GPU", "fewer than were measured together: as slow as one alone"],
-        ["exchange on GPUs", f"[NCCL's own model]({SOURCE}) of an all-gather, nodes of {NODE}; networks not included"],
-        ["times faster", "than one GPU"],
-    ]
     parts = [
         f"## The exchange of a step, {MEMBERS} members, microseconds",
         markdown_table(["n x classes", "in all", *(f"processes: {world}" for world in measured)], exchanged),
         "## GPUs, by the model, not measured",
         _gpus(content["speed"]),
-        "## How it was measured",
-        markdown_table(["", ""], told),
+        *how(content, made),
     ]
-    return page_text("How an ensemble grows over processes", reading, parts, markdown_table(heading, checked))
+    return Page("How an ensemble grows over processes", parts, markdown_table(heading, checked))
 
 
 def _gpus(speed: dict[str, Any]) -> str:
     """Return the table of GPUs."""
     rows = [
         [
-            *(row["network"], str(row["members"]), str(row["gpus"]), str(row["most"])),
-            *(
-                f"{1e3 * row['exchange']:.0f}",
-                f"{row['captured']:.1f}",
-                f"{row['faster']:.1f}",
-                f"{row['tenfold']:.0%}",
-            ),
+            *(row["network"], str(row["members"]), str(row["gpus"]), str(row["most"]), f"{1e3 * row['exchange']:.0f}"),
+            *(f"{row['captured']:.1f}", f"{row['faster']:.1f}", f"{row['tenfold']:.0%}"),
         ]
         for row in read_out(speed)
     ]
@@ -296,18 +287,14 @@ def on_one_gpu(out: Path | None, calls: int, epochs: int) -> None:
     """Measure one process and two on a GPU, print, and write where asked."""
     content: dict[str, Any] = {**facts("scale.py --one-gpu --out results/scale", "cuda"), "measured": {}}
     for world in (1, 2):
-        with tempfile.TemporaryDirectory() as folder:
-            asked: dict[str, Any] = {"world": world, "meeting": f"{folder}/meeting", "calls": calls, "epochs": epochs}
-            jobs = {str(rank): functools.partial(work_on_gpu, rank, **asked) for rank in range(world)}
-            first = Processes(places=(None,) * world).run(jobs, print)["0"]
         content["measured"][str(world)] = {
             name: {"median": statistics.median(times), "least": min(times), "most": max(times), "count": len(times)}
-            for name, times in first.items()
+            for name, times in first_of(world, work_on_gpu, calls, epochs).items()
         }
     publish(out, "one-gpu", page_of_one_gpu, content)
 
 
-def page_of_one_gpu(content: dict[str, Any], reading: str = "") -> str:
+def page_of_one_gpu(content: dict[str, Any]) -> Page:
     """Return what two processes on one GPU take beside one."""
     rows = [
         [name, world, *(f"{one[kind]:.2f}" for kind in ("median", "least", "most")), str(one["count"])]
@@ -317,28 +304,21 @@ def page_of_one_gpu(content: dict[str, Any], reading: str = "") -> str:
     one, two = (content["measured"][world]["step"]["median"] for world in ("1", "2"))
     table = markdown_table(["", "processes", "median, ms", "least", "most", "of"], rows)
     summary = f"{table}\n\nTwo processes over one: {two / one:.2f}; {two - one:+.2f} ms a step."
-    told = [
-        ["command", f"`{content['command']}`"],
-        [
-            "when, where",
-            f"{content['date']}, {content['machine']}, torch {content['torch']}, commit {content['commit']}",
-        ],
-        ["a step", f"of all {MEMBERS} members of VGG16BN, bf16, batch {GPU_BATCH} and as many samples of p*, recorded"],
-        ["counts", "epochs of 20 steps, after two that do not count; exchanges, one by one"],
-    ]
-    return page_text(
-        "Two processes on one GPU", reading, ["## How it was measured", markdown_table(["", ""], told)], summary
-    )
+    made = {
+        "a step": f"of all {MEMBERS} members of VGG16BN, bf16, batch {GPU_BATCH} and as many samples of p*, recorded",
+        "counts": "epochs of 20 steps, after two that do not count; exchanges, one by one",
+    }
+    return Page("Two processes on one GPU", how(content, made), summary)
 
 
-def run(out: Path | None, processes: tuple[int, ...], **asked: int) -> None:
+def run(out: Path | None, **asked: int) -> None:
     """Measure, print, and write where asked."""
     content = {
         **facts("scale.py --out results/scale"),
         "asked": asked,
         "cores": machine.cores(),
         "load": os.getloadavg()[0],
-        "measured": measure(processes, **asked),
+        "measured": measure(PROCESSES, **asked),
         "speed": speed_of_members(),
     }
     publish(out, "scale", page, content)
@@ -355,4 +335,4 @@ if __name__ == "__main__":
         del given["rounds"]
         on_one_gpu(**given)
     else:
-        run(processes=PROCESSES, **given)
+        run(**given)

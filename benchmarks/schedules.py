@@ -10,16 +10,16 @@ already are not done again, and its `records/schedules-reading.md`, written by h
 """
 
 import itertools
-import json
 from typing import Any
 
 import torch
-from result import mnist, mnist_facts, mnist_parser, publish
+from result import how, known, mnist, mnist_facts, mnist_parser, publish
 
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import estimate, evaluate
 from greedy_ensembles.models import named
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page
+from greedy_ensembles.report.table import markdown_table
 
 SIZE, STRENGTH, SEEDS = 5, 0.1, (0, 100, 200)
 SETTINGS = (("sequential", 256), ("concurrent", 256), ("concurrent", 8))
@@ -66,46 +66,43 @@ def train_and_evaluate(
     }
 
 
-def page(facts: dict[str, Any], reading: str = "") -> str:
+def page(content: dict[str, Any]) -> Page:
     """Return the tables of means and standard errors, and by how much the fast ways differ from the paper's."""
-    rows = facts["runs"]
+    rows = content["runs"]
     images = rows[0]["images"]
-    dates = ", ".join(sorted({row["date"] for row in rows}))
-    made = (
-        f"`{facts['command']}`, {dates}, {facts['machine']}, torch {facts['torch']}. MNIST "
-        f"({facts['examples']:,} training images), PreResNet8, M = {SIZE}, lambda_M = {STRENGTH}, p* wrapped, "
-        f"{facts['epochs']} epochs, bf16; mean ± standard error over seeds. Accuracy on {images['mnist']:,} test "
-        "images, of the ensemble and of its worst member; AUC of mutual information against those: "
-        + ", ".join(f"{name} {images[name]:,}" for name in OOD)
-        + "."
-    )
+    made = {
+        "training": f"MNIST ({content['examples']:,} training images), PreResNet8, M = {SIZE}, lambda_M = {STRENGTH}, "
+        f"p* wrapped, {content['epochs']} epochs, bf16",
+        "figures": "mean ± standard error over seeds; accuracy of the ensemble and of its worst member",
+        "AUC": f"of mutual information against {images['mnist']:,} test images: "
+        + ", ".join(f"{name} {images[name]:,}" for name in OOD),
+        **{name: note for row in rows for name, note in row["notes"].items()},
+    }
     parts = []
     for statistics, title in STATISTICS.items():
         own = [row for row in rows if row["statistics"] == statistics]
-        parts.append("\n".join([f"## {title}", "", *(section(own) if own else ["Not measured yet."])]))
-    notes = {name: note for row in rows for name, note in row["notes"].items()}
-    parts += ["## How it was measured", made, "\n".join(f"{name}: {note}." for name, note in notes.items())]
-    return page_text("Whether the fast ways give the same answer", reading, parts)
+        parts += [f"## {title}", *(section(own) if own else ["Not measured yet."])]
+    dates = ", ".join(sorted({row["date"] for row in rows}))
+    return Page("Whether the fast ways give the same answer", [*parts, *how(content | {"date": dates}, made)])
 
 
 def section(rows: list[dict[str, Any]]) -> list[str]:
     """Return the table of one kind of statistics, and by how much its rows differ from the first."""
     names = ("accuracy", "worst member", *OOD)
-    lines = [f"| schedule, p* batch | seeds | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
     by_setting = {
         setting: {row["seed"]: row for row in rows if (row["schedule"], row["p* batch"]) == setting}
         for setting in SETTINGS
     }
-    for setting, group in by_setting.items():
-        if group:
-            cells = [spelled([row[name] for row in group.values()], 4 if name in OOD else 2) for name in names]
-            lines.append(f"| {setting[0]}, {setting[1]} | {', '.join(map(str, group))} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| less sequential | seeds | accuracy, points | within 0.1 | largest difference of AUC | on | within .01 |",
-        f"|{'---|' * 7}",
+    means = [
+        [
+            f"{setting[0]}, {setting[1]}",
+            ", ".join(map(str, group)),
+            *(spelled([row[name] for row in group.values()], 4 if name in OOD else 2) for name in names),
+        ]
+        for setting, group in by_setting.items()
+        if group
     ]
-    base = by_setting[SETTINGS[0]]
+    base, differences = by_setting[SETTINGS[0]], []
     for setting in SETTINGS[1:]:
         seeds = [seed for seed in by_setting[setting] if seed in base]
         if not seeds:
@@ -115,12 +112,21 @@ def section(rows: list[dict[str, Any]]) -> list[str]:
             for name in ("accuracy", *OOD)
         }
         name = max(OOD, key=lambda n: abs(changes[n]))
-        within = ["yes" if abs(changes[what]) <= most else "no" for what, most in (("accuracy", 0.1), (name, 0.01))]
-        lines.append(
-            f"| {setting[0]}, {setting[1]} | {', '.join(map(str, seeds))} | {changes['accuracy']:+.2f} | {within[0]} | "
-            f"{changes[name]:+.4f} | {name} | {within[1]} |"
+        points, areas = (
+            "yes" if abs(changes[key]) <= most else "no" for key, most in (("accuracy", 0.1), (name, 0.01))
         )
-    return lines
+        row = [f"{setting[0]}, {setting[1]}", ", ".join(map(str, seeds)), f"{changes['accuracy']:+.2f}", points]
+        differences.append([*row, f"{changes[name]:+.4f}", name, areas])
+    heading = [
+        "less sequential",
+        "seeds",
+        "accuracy, points",
+        "within 0.1",
+        "largest difference of AUC",
+        "on",
+        "within .01",
+    ]
+    return [markdown_table(["schedule, p* batch", "seeds", *names], means), markdown_table(heading, differences)]
 
 
 def spelled(values: list[float], digits: int) -> str:
@@ -138,8 +144,7 @@ def main() -> None:
     if (loaded := mnist(arguments)) is None:
         return
     made = mnist_facts("schedules.py --out results/engine", arguments, loaded[0])
-    file = None if arguments.out is None else arguments.out / "records" / "schedules.json"
-    rows = json.loads(file.read_text())["runs"] if file is not None and file.exists() else []
+    rows = known(arguments.out, "schedules").get("runs", [])
     for statistics, seed, (schedule, samples) in itertools.product(arguments.statistics, SEEDS, SETTINGS):
         run = {"statistics": statistics, "schedule": schedule, "p* batch": samples, "seed": seed}
         if not any(run.items() <= row.items() for row in rows):

@@ -16,13 +16,16 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 import greedy_ensembles as ge
+
+if TYPE_CHECKING:
+    from greedy_ensembles.paper.pages import Page
 
 HERE = Path(__file__).resolve()
 BEFORE = "519640f"  # the last commit before inputs of any kind, loaders, heads and labels
@@ -112,27 +115,25 @@ def _seconds(process: "subprocess.Popen[str]", name: str) -> float:
     return float(process.stdout.readline())
 
 
-def page(content: dict[str, Any], reading: str = "") -> str:
+def page(content: dict[str, Any]) -> "Page":
     """Return the table, and how it was made."""
-    from greedy_ensembles.paper.pages import page_text
+    from result import how  # of this commit alone, as what follows
+
+    from greedy_ensembles.paper.pages import Page
     from greedy_ensembles.report.table import markdown_table
 
+    times = ("before", "now")
     rows = [
-        [
-            name,
-            *(f"{1000 * one[key]:.1f} ms" for key in ("before", "now")),
-            f"{one['ratio']:.2f}",
-            f"{one['median']:.2f}",
-        ]
+        [name, *(f"{1000 * one[key]:.1f} ms" for key in times), *(f"{one[key]:.2f}" for key in ("ratio", "median"))]
         for name, one in content["found"].items()
     ]
-    about = (
-        f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}, commit "
-        f"{content['commit']} against {content['before']}. Times are of the processor, one thread, the least of "
-        f"{content['turns']} turns; the last column is the median of the ratios of turns."
-    )
-    heading = ["work", "before", "now", "ratio", "median of ratios"]
-    return page_text("Is anything slower than before?", reading, [about], markdown_table(heading, rows))
+    made = {
+        "before": f"commit {content['before']}",
+        "times": f"of the processor, one thread, the least of {content['turns']} turns",
+        "last column": "the median of the ratios of turns",
+    }
+    heading = ["work", *times, "ratio", "median of ratios"]
+    return Page("Is anything slower than before?", how(content, made), markdown_table(heading, rows))
 
 
 def main() -> None:
@@ -140,7 +141,7 @@ def main() -> None:
     if sys.argv[1:] == ["--serve"]:
         serve()
         return
-    from result import facts, parser, publish  # of this commit alone
+    from result import facts, parser, publish
 
     options = parser(__doc__)
     options.add_argument("--commit", default=BEFORE, help="the older commit")

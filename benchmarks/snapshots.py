@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from result import facts, parser, publish
+from result import facts, how, parser, publish
 from sklearn.datasets import make_moons
 from torch import Tensor
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.pages import page_text
+from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.table import markdown_table
 
 SIZE, STRENGTH, SEEDS = 4, 6.0, range(0, 32, 4)
@@ -60,18 +60,17 @@ def measure(seed: int) -> dict[tuple[str, str], tuple[float, float]]:
     return {key: (float(ge.metrics.mutual_information(probs).mean()), even[key]) for key, probs in said.items()}
 
 
-def page(content: dict[str, Any], reading: str = "") -> str:
+def page(content: dict[str, Any]) -> Page:
     """Return the table of means over seeds."""
     rows: dict[tuple[str, str], list[Any]] = {}
     for _, schedule, epoch, *figures in content["runs"]:
         rows.setdefault((schedule, epoch), []).append(figures)
     shown = [
-        [*how, *(f"{own.mean:.3f} ± {own.error:.3f}" for own in map(ge.benchmark.estimate, zip(*found, strict=True)))]
-        for how, found in rows.items()
+        [*kept, *(f"{own.mean:.3f} ± {own.error:.3f}" for own in map(ge.benchmark.estimate, zip(*found, strict=True)))]
+        for kept, found in rows.items()
     ]
     table = markdown_table(["schedule", "epoch that is kept", "MI far from the data", "members split evenly"], shown)
-    how = f"`{content['command']}`, {content['date']}, {content['machine']}, torch {content['torch']}."
-    return page_text("Two moons, all members at once", reading, [how], table)
+    return Page("Two moons, all members at once", how(content, {}), table)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from greedy_ensembles.paper.pages import page_text
+from result import how, judged, told
+
+from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.table import markdown_table
 
 MODELS = ("VGG16BN", "PreResNet164", "WideResNet28x10")
@@ -30,32 +32,17 @@ TARGETS = {
 def verdict(name: str, model: str, value: float) -> str:
     """Return the target of a ratio, and whether it was met."""
     sign, targets = TARGETS[name]
-    met = value >= targets[model] if sign == ">=" else value <= targets[model]
-    return f"target {sign} {targets[model]}: {'met' if met else 'missed'}"
+    return judged(value, sign, targets[model])
 
 
-def page(content: dict[str, Any], reading: str = "") -> str:
-    """Return the measurements as Markdown, and what someone has to say of them first."""
+def page(content: dict[str, Any]) -> Page:
+    """Return what was measured of steps and of predictions."""
     models = {model: content["parts"][model] for model in MODELS if model in content["parts"]}
-    summary, heading, rest = "\n".join(_steps(models) if models else ()).partition("\n## ")
-    predicting = [line for part in PREDICTING if part in content["parts"] for line in _predicting(content, part)]
-    parts = [f"{heading}{rest}".strip(), "\n".join(predicting).strip()]
-    parts += ["## How it was measured", markdown_table(["", ""], _facts(content))]
-    return page_text("What a step costs on a GPU", reading, parts, summary)
-
-
-def told(part: dict[str, Any]) -> str:
-    """Return when and where a part was measured, and of what."""
-    commit = f", commit {part['commit'][:12]}" if part.get("commit") else ""
-    return f"{part['date']}, {part['machine']}, torch {part['torch']}{commit}"
-
-
-def _facts(content: dict[str, Any]) -> list[list[str]]:
-    runs = {f"run of {name}": told(part) for name, part in content["parts"].items()}
+    predicting = [part for part in PREDICTING if part in content["parts"]]
+    parts = [*_kernels(models), *_floors(models), *(text for part in predicting for text in _predicting(content, part))]
     absent = [part for part in (*MODELS, *PREDICTING) if part not in content["parts"]]
-    facts = {
-        "command": f"`{content['command']}`",
-        **runs,
+    made = {
+        **{f"run of {name}": told(part) for name, part in content["parts"].items()},
         **({"not measured yet": ", ".join(absent)} if absent else {}),
         "figures": f"milliseconds per member and step, all of a step included; medians of epochs of {content['steps']}",
         "training": f"batch {content['batch']}, CIFAR-10 shapes, M = {content['size']}",
@@ -63,32 +50,29 @@ def _facts(content: dict[str, Any]) -> list[list[str]]:
         "published loop": "its shape, eager, in PyTorch's default precision (convolutions in TF32), data on the GPU",
         "sequential": "the sixth member, with five before it; in ratios, the mean of all (the first has no p*)",
     }
-    return [list(item) for item in facts.items()]
+    return Page("What a step costs on a GPU", [*parts, *how(content, made)], _steps(models) if models else "")
 
 
-def _steps(models: dict[str, Any]) -> list[str]:
-    lines = [
-        f"| | {' | '.join(models)} |",
-        f"|---|{'---|' * len(models)}",
-    ]
+def _steps(models: dict[str, Any]) -> str:
     names = next(iter(models.values()))["times"]
-    for name in names:
-        figures = [models[model]["times"][name]["milliseconds"] for model in models]
-        lines.append(f"| {name} | {' | '.join(f'{figure:.2f}' for figure in figures)} |")
-    lines += ["", f"| ratio | {' | '.join(models)} |", f"|---|{'---|' * len(models)}"]
-    for name in TARGETS:
-        cells = [f"{models[m]['ratios'][name]:.2f} ({verdict(name, m, models[m]['ratios'][name])})" for m in models]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    times = [[name, *(f"{own['times'][name]['milliseconds']:.2f}" for own in models.values())] for name in names]
+    ratios = [
+        [name, *(f"{own['ratios'][name]:.2f} ({verdict(name, m, own['ratios'][name])})" for m, own in models.items())]
+        for name in TARGETS
+    ]
+    return f"{markdown_table(['', *models], times)}\n\n{markdown_table(['ratio', *models], ratios)}"
+
+
+def _kernels(models: dict[str, Any]) -> list[str]:
     rows = []
-    for model in models:
+    for model, own in models.items():
         for schedule in ("sequential", "concurrent"):
-            entry = models[model]["times"][f"{schedule}, p* batch 128"]
+            entry = own["times"][f"{schedule}, p* batch 128"]
             if entry["profile"] is not None:
                 count = entry["members_at_once"]
                 rows.append([model, f"{count}", f"{entry['milliseconds'] * count:.1f}", *_listed(entry["profile"])])
     heading = ["", "members at once", "step", "kernels in all", "by kind (in how many)"]
-    lines += ["", "## Kernels of a step at p* batch 128, ms", "", markdown_table(heading, rows)] if rows else []
-    return lines + _floors({model: entry for model, entry in models.items() if "floor" in entry})
+    return ["## Kernels of a step at p* batch 128, ms", markdown_table(heading, rows)] if rows else []
 
 
 def _listed(profile: dict[str, dict[str, float]]) -> list[str]:
@@ -99,10 +83,10 @@ def _listed(profile: dict[str, dict[str, float]]) -> list[str]:
 
 
 def _floors(models: dict[str, Any]) -> list[str]:
-    if not models:
-        return []
     rows = []
     for model, entry in models.items():
+        if "floor" not in entry:
+            continue
         rest = dict(entry["floor"])
         rate, bandwidth = rest.pop("products a second"), rest.pop("bytes a second")
         least = sum(rest.values())
@@ -111,26 +95,21 @@ def _floors(models: dict[str, Any]) -> list[str]:
         rates = f"{2e-12 * rate:.0f}", f"{1e-12 * bandwidth:.1f}"
         rows.append([model, f"{least:.2f}", listed, *rates, *(f"{least / step:.0%}" for step in steps)])
     heading = ["", "floor", "of which", "TFLOP/s", "TB/s", "concurrent, of its speed", "sequential"]
-    return [
-        "",
-        "## Floor of a member's step at p* batch 128, ms (`benchmarks/floor.py`)",
-        "",
-        markdown_table(heading, rows),
-    ]
+    title = "## Floor of a member's step at p* batch 128, ms (`benchmarks/floor.py`)"
+    return [title, markdown_table(heading, rows)] if rows else []
 
 
 def _predicting(content: dict[str, Any], part: str) -> list[str]:
-    predicting, model = content["parts"][part], PREDICTING[part]
+    found, model = content["parts"][part], PREDICTING[part]
     target = f" (target >= {_PREDICTING_TARGETS[model]})" if model in _PREDICTING_TARGETS else ""
-    facts = {
-        "a plain loop over members, ms": f"{predicting['plain loop']:.0f}",
-        "`predict_proba` after a first call, ms": f"{predicting['predict_proba']:.0f}",
-        "ratio": f"{predicting['ratio']:.2f}{target}",
-        "largest difference of probabilities": f"{predicting['largest difference']:.1e}",
-    }
-    if "profile" in predicting:
-        facts |= dict(
-            zip(("its kernels in all, ms", "by kind (in how many)"), _listed(predicting["profile"]), strict=True)
-        )
+    rows = [
+        ["a plain loop over members, ms", f"{found['plain loop']:.0f}"],
+        ["`predict_proba` after a first call, ms", f"{found['predict_proba']:.0f}"],
+        ["ratio", f"{found['ratio']:.2f}{target}"],
+        ["largest difference of probabilities", f"{found['largest difference']:.1e}"],
+    ]
+    if "profile" in found:
+        total, kinds = _listed(found["profile"])
+        rows += [["its kernels in all, ms", total], ["by kind (in how many)", kinds]]
     title = f"## Predicting 10,000 images with {content['size']} members of {model}, in PyTorch's default precision"
-    return ["", title, "", markdown_table(["", ""], [list(item) for item in facts.items()])]
+    return [title, markdown_table(["", ""], rows)]

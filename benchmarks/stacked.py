@@ -26,7 +26,7 @@ import torch
 from sklearn.datasets import make_moons
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.studies.two_moons import RECIPE, SIZE
+from greedy_ensembles.paper.two_moons import RECIPE, SIZE
 
 REPEATS = 3
 TARGET = 3

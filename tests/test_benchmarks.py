@@ -23,7 +23,7 @@ from greedy_ensembles import models
 from greedy_ensembles.engines import captured
 from greedy_ensembles.engines.accelerate import BatchNormReLU
 from greedy_ensembles.engines.plain import PlainEngine
-from greedy_ensembles.paper.studies.of_images import CHOOSING, NOISE
+from greedy_ensembles.paper.study import CHOOSING, NOISE
 from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.validate import default_weighting
 
@@ -111,6 +111,7 @@ def ablation(engine, monkeypatch):
     changes |= {
         "named": engine.named,
         "CapturedEngine": engine.CapturedEngine,
+        "in_turn": engine.in_turn,
         "CELLS": (("sequential", 4), ("concurrent", 4)),
         "TRAINING": few,
     }
@@ -153,7 +154,7 @@ def test_a_piece_is_worth_keeping_by_what_a_step_takes_without_it(ablation):
         "PreResNet164": network(BatchNorm_kernels=2.4, captured_steps=2.1, streams=2.5),
         "WideResNet28x10": network(BatchNorm_kernels=2.0, captured_steps=2.1),
     }
-    page = ablation.page({"batch": 8, "size": 3, "parts": parts})
+    page = ablation.page({"batch": 8, "size": 3, "parts": parts}).text()
     assert "| BatchNorm kernels | 1.10 | 1.20 | 1.00 | keep |" in page
     assert "| captured steps | 1.50 | 1.05 | 1.05 | delete (1 of 3) |" in page
     assert "| streams | 1.00 | 1.25 |  | open |" in page
@@ -176,7 +177,8 @@ def test_pages_are_made_of_what_was_measured(page):
     readings = [file.parent / "records" / name for name in (f"{file.stem}-reading.md", "reading.md")]
     reading = next(own.read_text() for own in readings if own.exists())
     module, _, function = PAGES[page].partition(".")
-    assert file.read_text() == getattr(importlib.import_module(module), function or "page")(content, reading)
+    made = getattr(importlib.import_module(module), function or "page")(content)
+    assert file.read_text() == made.text(reading)
 
 
 def test_what_is_compared_with_an_older_commit_is_what_its_page_has():
@@ -336,8 +338,8 @@ def test_a_batch_is_as_good_as_its_best_candidate_that_learns(best, chosen):
         for batch, own in best.items()
     }
     assert p_star.choose_batch(seeds) == chosen
-    content = {"seeds": seeds, "command": "c", "date": "d"}
-    assert f"| **{chosen}** | Deep Ensembles |" in p_star.page_of_batches(content)
+    content = {"seeds": seeds, "command": "c"}
+    assert f"| **{chosen}** | Deep Ensembles |" in p_star.page_of_batches(content).text()
 
 
 def test_a_loss_of_accuracy_counts_where_it_is_larger_than_chance():

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.studies import two_moons
+from greedy_ensembles.paper import two_moons
 
 
 @pytest.fixture(scope="module")

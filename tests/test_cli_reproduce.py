@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from greedy_ensembles.cli import application
 from greedy_ensembles.method import METHODS
 from greedy_ensembles.paper import images as sets
-from greedy_ensembles.paper import method_runs, methods_page
-from greedy_ensembles.paper.studies import STUDIES, methods, two_moons
+from greedy_ensembles.paper import method_runs, methods, two_moons
+from greedy_ensembles.paper.catalogue import STUDIES
 from greedy_ensembles.paper.study import Protocol, filter_study, jobs
 from greedy_ensembles.paper.study import quick as quick_study
 from greedy_ensembles.sweeps.executor import Processes
@@ -191,9 +191,9 @@ def test_two_moons_needs_no_images_and_has_a_command_that_shows_the_table(reprod
 
 
 def test_the_study_of_methods_is_done_in_parts(reproduce, tmp_path, monkeypatch):
-    for place in (methods_page, method_runs):
+    for place in (methods, method_runs):
         monkeypatch.setattr(place, "METHODS", {"deep": METHODS["deep"]})
-    tiny = dataclasses.replace(methods.SETTINGS[0], size=2, recipe=Recipe(epochs=1), detectors=None)
+    tiny = dataclasses.replace(method_runs.SETTINGS[0], size=2, recipe=Recipe(epochs=1), detectors=None)
     monkeypatch.setattr(methods, "SETTINGS", (tiny, dataclasses.replace(tiny, name="other", network="other")))
     assert "--seeds must be at least 1" in reproduce("methods", "--seeds", "0", root=None).output
     assert "did you mean 'MLP'?" in reproduce("methods", "--model", "MLPs", root=None).output
@@ -281,7 +281,7 @@ def test_mistakes_are_named_in_one_line(reproduce, arguments, message):
 
 
 def test_without_cifar10c_the_extra_that_makes_corruptions_is_named(reproduce, monkeypatch):
-    monkeypatch.setattr(sets, "can_generate", lambda: False)
+    monkeypatch.setattr(sets, "library_version", lambda: None)
     assert "pip install 'greedy-ensembles[corruptions]'" in reproduce("robustness").output
 
 

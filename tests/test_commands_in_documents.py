@@ -22,7 +22,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.cli import application
 from greedy_ensembles.data import download, noise
 from greedy_ensembles.paper import images as sets
-from greedy_ensembles.paper.studies import two_moons
+from greedy_ensembles.paper import two_moons
 from greedy_ensembles.runs.notes import WeakMemberWarning
 
 ROOT = Path(__file__).parents[1]

@@ -97,8 +97,8 @@ def test_the_page_on_evaluation_names_the_presets():
 
 
 def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
+    from greedy_ensembles.paper.catalogue import STUDIES
     from greedy_ensembles.paper.cost import Device, makespan, price, spelled
-    from greedy_ensembles.paper.studies import STUDIES
     from greedy_ensembles.paper.study import Protocol, jobs
 
     rows = (row.strip("| ").split(" | ") for row in (ROOT / "docs/reproduce.md").read_text().splitlines())

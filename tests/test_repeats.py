@@ -64,8 +64,8 @@ def test_tries_are_compared_on_the_same_images_alone(results):
 
 
 def test_the_page_has_every_try_and_what_was_written_by_hand(results):
-    page = repeats.page(repeats.tries(results), "Written by hand.")
-    assert "| | 2025-12-31T10:00 | 2026-01-01T10:00 |" in page
+    page = repeats.page(repeats.tries(results)).text("Written by hand.")
+    assert "|  | 2025-12-31T10:00 | 2026-01-01T10:00 |" in page
     assert "| members alone (%) | 50.0, 25.0 | not known |" in page
     assert "| mean AUC, 1 synthetic | 0.750 | 0.500 |" in page
     assert "| a-run | 3 | 0.00 | 0.250 |  |  |" in page  # no natural set was the same in both, and there are no blobs
@@ -77,4 +77,4 @@ def test_the_page_has_every_try_and_what_was_written_by_hand(results):
 def test_the_page_that_is_published_is_made_of_its_records():
     results = Path(__file__).parents[1] / "results"
     reading = (results / "repeats/records/reading.md").read_text()
-    assert (results / "repeats/repeats.md").read_text() == repeats.page(repeats.tries(results), reading)
+    assert (results / "repeats/repeats.md").read_text() == repeats.page(repeats.tries(results)).text(reading)

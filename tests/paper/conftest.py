@@ -6,7 +6,8 @@ import torch
 
 from greedy_ensembles.benchmark import Evaluation, InDomain, OutOfDistribution
 from greedy_ensembles.paper import images
-from greedy_ensembles.paper.records import DIVERGED, Record, Records
+from greedy_ensembles.paper.catalogue import STUDIES
+from greedy_ensembles.paper.records import DIVERGED, Record, Records, gather
 from greedy_ensembles.paper.runner import Runner
 from greedy_ensembles.paper.study import Case, Protocol, Section, Study, jobs
 
@@ -98,3 +99,36 @@ def records_with(tmp_path, record_of):
         return records
 
     return fill
+
+
+@pytest.fixture
+def gathered(records_with):
+    """Gather a study from records that are made."""
+
+    def make(study, but=(), protocol=None, figures=lambda job: {}):
+        protocol = protocol or Protocol()
+        return gather(study, protocol, records_with(study, protocol, but, figures))
+
+    return make
+
+
+@pytest.fixture
+def part():
+    """Return some sections of a study, without ours."""
+
+    def take(name, *sections, seeds=2):
+        study = STUDIES[name].with_cases(lambda case: [] if case.ours else [case])
+        return dataclasses.replace(study, sections=tuple(study.sections[number] for number in sections), seeds=seeds)
+
+    return take
+
+
+@pytest.fixture
+def cells():
+    """Return the rows of a Markdown table as lists of text."""
+
+    def read(table):
+        rows = [line for line in table.splitlines()[2:] if line[:1] == "|"]
+        return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+    return read

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from greedy_ensembles.paper.catalogue import STUDIES
 from greedy_ensembles.paper.cost import (
     H200,
     MILLISECONDS,
@@ -15,7 +16,6 @@ from greedy_ensembles.paper.cost import (
     show_jobs,
     show_studies,
 )
-from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Job, Protocol, jobs
 from greedy_ensembles.report.results import spelled
 
@@ -86,8 +86,8 @@ def test_devices_are_known_again(record_of, tiny):
     assert device_of(record_of(jobs(tiny, Protocol())[0])) == H200
     here = device_found(torch.device("cpu"))
     assert here.kind == "cpu"
-    assert "one core" in here.basis
-    assert "as if it were an H200" in Device("cuda", "Some GPU").basis
+    assert "one core" in here.basis()
+    assert "as if it were an H200" in Device("cuda", "Some GPU").basis()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from PIL import Image
 from greedy_ensembles.data import ImageSet, make_noise
 from greedy_ensembles.data.image_set import squeeze
 from greedy_ensembles.method.weighting import FromData
+from greedy_ensembles.paper.catalogue import STUDIES
 from greedy_ensembles.paper.images import (
     UNLIKE,
     WEIGHTINGS,
@@ -17,7 +18,6 @@ from greedy_ensembles.paper.images import (
     split_of,
     stand_in,
 )
-from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Protocol
 
 QUICK = Protocol(quick=True)

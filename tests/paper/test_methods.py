@@ -16,20 +16,19 @@ from torch import nn
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark import judge_scores
 from greedy_ensembles.method import METHODS, SCHEDULES, as_coupling
-from greedy_ensembles.paper import method_runs, methods_page
-from greedy_ensembles.paper.studies import methods
+from greedy_ensembles.paper import method_runs, methods
 from greedy_ensembles.paper.study import only
 from greedy_ensembles.runs.notes import WeakMemberWarning
 from greedy_ensembles.storage import FolderError
 
 TINY = dataclasses.replace(
-    methods.SETTINGS[0],
+    method_runs.SETTINGS[0],
     size=2,
     seeds=1,
     recipe=ge.Recipe(epochs=2, batch_size=128),
     make_model=lambda: nn.Sequential(OrderedDict(relu=ge.models.MLP(64, (64,), 64), last=nn.Linear(64, 5))),
     own={
-        "dropout": method_runs.Own("a layer of its own", make_model=methods.network),
+        "dropout": method_runs.Own("a layer of its own", make_model=method_runs.network),
         "snapshot": method_runs.Own("too few epochs", {"epochs": 1}),
     },
 )
@@ -40,12 +39,12 @@ TWO = dataclasses.replace(TINY, recipe=ge.Recipe(epochs=1, batch_size=128), dete
 
 def run(out, *settings, part="1/1", progress=False):
     method_runs.work(out, only(method_runs.jobs(settings), part), progress)
-    methods_page.write(out, settings)
+    methods.write(out, settings)
 
 
 @pytest.fixture
 def two_methods(monkeypatch):
-    for place in (methods_page, method_runs):
+    for place in (methods, method_runs):
         monkeypatch.setattr(place, "METHODS", {name: METHODS[name] for name in ("deep", "hyper")})
 
 
@@ -60,9 +59,14 @@ def out(tmp_path_factory):
     return out
 
 
+def shown(out):
+    """Return the rows of the page, by method."""
+    return {row["method"]: row for row in json.loads((out / "records" / "methods.json").read_text())["digits"]}
+
+
 @pytest.fixture(scope="module")
 def rows(out):
-    return {row["method"]: row for row in json.loads((out / "records" / "methods.json").read_text())["digits"]}
+    return shown(out)
 
 
 def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
@@ -82,11 +86,6 @@ def test_every_registered_method_and_the_detectors_are_in_the_table(out, rows):
 def test_progress_names_the_run(tmp_path, capsys):
     run(tmp_path, TWO, progress=True)
     assert "digits-deep-seed0: member 2/2" in capsys.readouterr().err
-
-
-def shown(out):
-    """Return the rows of the page, by method."""
-    return {row["method"]: row for row in json.loads((out / "records" / "methods.json").read_text())["digits"]}
 
 
 @pytest.mark.usefixtures("two_methods")
@@ -123,7 +122,7 @@ def test_records_that_were_made_otherwise_are_refused(tmp_path):
     longer = dataclasses.replace(TWO, recipe=dataclasses.replace(TWO.recipe, epochs=3))
     with pytest.raises(FolderError, match=r"digits-deep-seed0.json .* recipe.epochs 1, not 3"):
         run(tmp_path, longer)
-    fewer = dataclasses.replace(TWO, seeds=2, read=lambda: reduced(methods.digits()))
+    fewer = dataclasses.replace(TWO, seeds=2, read=lambda: reduced(method_runs.digits()))
     with pytest.raises(ValueError, match="digit 9"):
         run(tmp_path, fewer)
 
@@ -157,10 +156,10 @@ def test_a_method_that_refuses_a_setting_has_a_row_and_its_reason(out, rows):
 def test_the_committed_page_is_made_of_its_records(tmp_path, monkeypatch):
     committed = Path(__file__).parents[2] / "results" / "methods"
     rows = shown(committed)
-    for place in (methods_page, method_runs):  # a method that is added later is not on it
+    for place in (methods, method_runs):  # a method that is added later is not on it
         monkeypatch.setattr(place, "METHODS", {name: method for name, method in METHODS.items() if name in rows})
     shutil.copytree(committed / "records", tmp_path / "records")
-    methods_page.write(tmp_path, methods.SETTINGS)
+    methods.write(tmp_path, method_runs.SETTINGS)
     for name in ("methods.md", "records/methods.json"):
         assert (tmp_path / name).read_text() == (committed / name).read_text()
 
@@ -171,9 +170,9 @@ def test_the_picture_has_auc_against_cost_with_batches_of_p_star():
         {"method": name, "steps": steps, "other_score_auc": {"mean": k / 10, "standard_error": 0.1, "seeds": 3}}
         for k, (name, steps) in enumerate(costs.items(), start=1)
     ]
-    setting = methods.SETTINGS[0]
-    assert [methods_page.batches(setting, own) for own in rows] == [100, pytest.approx(180), 200, 100, 0]  # M = 5
-    figure = methods_page.draw({setting: [*rows, {"method": "snapshot", "refused": "no"}]})
+    setting = method_runs.SETTINGS[0]
+    assert [methods.batches(setting, own) for own in rows] == [100, pytest.approx(180), 200, 100, 0]  # M = 5
+    figure = methods.draw({setting: [*rows, {"method": "snapshot", "refused": "no"}]})
     (axis,), (legend,) = figure.axes, figure.legends
     names = ["Deep Ensembles", "greedy", "repulsive", "BatchEnsemble", "random forest"]
     assert [text.get_text() for text in legend.get_texts()] == names
@@ -188,8 +187,8 @@ def test_a_method_looks_the_same_in_every_panel_where_some_are_missing():
         {"method": name, "steps": 52_800, "other_score_auc": {"mean": 0.5, "standard_error": None, "seeds": 1}}
         for name in ("greedy", "deep", "random forest")
     ]
-    figure = methods_page.draw(
-        {methods.SETTINGS[0]: rows, methods.SETTINGS[1]: [rows[1], rows[0] | {"method": "hyper"}]}
+    figure = methods.draw(
+        {method_runs.SETTINGS[0]: rows, method_runs.SETTINGS[1]: [rows[1], rows[0] | {"method": "hyper"}]}
     )
     first, second = ([bars[0].get_color() for bars in axis.containers] for axis in figure.axes)
     assert len(set(first)) == 3
@@ -201,7 +200,7 @@ def test_a_method_looks_the_same_in_every_panel_where_some_are_missing():
     assert labels == ["greedy", "Deep Ensembles", "random forest", "hyper ensemble"]
 
 
-@pytest.mark.parametrize("setting", methods.SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", method_runs.SETTINGS, ids=lambda setting: setting.name)
 def test_no_method_refuses_a_setting_of_the_study(setting):
     for method in METHODS:
         coupling, model = as_coupling(method, setting.size, 1.0), setting.model_of(method)()
@@ -212,7 +211,7 @@ def test_no_method_refuses_a_setting_of_the_study(setting):
 
 def test_a_setting_of_images_is_trained_and_judged(tmp_path, monkeypatch):
     """The part of MNIST on a few images of noise, by the three methods that train otherwise than the others."""
-    for place in (methods_page, method_runs):
+    for place in (methods, method_runs):
         monkeypatch.setattr(place, "METHODS", {name: METHODS[name] for name in ("repulsive", "batch", "dropout")})
 
     def noise(kind, count=20):
@@ -222,7 +221,7 @@ def test_a_setting_of_images_is_trained_and_judged(tmp_path, monkeypatch):
     train = noise("blobs", 110).replace(labels=np.arange(110) % 10)
     ood = {name: noise(name) for (name,) in groups.values()}
     data = method_runs.Data(train, train.take(np.arange(20)), ood, groups, train)
-    setting = methods.SETTINGS[1]
+    setting = method_runs.SETTINGS[1]
     short = dataclasses.replace(setting.recipe, epochs=1, batch_size=60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakMemberWarning)
@@ -254,7 +253,7 @@ def test_one_network_may_choose_among_the_scores_that_ensembles_may(rows):
 
 
 def test_neighbours_by_scikit_learn(rows):
-    data = methods.digits()
+    data = method_runs.digits()
     known = NearestNeighbors(n_neighbors=5).fit(data.train[0])
     inside, *others = (
         known.kneighbors(x)[0][:, -1] for x in (data.test[0], *(data.ood[n] for n in data.groups["other"]))
@@ -265,7 +264,7 @@ def test_neighbours_by_scikit_learn(rows):
 
 
 def test_train_and_test_and_choosing_and_other_sets_are_disjoint():
-    data = methods.digits()
+    data = method_runs.digits()
     seen = {row.tobytes() for row in data.train[0]}
     assert not any(row.tobytes() in seen for row in data.test[0])
     groups = [set(names) for names in data.groups.values()]
@@ -274,7 +273,7 @@ def test_train_and_test_and_choosing_and_other_sets_are_disjoint():
 
 
 def test_the_score_is_chosen_on_the_sets_that_may_choose():
-    data = methods.digits()._replace(groups={"noise": ("a",), "choosing": ("b",), "other": ("c",)})
+    data = method_runs.digits()._replace(groups={"noise": ("a",), "choosing": ("b",), "other": ("c",)})
     low, high = np.zeros(9), np.ones(9)
 
     def judged(**areas):
@@ -286,7 +285,6 @@ def test_the_score_is_chosen_on_the_sets_that_may_choose():
         for one, other in zip(first, second, strict=True)
     ]
     evaluation = dataclasses.replace(judge_scores("s", low, {}), ood=tuple(merged))
-    result = methods_page.Result("m", [evaluation])
-    assert result.chosen(data.groups) == "first"  # though the second is better on the other sets
-    assert result.figure(data.groups, "other", "first", "auc").mean == 0
-    assert result.figure(data.groups, "other", "unknown", "auc") is None
+    assert methods.chosen(data.groups, [evaluation]) == "first"  # though the second is better on the other sets
+    assert methods.figure(data.groups["other"], [evaluation], "first", "auc").mean == 0
+    assert methods.figure(data.groups["other"], [evaluation], "unknown", "auc") is None

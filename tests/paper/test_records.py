@@ -4,9 +4,9 @@ import re
 import pytest
 
 from greedy_ensembles.benchmark.runs import Setting
+from greedy_ensembles.paper.catalogue import STUDIES
 from greedy_ensembles.paper.published import cell
 from greedy_ensembles.paper.records import Records, gather, is_complete, restored
-from greedy_ensembles.paper.studies import STUDIES
 from greedy_ensembles.paper.study import Case, Protocol, Section, Study, filter_study, jobs
 from greedy_ensembles.report.results import notes
 from greedy_ensembles.storage import FolderError

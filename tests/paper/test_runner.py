@@ -22,7 +22,7 @@ def nobody(line):
 def test_every_run_leaves_a_folder_a_record_and_predictions_that_agree(tiny, runner):
     told = []
     runner.work(tiny, jobs(tiny, QUICK), told.append)
-    assert len(told) == 8
+    assert len(told) == 4
     for job in jobs(tiny, QUICK):
         record, run = runner.records.read(job), ge.load_run(runner.folder(job))
         assert run.finished
@@ -116,7 +116,7 @@ def test_what_is_done_is_not_done_again(tiny, runner):
     runner.work(tiny, [first], nobody)
     told = []
     runner.work(tiny, [first, second], told.append)
-    assert [line for line in told if not line.startswith(" ")] == [f"{second.name} (1 of 1)"]
+    assert [line.partition(": ")[0] for line in told] == [f"{second.name} (1 of 1)"]
 
 
 class Killed(Sets):
@@ -180,7 +180,7 @@ def test_training_that_diverges_is_recorded_and_not_tried_again(tiny, runner):
     assert record.status == "diverged"
     assert "training left the range of numbers" in record.message
     runner.work(tiny, [wild], told.append)
-    assert len(told) == 2
+    assert len(told) == 1
 
 
 def test_predictions_need_not_be_kept(tiny, runner):

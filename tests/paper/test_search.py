@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greedy_ensembles.paper.search import SEARCHED, Jigsaw, Kaleidoscope, Layout, Turned, mirrored, searched
+from greedy_ensembles.paper.images import SEARCHED, Jigsaw, Kaleidoscope, Layout, Turned, mirrored, searched
 
 IMAGES = torch.arange(2 * 3 * 7 * 6, dtype=torch.float32).reshape(2, 3, 7, 6).mul(37).remainder(101)
 

@@ -1,22 +1,16 @@
 """The studies against the paper's tables, which are the independent word on what was trained."""
 
-import csv
 import dataclasses
-from importlib import resources
 
 import pytest
 
 from greedy_ensembles.benchmark import PRESETS
-from greedy_ensembles.paper.studies import STUDIES
+from greedy_ensembles.paper.catalogue import STUDIES
+from greedy_ensembles.paper.published import table
 from greedy_ensembles.paper.study import Job, Protocol, filter_study, jobs
 from greedy_ensembles.training import Recipe
 
 NAMES = {"C10": "cifar10", "C100": "cifar100", "SVHN": "svhn"}
-
-
-def rows(name):
-    text = (resources.files("greedy_ensembles.paper") / "reference" / f"{name}.csv").read_text()
-    return list(csv.DictReader(text.splitlines()))
 
 
 def cases(study):
@@ -25,17 +19,17 @@ def cases(study):
 
 def test_the_main_studies_have_all_settings_of_the_table():
     for study in ("cifar10", "cifar100", "svhn"):
-        table = {
+        asked = {
             (row["architecture"], NAMES[row["dataset"]], 11, float(row["lambda_m"]) if row["lambda_m"] else None)
-            for row in rows("in_domain")
+            for row in table("in_domain")
             if NAMES[row["dataset"]] == study
         }
-        assert cases(study) == table
+        assert cases(study) == asked
         assert STUDIES[study].seeds == 5
 
 
 def test_mnist_has_all_sizes_and_the_curve():
-    sizes = {int(row["size"]) for row in rows("in_domain_mnist")}
+    sizes = {int(row["size"]) for row in table("in_domain_mnist")}
     assert {case.size for case in STUDIES["mnist"].cases} == sizes
     assert {(case.size, case.strength) for case in STUDIES["mnist"].cases} >= {(size, 0.1) for size in sizes}
     assert STUDIES["mnist"].seeds == 3
@@ -46,13 +40,13 @@ def test_mnist_has_all_sizes_and_the_curve():
 
 
 def test_small_ensembles_have_the_sizes_of_the_table():
-    table = {(int(row["size"]), NAMES[row["dataset"]]) for row in rows("small_ensembles")}
+    sizes = {(int(row["size"]), NAMES[row["dataset"]]) for row in table("small_ensembles")}
     own = [case for case in STUDIES["ensemble-size"].cases if case.model == "PreResNet164"]
-    assert {(case.size, case.dataset) for case in own} == table
+    assert {(case.size, case.dataset) for case in own} == sizes
 
 
 def test_overhead_has_the_networks_of_the_table():
-    assert {case.model for case in STUDIES["overhead"].cases} == {row["architecture"] for row in rows("overhead")}
+    assert {case.model for case in STUDIES["overhead"].cases} == {row["architecture"] for row in table("overhead")}
 
 
 @pytest.mark.parametrize("study", [study for study in STUDIES.values() if study.sections], ids=lambda study: study.name)
@@ -61,12 +55,8 @@ def test_sections_have_deep_ensembles_on_equal_terms_and_files_of_their_own(stud
         deep = [case for case in section.cases if case.strength is None]
         assert len(deep) == 1
         for case in section.cases:
-            assert (case.dataset, case.model, case.size, case.epochs) == (
-                deep[0].dataset,
-                deep[0].model,
-                deep[0].size,
-                deep[0].epochs,
-            )
+            terms = [(one.dataset, one.model, one.size, one.epochs) for one in (case, deep[0])]
+            assert terms[0] == terms[1]
             assert Job(case, 0, Protocol()).recipe.epochs > 0
         labels = [section.label(case) for case in section.cases]
         assert len(set(labels)) == len(labels)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.studies import STUDIES
+from greedy_ensembles.paper.catalogue import STUDIES
 from greedy_ensembles.paper.study import Case, Job, Protocol, Section, filter_study, jobs, members_to_train, only, quick
 
 

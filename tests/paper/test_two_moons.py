@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.studies import two_moons
+from greedy_ensembles.paper import two_moons
 
 COMMITTED = Path(__file__).parents[2] / "results" / "two-moons"
 

@@ -145,7 +145,7 @@ def report(
 ) -> None:
     """Write a page about runs: what was trained, curves, tables, pictures. It is one file, and needs no network."""
     from greedy_ensembles.engines.execution import as_device
-    from greedy_ensembles.paper.studies.two_moons import known_points
+    from greedy_ensembles.paper.two_moons import known_points
     from greedy_ensembles.report.page import write_page
     from greedy_ensembles.report.page.build import Findings, build_page, dataset_of
     from greedy_ensembles.runs import load_run

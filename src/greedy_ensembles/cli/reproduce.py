@@ -92,11 +92,11 @@ def reproduce(
     from greedy_ensembles.data.image_set import Resize
     from greedy_ensembles.engines.execution import Precision, as_device
     from greedy_ensembles.method import SCHEDULES, Statistics
+    from greedy_ensembles.paper.catalogue import STUDIES
     from greedy_ensembles.paper.cost import H200, device_found, show_jobs, show_studies
     from greedy_ensembles.paper.images import Sets
     from greedy_ensembles.paper.records import Records
     from greedy_ensembles.paper.runner import Runner
-    from greedy_ensembles.paper.studies import STUDIES
     from greedy_ensembles.paper.study import Protocol, filter_study, jobs, only, quick
 
     schedule = schedule or ("concurrent" if fast else "sequential")
@@ -206,12 +206,10 @@ def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, 
         if study.evaluated:
             _say_what_is_not_judged(study, jobs, runner)
     failures: dict[str, Exception] = {}
-    if where["on"] is None:
-        with one_thread() if quick and str(runner.device) == "cpu" else nullcontext():
-            runner.work(study, jobs, say)
-    elif jobs:
-        with open_executor(**where, storage=runner.out) as executor:
-            failures = runner.share_out(study, jobs, say, executor)
+    alone = where["on"] is None and quick and str(runner.device) == "cpu"
+    if jobs:
+        with one_thread() if alone else nullcontext(), open_executor(**where, storage=runner.out) as executor:
+            failures = runner.work(study, jobs, say, executor)
     for name, error in failures.items():
         say(f"{name} failed: {reason(error)}")
     return len(failures)
@@ -266,7 +264,7 @@ def two_moons(
     quiet: Quiet = False,
 ) -> None:
     """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
-    from greedy_ensembles.paper.studies import two_moons as study  # brings matplotlib, which --help can do without
+    from greedy_ensembles.paper import two_moons as study  # brings matplotlib, which --help can do without
 
     check_folder(out)
     study.run(out, seed, progress=not quiet)

@@ -55,16 +55,13 @@ class Device:
     kind: str
     name: str
 
-    @property
-    def basis(self) -> str:
-        """What an estimate by the table is worth, in words."""
+    def basis(self, count: int = 1) -> str:
+        """What an estimate by the table is worth for so many of the device, in words."""
+        if count > 1:
+            return f"on {count} of {self.name}, each run on one of them, roughly"
         if self.kind == "cpu":
             return f"on one core of {self.name}, roughly"
         return f"on {self.name}, roughly" if "H200" in self.name else f"on {self.name}, as if it were an H200"
-
-    def basis_of(self, count: int) -> str:
-        """What it is worth for so many of the device."""
-        return self.basis if count == 1 else f"on {count} of {self.name}, each run on one of them, roughly"
 
 
 H200 = Device("cuda", "NVIDIA H200")
@@ -88,20 +85,16 @@ def device_of(record: Record) -> Device:
 
 def price(job: Job, device: Device, records: Mapping[Job, Record] | None = None) -> float:
     """Return the seconds of a run on a device; records say how long others took, and on how many images."""
-    kind, images = _kind(job), job.case.images or SETS[job.case.dataset].counts["train"]
-    members, timed = job.case.size * job.recipe.epochs, []
+    case, images, timed = job.case, job.case.images or SETS[job.case.dataset].counts["train"], []
     for other, record in (records or {}).items():
-        alike = (other.case.dataset, other.case.images) == (job.case.dataset, job.case.images)
-        if alike and record.information:
+        if (other.case.dataset, other.case.images) != (case.dataset, case.images):
+            continue
+        if record.information:
             images = record.information["data"]["images"]
-        if _kind(other) == kind and device_of(record) == device:
+        alike = (other.case.model, other.case.method, other.protocol) == (case.model, case.method, job.protocol)
+        if alike and device_of(record) == device:
             timed.append(record.epoch_seconds)
-    return members * (statistics.fmean(timed) if timed else _epoch(job, device, images))
-
-
-def _kind(job: Job) -> tuple[object, ...]:
-    """Return what runs have in common whose epochs take as long."""
-    return job.case.dataset, job.case.images, job.case.model, job.case.method, job.protocol
+    return case.size * job.recipe.epochs * (statistics.fmean(timed) if timed else _epoch(job, device, images))
 
 
 def makespan(prices: Mapping[Job, float], gpus: int = 1) -> float:
@@ -121,16 +114,12 @@ def makespan(prices: Mapping[Job, float], gpus: int = 1) -> float:
 def _epoch(job: Job, device: Device, images: int) -> float:
     """Return the seconds of a member's epoch by the table, of so many images a part is held out of."""
     recipe, protocol = job.recipe, job.protocol
-    examples = TRAIN if protocol.quick else (1 - VALIDATION) * images
-    steps = math.ceil(examples / recipe.batch_size)
-    half = protocol.precision == "bf16"
-    way = 0 if not half else 2 if protocol.schedule == "concurrent" else 1
-    step = MILLISECONDS[device.kind][job.case.model][way] / 1000
+    steps = math.ceil((TRAIN if protocol.quick else (1 - VALIDATION) * images) / recipe.batch_size)
+    way = 0 if protocol.precision != "bf16" else 2 if protocol.schedule == "concurrent" else 1
     rows = float(recipe.batch_size)
     if job.case.strength is not None:  # the first member has no diversity term
-        share = (job.case.size - 1) / job.case.size
-        rows += share * (recipe.weighting_batch_size or recipe.batch_size)
-    return steps * step * rows / _STEP
+        rows += (1 - 1 / job.case.size) * (recipe.weighting_batch_size or recipe.batch_size)
+    return steps * MILLISECONDS[device.kind][job.case.model][way] / 1000 * rows / _STEP
 
 
 def show_studies(
@@ -162,7 +151,7 @@ def show_studies(
             every |= {job: price(job, device) for job in jobs(filter_study(study, strengths=study.grid), protocol)}
         seconds = spelled(makespan(prices, gpus))
         rows.append([study.name, study.paper, str(len(wanted)), ", ".join(required), without, seconds])
-    words = [f"Estimates are for {protocol.description}, {device.basis_of(gpus)}. Data folder: {data_root(root)}."]
+    words = [f"Estimates are for {protocol.description}, {device.basis(gpus)}. Data folder: {data_root(root)}."]
     if every:
         runs = len({job.run for job in every})
         whole = f"{runs} runs with all lambda_M that the paper tried: {spelled(makespan(every))} of one device"
@@ -172,12 +161,7 @@ def show_studies(
 
 
 def show_jobs(
-    study: Study,
-    wanted: Sequence[Job],
-    records: Records,
-    device: Device,
-    root: Path | None,
-    gpus: int = 1,
+    study: Study, wanted: Sequence[Job], records: Records, device: Device, root: Path | None, gpus: int = 1
 ) -> None:
     """Print the runs of a study: what is done, and what the others would take, on so many of the device."""
     known = {job: record for job in wanted if (record := records.read(job)) is not None}
@@ -190,7 +174,7 @@ def show_jobs(
         left[job] = price(job, device, known)
         state = "to do" if not absent or job.protocol.quick else f"needs {', '.join(absent)}"
         rows.append([job.name, state, f"about {spelled(left[job])}"])
-    words = f"To do: about {spelled(makespan(left, gpus))} {device.basis_of(gpus)}."
+    words = f"To do: about {spelled(makespan(left, gpus))} {device.basis(gpus)}."
     _print(("run", "state", "time"), rows, [words])
 
 

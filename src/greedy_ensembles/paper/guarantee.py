@@ -15,6 +15,7 @@ import platform
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -23,8 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from scipy.stats import gamma, rankdata
 
 from greedy_ensembles import machine, theory
@@ -37,6 +36,7 @@ from greedy_ensembles.sweeps.executor import Processes
 from greedy_ensembles.theory.algorithms import evaluate_all
 from greedy_ensembles.theory.divergence import Generator
 from greedy_ensembles.theory.grid import set_threads
+from greedy_ensembles.training.events import ProgressBars
 
 GENERATORS = (*theory.GENERATORS, "alpha(-0.5)", "alpha(1.5)")
 CANDIDATES = (8, 12, 16)
@@ -191,60 +191,35 @@ def run(out: Path, instances: int = 200, seed: int = 0, progress: bool = True) -
     """Compute the cells that ``out/cells`` does not hold yet, then write the figure, the tables and the page."""
     check_count("instances", instances, 1)
     check_count("seed", seed, 0)
-    cells = all_cells()
-    folder = out / "cells"
-    folder.mkdir(parents=True, exist_ok=True)
-    _claim(folder / "study.json", {"instances": instances, "seed": seed, "draws": DRAWS})
-    missing = [cell for cell in cells if not _path(folder, cell).exists()]
+    folder, made_with = out / "cells", {"instances": instances, "seed": seed, "draws": DRAWS}
+    if not (folder / "study.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "study.json", made_with)
+    elif (found := read_json(folder / "study.json")) != made_with:
+        raise FolderError(f"{folder} holds a study with {found}, not {made_with}; choose another --out")
+    files = {cell: folder / f"{cell.name}.json" for cell in all_cells()}
+    missing = [cell for cell, file in files.items() if not file.exists()]
     shares = [missing[core :: machine.cores()] for core in range(machine.cores())]  # dear and cheap ones alike
-    jobs = {
-        f"core {core}": partial(_compute, share, folder, instances, seed) for core, share in enumerate(shares) if share
-    }
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not (progress and console.is_terminal)) as bar:
-        task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(missing))
-
-        def told(core: object, cell: object) -> None:
-            bar.advance(task)
-            done = int(bar.tasks[0].completed)
-            if progress and not console.is_terminal and done % 10 == 0:  # as in a file
-                console.print(f"{done} of {len(cells)} cells", highlight=False)
-
-        Processes().run(jobs, told)
+    parts = {f"core {k}": {cell: files[cell] for cell in own} for k, own in enumerate(shares) if own}
+    jobs = {core: partial(_compute, own, instances, seed) for core, own in parts.items()}
+    with ProgressBars(runs=len(missing)) if progress else nullcontext() as bars:
+        Processes().run(jobs, lambda core, event: None if bars is None else bars.hear(core, event))
     with naming(folder, "holds cells that are none of this version"):
-        contents = [read_json(_path(folder, cell)) for cell in cells]
+        contents = [read_json(file) for file in files.values()]
         results = {Cell(**content["cell"]): content["measurements"] for content in contents}
         write_report(results, _provenance(contents, out, instances, seed), out)
     return results
 
 
-def _path(folder: Path, cell: Cell) -> Path:
-    return folder / f"{cell.name}.json"
-
-
-def _claim(path: Path, configuration: dict[str, Any]) -> None:
-    """Write down what the folder's cells are computed with, or refuse a folder computed with something else."""
-    if not path.exists():
-        write_json(path, configuration)
-    elif (found := read_json(path)) != configuration:
-        raise FolderError(f"{path.parent} holds a study with {found}, not {configuration}; choose another --out")
-
-
-def _compute(cells: list[Cell], folder: Path, instances: int, seed: int, tell: Callable[[str], None]) -> None:
+def _compute(files: dict[Cell, Path], instances: int, seed: int, tell: Callable[[None], None]) -> None:
     """Compute some cells, in a process of its own, and write each when it is whole."""
     set_threads(1)  # the processes keep the cores busy
-    for cell in cells:
+    for cell, file in files.items():
         start = time.process_time()
         measurements = measure_cell(cell, instances, seed)
-        content = {
-            "cell": asdict(cell),
-            "seconds": time.process_time() - start,
-            "date": datetime.now(UTC).date().isoformat(),
-            "measurements": measurements,
-        }
-        tell(cell.name)
-        write_json(_path(folder, cell), content)
+        made = {"seconds": time.process_time() - start, "date": datetime.now(UTC).date().isoformat()}
+        write_json(file, {"cell": asdict(cell), **made, "measurements": measurements})
+        tell(None)
 
 
 def _provenance(contents: list[dict[str, Any]], out: Path, instances: int, seed: int) -> dict[str, str]:

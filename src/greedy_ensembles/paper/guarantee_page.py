@@ -2,15 +2,16 @@
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from greedy_ensembles.paper.pages import write_markdown
-from greedy_ensembles.report.figure import new_figure
+from greedy_ensembles.paper.pages import Page, publish
+from greedy_ensembles.paper.sections import bullets
+from greedy_ensembles.report.figure import new_figure, write_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.theory.objective import INAPPROXIMABILITY, RANDOM_GREEDY_FACTOR
 
@@ -81,7 +82,6 @@ def write_report(results: Mapping[Cell, Measurements], provenance: Mapping[str, 
     generators = list(dict.fromkeys(cell.generator for cell in results))
     cells = sorted(results, key=lambda cell: (generators.index(cell.generator), cell.candidates, cell.size))
     ordered = {cell: results[cell] for cell in cells}
-    (out / TABLE).parent.mkdir(parents=True, exist_ok=True)
     _write_csv(ordered, out / TABLE)
     pools = {f: _pooled({cell: own for cell, own in ordered.items() if cell.generator == f}) for f in generators}
     draw_guarantee({f: _figures(data) for f, data in pools.items()}, out / "guarantee.png")
@@ -102,8 +102,8 @@ def write_report(results: Mapping[Cell, Measurements], provenance: Mapping[str, 
         "## How surrogates rank candidates beside the exact gain, steps 2 to M",
         _rankings_table(pools),
     ]
-    parts += ["## How it was made", "\n".join(f"- {name}: {value}" for name, value in provenance.items())]
-    write_markdown(out / "guarantee.md", "How good is greedy?", parts, markdown_table(heading, rows[:every]))
+    parts += ["## How it was made", bullets(f"{name}: {value}" for name, value in provenance.items())]
+    publish(out, "guarantee", Page("How good is greedy?", parts, markdown_table(heading, rows[:every])))
 
 
 def _name(raw: str) -> str:
@@ -123,14 +123,16 @@ def _pooled(results: Mapping[Cell, Measurements]) -> Data:
 
 
 def _write_csv(results: Mapping[Cell, Measurements], path: Path) -> None:
+    rows = []
+    for cell, algorithm in product(results, ALGORITHMS):
+        place = {**asdict(cell), "algorithm": algorithm, "instances": len(results[cell]["best"])}
+        figures = summarise(_pooled({cell: results[cell]}), algorithm)
+        rows.append(place | {name: "" if np.isnan(value) else f"{value:.6g}" for name, value in figures.items()})
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        for number, (cell, algorithm) in enumerate(product(results, ALGORITHMS)):
-            figures = summarise(_pooled({cell: results[cell]}), algorithm)
-            if number == 0:
-                writer.writerow(["generator", "candidates", "size", "algorithm", "instances", *figures])
-            place = [cell.generator, cell.candidates, cell.size, algorithm, len(results[cell]["best"])]
-            writer.writerow([*place, *("" if np.isnan(value) else f"{value:.6g}" for value in figures.values())])
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def value_ratio(data: Data, algorithm: str) -> np.ndarray:
@@ -233,7 +235,7 @@ def draw_guarantee(data: Mapping[str, Data], path: Path) -> None:
     (handles, labels), (more, names) = (axis.get_legend_handles_labels() for axis in (axes[0, 0], axes[1, 1]))
     shown = handles + more[1:], labels + names[1:]  # the first has the colour of the algorithm that takes it
     figure.legend(*shown, loc="outside upper center", ncols=5, frameon=False)
-    figure.savefig(path, dpi=110)
+    write_figure(figure, path)
 
 
 def _spread(axis: Axes, data: Mapping[str, Data], series: Mapping[str, tuple[str, str]]) -> None:

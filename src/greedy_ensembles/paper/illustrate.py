@@ -12,8 +12,7 @@ features that its introduction speaks of. Since naive diversity depends on its s
 the figures hold it over a range of strengths too, so that the best of them can be compared.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,9 +21,9 @@ from scipy.stats import gamma, norm
 
 from greedy_ensembles import machine, theory
 from greedy_ensembles.machine import __version__
-from greedy_ensembles.paper.pages import write_markdown
+from greedy_ensembles.paper.pages import Page, publish
 from greedy_ensembles.paper.records import KEPT
-from greedy_ensembles.report.figure import new_figure
+from greedy_ensembles.report.figure import new_figure, write_figure
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.runs.configuration import git_commit
 
@@ -66,10 +65,14 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
     weights = theory.trapezoid_weights(_GRID)
     density = density_at(_GRID)
     density /= density @ weights
-    sets = [_ground_set(s) for s in range(seed, seed + SEEDS)]
-    drawn = [_choose_all(centres, density, weights, rng) for centres, rng in sets]
+    generators = [np.random.default_rng(s) for s in range(seed, seed + SEEDS)]
+    sets = [np.sort(rng.uniform(_GRID[0] + 0.5, _GRID[-1] - 0.5, CANDIDATES)) for rng in generators]
+    drawn = [_choose_all(centres, density, weights, rng) for centres, rng in zip(sets, generators, strict=True)]
     results = {name: _measure([choice[name] for choice in drawn], density, weights) for name in drawn[0]}
-    (out / KEPT).mkdir(parents=True, exist_ok=True)
+    naive = {
+        strength: [centres[_naive(centres, np.log(density_at(centres)), strength)] for centres in sets]
+        for strength in STRENGTHS
+    }
     _draw(results, drawn[0], out / "illustrate.png")
     content = {
         "size": SIZE,
@@ -83,12 +86,11 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
             for approach, spreads in results.items()
         ],
         "naive_reverse_kl_by_strength": {
-            f"{strength:g}": _sweep(strength, [centres for centres, _ in sets], density, weights)
-            for strength in STRENGTHS
+            f"{strength:g}": _measure(choices, density, weights, ("reverse_kl",))["reverse_kl"].mean
+            for strength, choices in naive.items()
         },
     }
-    (out / KEPT / "illustrate.json").write_text(json.dumps(content, indent=2) + "\n")
-    write_markdown(out / "illustrate.md", "Figure 1: a density on the line", _page(results, seed))
+    publish(out, "illustrate", Page("Figure 1: a density on the line", _page(results, seed)), content)
     return results
 
 
@@ -107,11 +109,6 @@ def _page(results: dict[str, dict[str, Spread]], seed: int) -> list[str]:
         f"[{KEPT}]({KEPT}) has every ground set, and naive diversity over a range of strengths.",
         f"`greedy-ensembles illustrate --seed {seed}`, {made}.",
     ]
-
-
-def _ground_set(seed: int) -> tuple[Array, np.random.Generator]:
-    rng = np.random.default_rng(seed)
-    return np.sort(rng.uniform(_GRID[0] + 0.5, _GRID[-1] - 0.5, CANDIDATES)), rng
 
 
 def _choose_all(centres: Array, density: Array, weights: Array, rng: np.random.Generator) -> dict[str, Array]:
@@ -147,21 +144,15 @@ def _naive(centres: Array, log_density: Array, strength: float) -> list[int]:
     return chosen
 
 
-def _sweep(strength: float, sets: list[Array], density: Array, weights: Array) -> float:
-    """Return the mean reverse KL of naive diversity at another strength."""
-    chosen = [centres[_naive(centres, np.log(density_at(centres)), strength)] for centres in sets]
-    return float(np.mean([theory.f_divergence(density, _mixture(c), "reverse_kl", weights) for c in chosen]))
-
-
-def _mixture(centres: Array) -> Array:
-    """Return the mixture at these centres; unlike in a set, some may coincide."""
-    return np.asarray(theory.KernelMixture(centres, theory.gaussian(WIDTH)).on_grid(_GRID).mean(axis=0))
-
-
-def _measure(choices: list[Array], density: Array, weights: Array) -> dict[str, Spread]:
+def _measure(
+    choices: list[Array], density: Array, weights: Array, names: Sequence[str] = GENERATORS
+) -> dict[str, Spread]:
+    """Return divergences of the mixtures at these centres, of which, unlike in a set, some may coincide."""
+    kernel = theory.gaussian(WIDTH)
+    mixtures = [theory.KernelMixture(centres, kernel).on_grid(_GRID).mean(axis=0) for centres in choices]
     spreads = {}
-    for name in GENERATORS:
-        values = [theory.f_divergence(density, _mixture(centres), name, weights) for centres in choices]
+    for name in names:
+        values = [theory.f_divergence(density, mixture, name, weights) for mixture in mixtures]
         spreads[name] = Spread(float(np.mean(values)), float(np.std(values, ddof=1)), values)
     return spreads
 
@@ -191,7 +182,7 @@ def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], path
     lowest = max(int(_ranks(choices[approach]).max()) for approach in results)
     axes[0].set(ylim=(-0.035 * top * (lowest + 2), top), xlim=(_SHOWN[0], _SHOWN[-1]), ylabel="density")
     axes[-1].legend(frameon=False, fontsize=10, loc="upper right")
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def _ranks(centres: np.ndarray) -> np.ndarray:

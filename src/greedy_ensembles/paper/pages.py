@@ -6,6 +6,8 @@ records/          reading.md: yours: the answer, which stands first, and below a
                   every run: figures, settings, seed, machine, date, seconds, versions, commit;
                   SECTION.csv, .json, .tex: figures of a section, unrounded;
                   study.json: what was asked for, which runs there are, and which are missing
+
+Other pages of results are written by `publish`, too.
 """
 
 import dataclasses
@@ -13,64 +15,64 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from matplotlib.figure import Figure
-
-from greedy_ensembles.benchmark import Comparison, Estimate, Trial, estimate
-from greedy_ensembles.benchmark.selection import CRITERIA, choose
+from greedy_ensembles.benchmark import Comparison
+from greedy_ensembles.benchmark.comparison import Figure, Row
 from greedy_ensembles.data.image_set import Bytes
 from greedy_ensembles.machine import __version__
-from greedy_ensembles.method import Greedy
 from greedy_ensembles.paper import cost
-from greedy_ensembles.paper.page_tables import (
-    corruption_table,
-    missing_table,
-    overhead_table,
-    runs_table,
-    severities,
-    summary_table,
-    targets_table,
-)
-from greedy_ensembles.paper.radar import draw_areas
-from greedy_ensembles.paper.records import KEPT, Gathered, keep
-from greedy_ensembles.paper.study import Protocol, Section, Study
-from greedy_ensembles.report.ablation import draw_ablation
-from greedy_ensembles.report.detection import draw_pictures
-from greedy_ensembles.report.figure import NORMAL, in_lines, method_styles, new_figure, plain, write_figure
-from greedy_ensembles.report.results import to_markdown, write_tables
-from greedy_ensembles.report.table import markdown_table
+from greedy_ensembles.paper.records import KEPT, Gathered, Record, keep
+from greedy_ensembles.paper.sections import bullets, overhead_table, section_parts
+from greedy_ensembles.paper.study import DEEP, Job, Protocol, Study, Target
+from greedy_ensembles.report.results import IN_DOMAIN, OOD, spelled
+from greedy_ensembles.report.table import Column, Entry, markdown_table
 from greedy_ensembles.storage import write_bytes
 
-READING = "reading.md"
-STUDY_FILE = "study.json"
-_SEVERITY_PANELS = (
-    ("accuracy", "accuracy (%)", 100.0),
-    ("nll", "NLL (nats)", 1.0),
-    ("ace", "ACE (%)", 100.0),
-    ("mi", "MI (nats)", 1.0),
-)
-_AXES = 3  # what a radar plot and a line need at the least
+_CURVE = 3  # values of lambda_M: what a line needs at the least
+_INSIDE = {"accuracy": "accuracy", "nll": "minus NLL"}  # targets of the in-domain set
+#: Of the summary: how the names of means end, and what is shown of each.
+_SUMMARY = (("synthetic", OOD[0]), ("natural", OOD[0]), ("natural", OOD[2]))
 
 
-def page_text(title: str, reading: str, parts: Iterable[str], summary: str = "") -> str:
-    """Return a page: its title, the answer, a summary, what else a person has to say, and then the parts.
+class Page(NamedTuple):
+    """A page in Markdown: its title, what stands first, and the parts below."""
 
-    What a person has written begins with the answer; the rest is from its first heading of the second level on. A
-    heading of the first level takes the place of the title.
+    title: str
+    parts: Sequence[str]
+    summary: str = ""
+
+    def text(self, reading: str = "") -> str:
+        """Return it with what a person wrote: the answer before the summary, the rest, from its first heading, after.
+
+        A heading of the first level takes the place of the title.
+        """
+        title, reading = self.title, reading.strip()
+        if reading.startswith("# "):
+            title, _, reading = reading.removeprefix("# ").partition("\n")
+        answer, heading, rest = f"\n{reading}".partition("\n## ")  # the first line may be a heading
+        every = (f"# {title}", answer.strip(), self.summary.strip(), f"{heading}{rest}".strip(), *self.parts)
+        return "\n\n".join(part for part in every if part) + "\n"
+
+
+def publish(folder: Path, stem: str, page: Page, content: object = None, name: str = "") -> str:
+    """Write STEM.md, and its content as JSON into its records; return the text.
+
+    Args:
+        folder: where the page goes; STEM-reading.md or else reading.md of its records is what a person wrote.
+        stem: the name of the page.
+        page: what it says.
+        content: what it is made of; None: nothing is written.
+        name: what the JSON is called; empty: like the page.
     """
-    reading = reading.strip()
-    if reading.startswith("# "):
-        title, _, reading = reading.removeprefix("# ").partition("\n")
-    answer, heading, rest = f"\n{reading}".partition("\n## ")  # the first line may be a heading
-    every = (f"# {title}", answer.strip(), summary.strip(), f"{heading}{rest}".strip(), *parts)
-    return "\n\n".join(part for part in every if part) + "\n"
-
-
-def write_markdown(path: Path, title: str, parts: Iterable[str], summary: str = "") -> None:
-    """Write a page, with what a person has written into `reading.md` of its records."""
-    own = path.parent / KEPT / READING
-    write_bytes(path, [page_text(title, own.read_text() if own.exists() else "", parts, summary).encode()])
+    readings = (folder / KEPT / f"{which}reading.md" for which in (f"{stem}-", ""))
+    text = page.text(next((own.read_text() for own in readings if own.exists()), ""))
+    write_bytes(folder / f"{stem}.md", [text.encode()])
+    if content is not None:
+        (folder / KEPT).mkdir(parents=True, exist_ok=True)
+        write_bytes(folder / KEPT / f"{name or stem}.json", [json.dumps(content, indent=1).encode() + b"\n"])
+    return text
 
 
 def provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -118,13 +120,14 @@ def write_page(
     for gathered in shown:
         if not study.timed:
             parts.append(f"## {gathered.section.title}")
-            parts += _section(study, gathered, folder, images or {})
+            parts += section_parts(study, gathered, folder, images or {})
     parts += _headed("Diverged", markdown_table(["run", "why"], diverged.items()) if diverged else "")
     parts += _headed("Missing with these settings", missing_table(sections, records, (devices or [device])[-1]))
     kept = f"Every run, and figures unrounded, as CSV, JSON and LaTeX: [{KEPT}]({KEPT})."
-    parts += _headed("How it was made", _facts(study, protocol, command), kept, runs_table(records))
-    page = folder / f"{study.name}.md"
-    write_markdown(page, study.title, parts, overhead_table(shown) if study.timed else summary_table(shown))
+    facts = [f"of the paper: {study.paper}", f"protocol: {protocol.description}", f"page: `{shlex.join(command)}`"]
+    if protocol.quick:
+        facts.insert(0, "**quick: tiny settings that exercise every step; the figures mean nothing**")
+    parts += _headed("How it was made", bullets([*facts, *study.remarks]), kept, runs_table(records))
     content = {
         "study": study.name,
         "greedy_ensembles": __version__,
@@ -134,13 +137,14 @@ def write_page(
         "missing": list(dict.fromkeys(job.name for gathered in sections for job in gathered.missing)),
     }
     keep(records.values(), folder)
-    write_bytes(folder / KEPT / STUDY_FILE, [json.dumps(content, indent=2).encode() + b"\n"])
-    return page
+    summary = overhead_table(shown) if study.timed else summary_table(shown)
+    publish(folder, study.name, Page(study.title, parts, summary), content, "study")
+    return folder / f"{study.name}.md"
 
 
 def _tells_more(gathered: Gathered) -> bool:
     """Say whether a section has more than another one: a curve of few strengths has not."""
-    return not gathered.section.curve or len({job.case.strength for job in gathered.done} - {None}) >= _AXES
+    return not gathered.section.curve or len({job.case.strength for job in gathered.done} - {None}) >= _CURVE
 
 
 def _headed(title: str, *parts: str) -> list[str]:
@@ -148,109 +152,132 @@ def _headed(title: str, *parts: str) -> list[str]:
     return [f"## {title}", *parts] if parts[-1] else []
 
 
-def _facts(study: Study, protocol: Protocol, command: Sequence[str]) -> str:
-    lines = [
-        f"of the paper: {study.paper}",
-        f"protocol: {protocol.description}",
-        f"page: `{shlex.join(command)}`",
-        *study.remarks,
+def summary_table(sections: Sequence[Gathered]) -> str:
+    """Return the main figures of all sections in one table, and below it which sets are stand-ins, or not whole."""
+    found = {gathered.section.title: gathered.comparison for gathered in sections if gathered.comparison is not None}
+    if not found:
+        return ""
+    shown = [f"{column.heading}, {kind}" for kind, column in _SUMMARY]
+    heading = ["", "method", "seeds", *(column.heading for column in IN_DOMAIN[:2]), *shown, "OOD sets"]
+    rows = [[title, *row] for title, comparison in found.items() for row in _summary_rows(comparison)]
+    about = bullets(f"{one.name}: {one.note}" for each in found.values() for one in each.first.sets if one.note)
+    words = "Means over OOD sets, detected by mutual information. In brackets: the paper's figures, of the same sets."
+    return "\n\n".join(part for part in (markdown_table(heading, rows), words, about) if part)
+
+
+def _summary_rows(comparison: Comparison) -> Iterator[list[str]]:
+    inside = {row.method: row.figures for row in comparison.in_domain_rows}
+    judged, absent = len(comparison.first.ood), len(comparison.first.missing)
+    for method in comparison.methods:
+        means = {row.set.rpartition(" ")[2]: row for row in comparison.mean_rows if row.method == method.label}
+        known = [_both(inside[method.label][column.key], column) for column in IN_DOMAIN[:2]]
+        areas = [_both(means[kind].figures[one.key], one) if kind in means else "" for kind, one in _SUMMARY]
+        sets = f"{judged} of {judged + absent}" if absent else f"{judged}"
+        yield [method.label, str(len(method.evaluations)), *known, *areas, sets]
+
+
+def _both(figure: Figure, column: Column) -> str:
+    return Entry(figure.ours, figure.paper).both(column)
+
+
+def targets_table(sections: Sequence[Gathered]) -> str:
+    """Return what sections are to reach, and whether each method does; empty where nothing is asked."""
+    rows = [
+        [gathered.section.title, _spelled(target), *row]
+        for gathered in sections
+        if gathered.comparison is not None
+        for target in gathered.section.targets
+        for row in _target_rows(target, gathered.comparison)
     ]
-    if protocol.quick:
-        lines.insert(0, "**quick: tiny settings that exercise every step; the figures mean nothing**")
-    return "\n".join(f"- {line}" for line in lines)
+    return markdown_table(["", "target", "method", "found", "outcome"], rows) if rows else ""
 
 
-def _section(
-    study: Study, gathered: Gathered, folder: Path, images: Mapping[str, Mapping[str, Bytes]]
-) -> Iterator[str]:
-    """Yield the tables and pictures of a section, and write them into the folder."""
-    section, comparison = gathered.section, gathered.comparison
-    figures: Iterable[tuple[str, str, Figure]] = ()
-    if comparison is not None:
-        write_tables(comparison, folder / KEPT, section.stem)
-        yield to_markdown(comparison).strip()
-        figures = _pictures(study, section, comparison, images.get(section.cases[0].dataset, {}))
-    elif study.corruptions:
-        yield corruption_table(gathered)
-        drawn = draw_severities(severities(gathered))
-        figures = [(f"{section.stem}-severity", "Figures against the severity of corruptions", drawn)]
-    for name, seen, figure in figures:
-        write_figure(figure, folder / f"{name}.png")
-        yield f"![{seen}]({name}.png)"
-        yield "*Bars and bands: one standard error over seeds, where there are several.*"
+def _spelled(target: Target) -> str:
+    area = "AUC by predictive entropy" if target.metric == "auc_predictive_entropy" else "AUC"
+    where = f"{'mean ' * target.mean}{area} on {', '.join(target.sets)}" if target.sets else "mean AUC of all sets"
+    name = _INSIDE.get(target.metric, where)
+    return f"{name} >= {target.least:g}" if target.gain is None else f"{name} >= {DEEP} {target.gain:+g}"
 
 
-def _pictures(
-    study: Study, section: Section, comparison: Comparison, images: Mapping[str, Bytes]
-) -> Iterator[tuple[str, str, Figure]]:
-    """Yield the pictures of a section, each with a name and what is to be seen.
-
-    That is the curve over lambda_M, or a radar plot where the paper has one.
-
-    A study of pictures has all there are: curves and histograms of every set, and examples where images are given, in
-    a folder of the section's own. They need the scores of single images.
-    """
-    if study.pictures:
-        for name, figure in draw_pictures(comparison, images):
-            yield f"{section.stem}/{name}", name.replace("-", " of ", 1), figure
-    elif section.curve:
-        yield f"{section.stem}-curve", "Accuracy, NLL, ACE and AUC against lambda_M", _draw_curve(section, comparison)
-    elif study.radar and len(comparison.first.ood) >= _AXES:
-        yield f"{section.stem}-radar", "AUC on every OOD set, by method", draw_areas(comparison)
-
-
-def _draw_curve(section: Section, comparison: Comparison) -> Figure:
-    """Draw figures against lambda_M, and mark the one that the paper's rule would choose, where seeds allow it."""
-    strengths = {section.label(case): case.strength for case in section.cases}
-    trials = [
-        Trial(strengths[row.method], *(row.figures[name].ours for name in CRITERIA))
-        for row in comparison.in_domain_rows
-    ]
-    tried = [trial.strength for trial in trials]
-    several = None in tried and len(tried) > 2 and all(trial.accuracy.seeds > 1 for trial in trials)
-    chosen = choose(trials).strength if several else None
-    areas = mean_areas(comparison, strengths)
-    return draw_ablation(trials, comparison.first.in_domain.name, Greedy.label, chosen, areas)
+def _target_rows(target: Target, comparison: Comparison) -> Iterator[list[str]]:
+    """Yield method, figures and outcome, for every method that it is about: Deep Ensembles where it is no gain."""
+    labels = [method.label for method in comparison.methods]
+    before = _values(target, comparison, DEEP) if DEEP in labels else {}
+    of_all = target.metric == "auc" and not target.sets
+    left_out = comparison.left_out if of_all else ()  # sets that are there, and would count
+    for label in labels:
+        if label == DEEP and (target.gain is not None or target.metric != "accuracy"):
+            continue
+        values, sign = _values(target, comparison, label), ""
+        if target.gain is not None:
+            values, sign = {name: value - before[name] for name, value in values.items() if name in before}, "+"
+        absent = [name for name in (*target.sets, *left_out) if name not in values and not (target.mean and values)]
+        bound = target.least if target.gain is None else target.gain
+        missed = bound is not None and any(value < bound for value in values.values()) and not left_out
+        outcome = "missed" if missed else "not known" if absent or not values else "reached"
+        found = [*(f"{name} {value:{sign}.4f}" for name, value in values.items()), *(f"no {name}" for name in absent)]
+        yield [label, ", ".join(found), outcome]
 
 
-def mean_areas(
-    comparison: Comparison, strengths: Mapping[str, float | None]
-) -> dict[str, dict[float | None, Estimate]]:
-    """Return the mean AUC over synthetic and over natural sets, by strength, of the kinds that there are."""
-    found: dict[str, dict[float | None, Estimate]] = {}
-    for kind in ("synthetic", "natural"):
-        if sets := len(comparison.first.of_kind(kind)):
-            found[f"mean AUC, {sets} {kind} sets"] = {
-                strengths[method.label]: estimate([each.mean("auc", kind) or 0.0 for each in method.evaluations])
-                for method in comparison.methods
-            }
+def _values(target: Target, comparison: Comparison, label: str) -> dict[str, float]:
+    """Return the figures of a method that a target is about, by what each is of."""
+    if target.metric in _INSIDE:
+        value = _of(comparison.in_domain_rows, label)[0].figures[target.metric].ours.mean
+        return {_INSIDE[target.metric]: -value if target.metric == "nll" else value}
+    rows = _of([*comparison.ood_rows, *comparison.mean_rows], label)
+    if target.sets:
+        rows = [row for name in target.sets for row in rows if row.set == name]
+    else:
+        rows = [row for row in rows if row.kind == "mean" and row.set.endswith("sets")]
+    found = {row.set: row.figures[target.metric].ours.mean for row in rows if target.metric in row.figures}
+    if target.mean:
+        return {"mean": fmean(found.values())} if len(found) == len(target.sets) else {}
     return found
 
 
-def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Figure:
-    """Draw figures against the severity of corruptions, a line for each method with bars of a standard error.
+def _of(rows: Iterable[Row], label: str) -> list[Row]:
+    return [row for row in rows if row.method == label]
 
-    found : by method and figure, an estimate for severity 1, 2, ...
-    """
-    figure = new_figure(height=2.75)
-    axes = figure.subplots(1, len(_SEVERITY_PANELS))
-    for axis, (field, label, factor) in zip(axes, _SEVERITY_PANELS, strict=True):
-        for (method, figures), style in zip(found.items(), method_styles(len(found)), strict=True):
-            estimates = figures[field]
-            axis.errorbar(
-                range(1, len(estimates) + 1),
-                [factor * estimate.mean for estimate in estimates],
-                [factor * estimate.error for estimate in estimates],
-                color=style.colour,
-                marker=style.marker,
-                markersize=3.5,
-                linewidth=1,
-                linestyle=style.linestyle,
-                label=in_lines(method, 40),
-            )
-            axis.set_xticks(range(1, len(estimates) + 1))
-        axis.set(xlabel="severity", ylabel=label)
-        plain(axis)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=NORMAL)
-    return figure
+
+def missing_table(sections: Sequence[Gathered], records: Mapping[Job, Record], device: cost.Device) -> str:
+    """Return which runs are still to be done, and what they would take on a device; empty where there are none."""
+    prices: dict[Job, float] = {}
+    rows = []
+    for gathered in sections:
+        for case in dict.fromkeys(job.case for job in gathered.missing):
+            own = {job: cost.price(job, device, records) for job in gathered.missing if job.case == case}
+            prices |= own
+            seeds = ", ".join(str(job.seed) for job in own)
+            seconds = spelled(sum(own.values()))
+            rows.append([gathered.section.title, gathered.section.label(case), seeds, seconds])
+    if not rows:
+        return ""
+    rows.append(["all", "", f"runs: {len(prices)}", spelled(cost.makespan(prices))])
+    return markdown_table(["", "method", "seeds", f"estimate, {device.basis()}"], rows)
+
+
+def runs_table(records: Mapping[Job, Record]) -> str:
+    """Return by which commands, where and when runs were trained, those alike in a row."""
+    alike: dict[tuple[str, ...], list[tuple[Job, Record]]] = {}
+    for job, record in records.items():
+        machine = record.machine
+        versions = ", ".join(f"{name} {version}" for name, version in (machine.get("versions") or {}).items())
+        commit = str(machine.get("git_commit") or "unknown")[:12]
+        place = f"`{shlex.join(machine.get('command') or [])}`", str(machine.get("device")), _judged_in(record)
+        alike.setdefault((*place, versions, commit), []).append((job, record))
+    rows = []
+    for facts, own in alike.items():
+        started = sorted(str(record.machine.get("started", "")) for _, record in own)
+        seconds: dict[tuple[str, str], float] = {}  # records of one training have the seconds of its first members
+        for job, record in own:
+            training = job.run, str(record.machine.get("started"))
+            seconds[training] = max(seconds.get(training, 0.0), record.seconds)
+        days = dict.fromkeys((started[0][:16], started[-1][:16]))
+        rows.append([f"{len(own)}", *facts, " to ".join(days), spelled(sum(seconds.values()))])
+    heading = ["runs", "trained by", "on", "judged in", "versions", "commit", "started", "training"]
+    return markdown_table(heading, rows) if rows else ""
+
+
+def _judged_in(record: Record) -> str:
+    judged = [name for name in ("evaluation", "corruptions", "prediction") if getattr(record, name) is not None]
+    return record.judged_in.get(judged[0], "float32") if judged else ""

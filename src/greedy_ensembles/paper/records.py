@@ -120,13 +120,12 @@ def is_complete(record: Record | None, study: Study) -> bool:
     """Say whether a record has all that a study wants of it."""
     if record is None or record.status == DIVERGED:
         return record is not None
-    wanted = {
-        "evaluation": study.evaluated,
-        "corruptions": study.corruptions,
-        "prediction": study.timed,
-        "packed": study.pictures,
-    }
-    return all(bool(getattr(record, name)) or not needed for name, needed in wanted.items())
+    return bool(
+        (record.evaluation or not study.evaluated)
+        and (record.corruptions or not study.corruptions)
+        and (record.prediction or not study.timed)
+        and (record.packed or not study.pictures)
+    )
 
 
 def epoch_seconds(histories: Sequence[Sequence[Any]]) -> float:
@@ -178,20 +177,31 @@ def gather(study: Study, protocol: Protocol, records: Records) -> list[Gathered]
         known = {job: record for job in every if (record := records.complete(job, study)) is not None}
         for section in study.sections:
             own = [job for job in every if job.case in section.cases]
-            done = {job: known[job] for job in own if job in known and known[job].status != DIVERGED}
-            diverged = {job: known[job] for job in own if job in known and known[job].status == DIVERGED}
             missing = tuple(job for job in own if job not in known)
+            done, diverged = (
+                {job: known[job] for job in own if job in known and known[job].status == status}
+                for status in (DONE, DIVERGED)
+            )
             comparison = _compare(section, done, records, scores=study.pictures) if study.evaluated else None
             result.append(Gathered(section, comparison, done, diverged, missing))
     return result
 
 
 def _compare(section: Section, done: dict[Job, Record], records: Records, scores: bool) -> Comparison | None:
+    def evaluation(record: Record) -> Evaluation:
+        if not scores:
+            return restored(record.evaluation or {})
+        packed = unpack_predictions(records.predictions(record.name))
+        return judge(packed.in_domain, packed.ood, missing=packed.missing)
+
     methods = []
     for case in section.cases:
-        repetitions = [(job, record) for job, record in done.items() if job.case == case]
-        if repetitions:
-            methods.append(_method(section.label(case), repetitions, records, scores))
+        own = {job: record for job, record in done.items() if job.case == case}
+        if own:
+            check_seeds([record.facts for record in own.values()])
+            evaluations, seeds = tuple(map(evaluation, own.values())), tuple(job.seed for job in own)
+            sources = tuple(record.name for record in own.values())
+            methods.append(Method(section.label(case), evaluations, seeds, _setting(*next(iter(own.items()))), sources))
     if not methods:
         return None
     notes = dict.fromkeys([*(record.facts.training_note for record in done.values()), *_notes(section, done)])
@@ -203,25 +213,6 @@ def _compare(section: Section, done: dict[Job, Record], records: Records, scores
             f"{section.title}: {error}. Delete the records of the former in {' and '.join(map(str, records.places))}, "
             "and run again: runs whose folders are there are judged anew, and not trained"
         ) from None
-
-
-def _method(label: str, repetitions: Sequence[tuple[Job, Record]], records: Records, scores: bool) -> Method:
-    check_seeds([record.facts for _, record in repetitions])
-    return Method(
-        label,
-        tuple(_evaluation(record, records, scores) for _, record in repetitions),
-        tuple(job.seed for job, _ in repetitions),
-        _setting(*repetitions[0]),
-        tuple(record.name for _, record in repetitions),
-    )
-
-
-def _evaluation(record: Record, records: Records, scores: bool) -> Evaluation:
-    """Return the figures of a record or, where single scores are wanted, those of its packed predictions."""
-    if not scores:
-        return restored(record.evaluation or {})
-    packed = unpack_predictions(records.predictions(record.name))
-    return judge(packed.in_domain, packed.ood, missing=packed.missing)
 
 
 def _setting(job: Job, record: Record) -> Setting | None:

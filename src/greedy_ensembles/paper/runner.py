@@ -2,7 +2,7 @@
 
 Each step leaves files that are whole or absent, and the record comes last, so a kill loses the epoch under way at the
 most, or the predictions, which take seconds. A process claims a run with a lock that dies with it. A run that another
-has claimed is passed over and come back to, until every run has its record.
+has claimed is passed over and come back to, until every run has its record. An executor's worker waits for its own.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from greedy_ensembles.paper.published import PUBLISHED
 from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds
 from greedy_ensembles.paper.study import VALIDATION, Case, Job, Study, members_to_train
 from greedy_ensembles.runs import Run, load_run
-from greedy_ensembles.sweeps.executor import Executor
+from greedy_ensembles.sweeps.executor import Executor, Here, at_once
 from greedy_ensembles.training import Epoch, fit
 from greedy_ensembles.training.events import Callback, ProgressBars
 
@@ -60,61 +60,64 @@ class Runner:
         """Return the run folder of a job."""
         return self.out / "runs" / job.run
 
-    def work(self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None]) -> None:
-        """Do all jobs that have no record yet, and wait for those that another process is doing."""
-        waiting = [job for job in jobs if not self.records.complete(job, study)]
-        total, begun, told = len(waiting), 0, False
-        while waiting:
-            busy = []
-            for job in waiting:
-                with self.claimed(job) as mine:
-                    if not mine:
-                        busy.append(job)
-                    elif not self.records.complete(job, study):  # another may have done it meanwhile
-                        begun += 1
-                        tell(f"{job.name} ({begun} of {total})")
-                        start = time.perf_counter()
-                        record = self.do(job, study)
-                        tell(f"{_outcome(record)} ({time.perf_counter() - start:,.0f} s in all)")
-            if len(busy) == len(waiting):
-                if not told:
-                    tell(f"waiting for other processes; runs that they hold: {len(busy)}")
-                    told = True
-                self.wait()
-            waiting = [job for job in busy if not self.records.complete(job, study)]
-
-    def share_out(
-        self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None], executor: Executor
+    def work(
+        self, study: Study, jobs: Sequence[Job], tell: Callable[[str], None], executor: Executor | None = None
     ) -> dict[str, Exception]:
-        """Have an executor do all jobs that have no record yet, those of a run together; return why runs failed."""
+        """Do all jobs that have no record yet, those of a run together, and wait for those that others are doing.
+
+        Args:
+            study: What the jobs are of.
+            jobs: All that are wanted.
+            tell: Called with a line for each job that is done.
+            executor: Who does them; None: this process. Here an error ends the work; elsewhere it is returned.
+        """
+        executor = Here() if executor is None else executor
+        here, page = isinstance(executor, Here), None if self.page is None else self.page.absolute()
+        there = dataclasses.replace(self, out=self.out.absolute(), page=page)
+        failures: dict[str, Exception] = {}
+        waiting = self._to_do(study, jobs)
+        total, done, told = sum(map(len, waiting.values())), 0, False
+        with ProgressBars(runs=len(waiting)) if self.progress and waiting else nullcontext() as bars:
+
+            def hear(run: str, event: Epoch | Record | None) -> None:
+                nonlocal done
+                if isinstance(event, Record):
+                    done += 1
+                    tell(f"{event.name} ({done} of {total}): {_outcome(event)}")
+                elif bars is not None:
+                    bars.hear(run, event)
+
+            while waiting:
+                work = {run: partial(there.make, study, own, 0 if here else -1) for run, own in waiting.items()}
+                mine = executor.run(work, hear, at_once if here else failures.__setitem__)
+                busy = {run: own for run, own in waiting.items() if mine.get(run) is False}
+                if len(busy) == len(waiting):
+                    if not told:
+                        tell(f"waiting for other processes; runs that they hold: {len(busy)}")
+                    told = True
+                    self.wait()
+                waiting = self._to_do(study, [job for own in busy.values() for job in own])
+        return failures
+
+    def _to_do(self, study: Study, jobs: Sequence[Job]) -> dict[str, list[Job]]:
+        """Return by run the jobs that have no record yet."""
         runs: dict[str, list[Job]] = {}
         for job in jobs:
             if not self.records.complete(job, study):
                 runs.setdefault(job.run, []).append(job)
-        page = None if self.page is None else self.page.absolute()
-        there = dataclasses.replace(self, out=self.out.absolute(), page=page, progress=False)
-        failures: dict[str, Exception] = {}
-        with ProgressBars(runs=len(runs)) if self.progress else nullcontext() as bars:
+        return runs
 
-            def hear(run: str, event: Epoch | str | None) -> None:
-                if isinstance(event, str):
-                    tell(event)
-                elif bars is not None:
-                    bars.hear(run, event)
-
-            executor.run(
-                {run: partial(there.make, study, own) for run, own in runs.items()}, hear, failures.__setitem__
-            )
-        return failures
-
-    def make(self, study: Study, jobs: Sequence[Job], tell: Callable[[Epoch | str | None], None]) -> None:
-        """Do the jobs of one run, as soon as no other process does, telling of epochs and of what came of each job."""
-        for job in jobs:
-            with self.claimed(job, patience=-1):
-                if not self.records.complete(job, study):
-                    record = self.do(job, study, [lambda epoch: tell(dataclasses.replace(epoch, model=None))])
-                    tell(f"{job.name}:{_outcome(record)}")
-        tell(None)
+    def make(
+        self, study: Study, jobs: Sequence[Job], patience: float, tell: Callable[[Epoch | Record | None], None]
+    ) -> bool:
+        """Do the jobs of one run, telling of epochs and of what came of each job; False where another process does."""
+        with self.claimed(jobs[0], patience) as mine:
+            for job in jobs if mine else ():
+                if not self.records.complete(job, study):  # another may have done it meanwhile
+                    tell(self.do(job, study, [lambda epoch: tell(dataclasses.replace(epoch, model=None))]))
+        if mine:
+            tell(None)
+        return mine
 
     @contextmanager
     def claimed(self, job: Job, patience: float = 0) -> Iterator[bool]:
@@ -161,7 +164,7 @@ class Runner:
             run_dir=folder,
             schedule=job.protocol.schedule,
             device=self.device,
-            progress=self.progress,
+            progress=False,
             callbacks=callbacks,
         )
         return ensemble[: case.size]
@@ -261,9 +264,9 @@ def _corrupted(ensemble: Ensemble, sets: Sets, precision: Arithmetic) -> dict[st
 
 def _outcome(record: Record) -> str:
     if record.status == DIVERGED:
-        return f"  diverged: {record.message}"
+        return f"diverged: {record.message}"
     if record.evaluation is None:
-        return f"  {record.seconds:,.0f} s of training, {record.epoch_seconds:.2f} s a member and epoch"
+        return f"{record.seconds:,.0f} s of training, {record.epoch_seconds:.2f} s a member and epoch"
     accuracy = record.evaluation["in_domain"]["accuracy"]
     areas = ", ".join(f"{result['name']} {result['auc']:.3f}" for result in record.evaluation["ood"])
-    return f"  {record.seconds:,.0f} s of training, accuracy {accuracy:.2%}; AUC: {areas}"
+    return f"{record.seconds:,.0f} s of training, accuracy {accuracy:.2%}; AUC: {areas}"

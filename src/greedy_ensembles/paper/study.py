@@ -5,11 +5,10 @@ name that a person can read. Two studies that want the same run have the same na
 gives a part of a study; `quick` its tiny version, which has all its steps and no meaning.
 """
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from greedy_ensembles.checks import check_choice, check_count
@@ -23,13 +22,19 @@ DEEP = "Deep Ensembles"
 SPACING = 100
 #: The paper's networks.
 MODELS = ("PreResNet164", "VGG16BN", "WideResNet28x10")
+#: OOD sets that may choose between ways to train or to score, by in-domain set.
+NOISE = ("uniform", "bernoulli", "gaussian")
+CHOOSING = {
+    "cifar10": (*NOISE, "dtd", "svhn"),
+    "svhn": (*NOISE, "dtd", "cifar10"),
+    "mnist": (*NOISE, "dtd"),
+}
 #: How ours is trained, whatever the protocol.
 OURS: dict[str, Any] = {"statistics": "batch", "schedule": "concurrent", "weighting_batch": None}
 #: The share of the training images that selects each member's best epoch.
 VALIDATION = 0.1
 _QUICK: dict[str, Any] = {"model": "PreResNet8", "size": 2, "epochs": 1}
-_QUICK_STRENGTHS = 2
-_QUICK_BATCH = 50
+_QUICK_STRENGTHS, _QUICK_BATCH = 2, 50
 
 Item = TypeVar("Item")
 
@@ -53,6 +58,11 @@ class Case:
         """The method, as `ge.fit` calls it."""
         return "deep" if self.strength is None else "greedy"
 
+    @property
+    def fixed(self) -> bool:
+        """Whether it has its lambda_M, if any, whatever is asked for: Deep Ensembles and ours."""
+        return self.strength is None or self.ours
+
     def recipe(self, **changes: Any) -> Recipe:
         """Return the paper's recipe, as long as the case has it; other networks are trained like PreResNet20."""
         row = self.model if self.dataset == "mnist" or self.model in MODELS else "PreResNet20"
@@ -63,7 +73,7 @@ class Case:
     @property
     def published_epochs(self) -> int:
         """For how many epochs the paper trains it."""
-        return dataclasses.replace(self, epochs=None).recipe().epochs
+        return replace(self, epochs=None).recipe().epochs
 
 
 @dataclass(frozen=True)
@@ -140,8 +150,8 @@ class Study:
         for section in self.sections:
             cases = tuple(dict.fromkeys(new for case in section.cases for new in change(case)))
             if cases:
-                sections.append(dataclasses.replace(section, cases=cases))
-        return dataclasses.replace(self, sections=tuple(sections))
+                sections.append(replace(section, cases=cases))
+        return replace(self, sections=tuple(sections))
 
 
 @dataclass(frozen=True)
@@ -221,17 +231,16 @@ class Job:
 
 def jobs(study: Study, protocol: Protocol) -> list[Job]:
     """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly."""
-    repetitions = range(study.seeds)
-    ours = dataclasses.replace(protocol, **OURS)
+    ours = replace(protocol, **OURS)
     return [
-        Job(case, number * max(SPACING, case.size), _protocol_of(case, ours if case.ours else protocol))
-        for number in repetitions
+        Job(case, number * max(SPACING, case.size), _with_batch(ours if case.ours else protocol, case.batch))
+        for number in range(study.seeds)
         for case in study.cases
     ]
 
 
-def _protocol_of(case: Case, protocol: Protocol) -> Protocol:
-    return protocol if case.batch is None else dataclasses.replace(protocol, weighting_batch=case.batch)
+def _with_batch(protocol: Protocol, batch: int | None) -> Protocol:
+    return protocol if batch is None else replace(protocol, weighting_batch=batch)
 
 
 def members_to_train(case: Case, study: Study) -> int:
@@ -241,7 +250,7 @@ def members_to_train(case: Case, study: Study) -> int:
     """
     if case.strength is not None:
         return case.size
-    return max(other.size for other in study.cases if dataclasses.replace(other, size=case.size) == case)
+    return max(other.size for other in study.cases if replace(other, size=case.size) == case)
 
 
 def filter_study(
@@ -269,16 +278,19 @@ def filter_study(
         study = study.with_cases(lambda case: [case] if case.model in models else [])
     if size is not None:
         study = _of_size(study, size)
+    for strength in strengths:
+        if not 0 < strength < math.inf:
+            raise ValueError(f"--strengths must be numbers above 0, got {strength:g}; Deep Ensembles are there anyway")
     if strengths:
-        study = _of_strengths(study, strengths)
+        study = study.with_cases(lambda case: [case] if case.fixed else [replace(case, strength=s) for s in strengths])
     if epochs is not None:
         check_count("--epochs", epochs, least=1)
         if any(case.published_epochs != epochs for case in study.cases):
             study = _without_targets(study)
-        study = study.with_cases(lambda case: [dataclasses.replace(case, epochs=epochs)])
+        study = study.with_cases(lambda case: [replace(case, epochs=epochs)])
     if seeds is not None:
         check_count("--seeds", seeds, least=1)
-        study = dataclasses.replace(study, seeds=seeds)
+        study = replace(study, seeds=seeds)
     return study
 
 
@@ -289,41 +301,27 @@ def _of_size(study: Study, size: int) -> Study:
         return study.with_cases(lambda case: [case] if case.size == size else [])
     if len(sizes) > 1:
         raise ValueError(f"--size must be one of the study's sizes, {', '.join(map(str, sizes))}, got {size}")
-    resized = _without_targets(study.with_cases(lambda case: [dataclasses.replace(case, size=size)]))
-    titles = (section.title.replace(f"M = {sizes[0]}", f"M = {size}") for section in resized.sections)
-    named = (dataclasses.replace(own, title=title) for own, title in zip(resized.sections, titles, strict=True))
-    return dataclasses.replace(resized, sections=tuple(named))
+    resized = _without_targets(study.with_cases(lambda case: [replace(case, size=size)]))
+    old, new = f"M = {sizes[0]}", f"M = {size}"
+    named = (replace(section, title=section.title.replace(old, new)) for section in resized.sections)
+    return replace(resized, sections=tuple(named))
 
 
 def _without_targets(study: Study) -> Study:
-    sections = (dataclasses.replace(section, targets=()) for section in study.sections)
-    return dataclasses.replace(study, sections=tuple(sections))
-
-
-def _of_strengths(study: Study, strengths: Sequence[float]) -> Study:
-    for strength in strengths:
-        if not 0 < strength < math.inf:
-            raise ValueError(f"--strengths must be numbers above 0, got {strength:g}; Deep Ensembles are there anyway")
-
-    def changed(case: Case) -> Iterable[Case]:
-        if case.strength is None or case.ours:
-            return [case]
-        return [dataclasses.replace(case, strength=strength) for strength in strengths]
-
-    return study.with_cases(changed)
+    return replace(study, sections=tuple(replace(section, targets=()) for section in study.sections))
 
 
 def quick(study: Study, seeds: int = 2) -> Study:
     """Return the tiny version of a study: the smallest network, M = 2, one epoch, two values of lambda_M."""
     sections: dict[tuple[tuple[Case, ...], bool], Section] = {}
-    for section in study.with_cases(lambda case: [dataclasses.replace(case, **_QUICK)]).sections:
+    for section in study.with_cases(lambda case: [replace(case, **_QUICK)]).sections:
         strengths = list(dict.fromkeys(case.strength for case in section.cases if case.strength is not None))
         kept = (None, *strengths[:_QUICK_STRENGTHS])
         cases = tuple(case for case in section.cases if case.strength in kept)  # of every p*
         title = f"{cases[0].dataset}, quick {len(sections) + 1}"
-        small = dataclasses.replace(section, title=title, cases=cases, targets=())
+        small = replace(section, title=title, cases=cases, targets=())
         sections.setdefault((cases, section.curve), small)  # sections that have become the same are shown once
-    return dataclasses.replace(study, sections=tuple(sections.values()), seeds=seeds)
+    return replace(study, sections=tuple(sections.values()), seeds=seeds)
 
 
 def only(items: Sequence[Item], part: str) -> list[Item]:

@@ -9,7 +9,6 @@ either, lambda_M = 0.1 differs from Deep Ensembles by less than seeds differ; th
 that we tried.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,10 +20,10 @@ from sklearn.datasets import make_moons
 from torch import Tensor
 
 import greedy_ensembles as ge
-from greedy_ensembles.paper.pages import provenance, write_markdown
-from greedy_ensembles.paper.records import KEPT
+from greedy_ensembles.paper.pages import Page, provenance, publish
+from greedy_ensembles.paper.sections import bullets
 from greedy_ensembles.paper.study import Study
-from greedy_ensembles.report.figure import new_figure
+from greedy_ensembles.report.figure import new_figure, write_figure
 from greedy_ensembles.report.planes import KnownPoints, draw_plane, over_plane
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.sweeps.executor import Processes, one_thread
@@ -62,9 +61,7 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     with one_thread():
         results = [_measure(strength, ensemble, x, y) for strength, ensemble in zip(folders, ensembles, strict=True)]
         _draw(ensembles, results, x, y, out / "two-moons.png")
-    (out / KEPT).mkdir(exist_ok=True)
-    (out / KEPT / "two-moons.json").write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
-    write_markdown(out / "two-moons.md", "Two moons", _page(results, runs))
+    publish(out, "two-moons", Page("Two moons", _page(results, runs)), [asdict(result) for result in results])
     return results
 
 
@@ -130,14 +127,7 @@ def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor
 def _page(results: list[Result], runs: list[ge.Run]) -> list[str]:
     """Return the figures of the picture as Markdown, with what they came from."""
     seed = runs[0].configuration["seed"]
-    heading = [
-        "method",
-        "lambda_M",
-        "accuracy on the 300 points",
-        "MI at the data",
-        "MI far away",
-        "seconds of training",
-    ]
+    heading = ["method", "lambda_M", "accuracy on the 300 points", "MI at the data", "MI far away"]
     rows = []
     for result, run in zip(results, runs, strict=True):
         figures = [f"{value:.4f}" for value in (result.accuracy, result.mi_data, result.mi_far)]
@@ -154,7 +144,7 @@ def _page(results: list[Result], runs: list[ge.Run]) -> list[str]:
         *(f"{name}: {value}" for name, value in provenance([run.information for run in runs]).items()),
     ]
     picture = "![Mutual information over the plane, one panel an ensemble](two-moons.png)"
-    return [picture, markdown_table(heading, rows), "\n".join(f"- {fact}" for fact in facts)]
+    return [picture, markdown_table([*heading, "seconds of training"], rows), bullets(facts)]
 
 
 def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Tensor, path: Path) -> None:
@@ -169,7 +159,7 @@ def _draw(ensembles: list[ge.Ensemble], results: list[Result], x: Tensor, y: Ten
         title = "Deep Ensembles" if result.strength is None else rf"$\lambda_M = {result.strength:g}$"
         axis.set_title(title, fontsize=13)
     figure.colorbar(image, ax=axes, label="mutual information (nats)", fraction=0.05, pad=0.01)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 STUDY = Study("two-moons", "Two moons", "Figure 2", (), seeds=1, special=run)

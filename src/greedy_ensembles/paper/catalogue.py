@@ -1,4 +1,4 @@
-"""The paper's studies of image sets, and two that it lacks: what is trained for which table.
+"""All studies. Those of image sets are here: the paper's, and some that it lacks, with what is trained for which table.
 
 Most have three arms on one recipe: Deep Ensembles, the paper's settings, and ours (`study.OURS`), which differ in
 lambda_M, p*, what p* is normalised by, and the schedule. Of PreResNet20 and of M = 3, 5 and 7 the paper does not say
@@ -32,10 +32,9 @@ Places and Tiny ImageNet, are for reporting.
 
 from collections.abc import Mapping
 
-from greedy_ensembles.paper import published
-from greedy_ensembles.paper.images import UNLIKE
-from greedy_ensembles.paper.search import SEARCHED
-from greedy_ensembles.paper.study import MODELS, Case, Section, Study, Target
+from greedy_ensembles.paper import methods, published, two_moons
+from greedy_ensembles.paper.images import SEARCHED, UNLIKE
+from greedy_ensembles.paper.study import MODELS, NOISE, Case, Section, Study, Target
 
 #: Ours: lambda_M and p*.
 STRENGTH, WEIGHTING = 1.0, "scramble"
@@ -44,13 +43,6 @@ STRENGTH, WEIGHTING = 1.0, "scramble"
 SIZE = 11
 GRID = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0)
 MNIST_GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 7.0)
-#: OOD sets that may choose between ways to train or to score, by in-domain set.
-NOISE = ("uniform", "bernoulli", "gaussian")
-CHOOSING = {
-    "cifar10": (*NOISE, "dtd", "svhn"),
-    "svhn": (*NOISE, "dtd", "cifar10"),
-    "mnist": (*NOISE, "dtd"),
-}
 _TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "mnist": "MNIST"}
 _UNNAMED = ("The paper does not say which lambda_M it chose here, so its figures stand beside any.",)
 _MNIST_TARGETS = (
@@ -132,7 +124,7 @@ CANDIDATES = ("wrap", "half", "scramble")  # in the order of what drawing them c
 BATCHES = (8, 32, 128)
 _CURVE = (0.1, 1.0, 3.0, 5.0, 7.0, 10.0)
 
-STUDIES = (
+_OF_IMAGES = (
     Study(
         "mnist",
         "MNIST",
@@ -272,3 +264,6 @@ STUDIES = (
         seeds=3,
     ),
 )
+
+#: By name.
+STUDIES = {study.name: study for study in (two_moons.STUDY, *_OF_IMAGES, methods.STUDY)}

@@ -1,33 +1,35 @@
-"""The page of all methods of the registry: what their runs came to, in one table with what they cost.
+"""The study of all methods of the registry: what their runs came to, in one table with what they cost.
 
 Sets are of three groups: noise, natural sets on which a score is chosen together with the noise, and other natural
 sets, which have no say. The score of a method is the one with the largest mean AUC on the choosing sets and the noise,
 over all seeds. A method that refuses a setting is in the table with its reason, and without figures.
 """
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from greedy_ensembles.benchmark import Comparison, Estimate, Evaluation, Method, estimate
+from greedy_ensembles.checks import check_choice, check_count
 from greedy_ensembles.method import METHODS
-from greedy_ensembles.paper.method_runs import Job, Setting, jobs
-from greedy_ensembles.paper.pages import provenance, write_markdown
+from greedy_ensembles.paper.method_runs import SETTINGS, Job, Setting, jobs, work
+from greedy_ensembles.paper.pages import Page, provenance, publish
 from greedy_ensembles.paper.records import KEPT, restored
+from greedy_ensembles.paper.sections import bullets
+from greedy_ensembles.paper.study import Study, only
 from greedy_ensembles.report.figure import NORMAL, SMALL, method_styles, new_figure, plain, write_figure
 from greedy_ensembles.report.results import IN_DOMAIN, OOD
 from greedy_ensembles.report.table import Column, Entry, Table
-from greedy_ensembles.storage import write_bytes
 
 Groups = Mapping[str, Sequence[str]]
 GROUPS = ("noise", "choosing", "other")
 _MI = "mutual_information"
+_COSTS = ("steps", "passes", "parameters")
 #: Of the sets of a group, by mutual information and by the chosen score.
 _FIGURES = [(group, by, one) for group in GROUPS for by in ("MI", "score") for one in (OOD[0], OOD[2])]
 _SUMMARY = ("method", "accuracy", "nll", "other_MI_auc", "other_score_auc", "other_score_fpr95", "score", "steps")
@@ -37,39 +39,34 @@ _CAPTION = (
 )
 
 
-class Result(NamedTuple):
-    """What is known of one method in one setting."""
+def _run(
+    folder: Path,
+    progress: bool,
+    seeds: int = 3,
+    model: Sequence[str] | None = None,
+    part: str | None = None,
+    page_only: bool = False,
+) -> None:
+    """Do what is missing of the runs asked for, and write the page of all that there are."""
+    check_count("--seeds", seeds, least=1)
+    for name in model or ():
+        check_choice("--model", name, [setting.network for setting in SETTINGS])
+    asked = [replace(setting, seeds=seeds) for setting in SETTINGS if not model or setting.network in model]
+    wanted = jobs(asked) if part is None else only(jobs(asked), part)
+    if not page_only:
+        work(folder, wanted, progress)
+    write(folder, [replace(setting, seeds=max(seeds, setting.seeds)) for setting in SETTINGS])
 
-    method: str
-    evaluations: list[Evaluation]  #: one a seed
-    steps: int | None = None  #: of all members together; None: no network is trained
-    passes: int | None = None  #: through a network, for one prediction
-    parameters: int | None = None  #: of all members, shared ones once
 
-    def chosen(self, groups: Groups) -> str:
-        """Return the score that is best on the sets that may choose."""
-        names = {*groups["noise"], *groups["choosing"]}
-
-        def area(score: str) -> float:
-            found = [
-                result.by_score[score].auc for one in self.evaluations for result in one.ood if result.name in names
-            ]
-            return statistics.fmean(found)
-
-        return max(self.evaluations[0].known_scores, key=area)
-
-    def figure(self, groups: Groups, group: str, score: str, metric: str) -> Estimate | None:
-        """Return the mean over the sets of a group for each seed, and then over seeds; None where there is none."""
-        names = groups[group]
-        first = self.evaluations[0]
-        if not names or score not in first.known_scores or (first.members == 1 and score == _MI):
-            return None
-        return estimate(
-            [
-                statistics.fmean(getattr(r.by_score[score], metric) for r in one.ood if r.name in names)
-                for one in self.evaluations
-            ]
-        )
+STUDY = Study(
+    "methods",
+    "Every method",
+    "not in the paper",
+    (),
+    seeds=3,
+    special=_run,
+    takes=("mnist, cifar10", "an hour on a GPU"),
+)
 
 
 def write(out: Path, settings: Sequence[Setting]) -> None:
@@ -82,28 +79,26 @@ def write(out: Path, settings: Sequence[Setting]) -> None:
         records = {job: record for job in wanted if (record := job.record(out)) is not None}
         if not any(record.get("rows") for record in records.values()):
             continue
-        facts, found[setting] = made(records), figures(setting, records)
+        content["made"][setting.name] = facts = made(records)
+        content[setting.name] = found[setting] = figures(setting, records)
         shown = table(setting, found[setting])
-        content["made"][setting.name] = facts
         short = replace(shown, columns=[column for column in shown.columns if column.key in _SUMMARY])
         summary += [f"{setting.title}. *Other*: {setting.other}.", short.to_markdown()]
         notes = [*(f"{name}: {value}" for name, value in facts.items()), *shown.notes]
-        failed = {job: record["refused"] for job, record in records.items() if "refused" in record}
-        notes += [f"{_label(job.method)}, seed {job.seed}: {why}" for job, why in failed.items()]
+        refused = {job: record["refused"] for job, record in records.items() if "refused" in record}
+        notes += [f"{_label(job.method)}, seed {job.seed}: {why}" for job, why in refused.items()]
         if missing := ", ".join(f"{_label(job.method)} (seed {job.seed})" for job in wanted if job not in records):
             notes.append(f"not run yet: {missing}")
-        parts += [f"## {setting.title}", *_narrow(shown), "\n".join(f"- {note}" for note in notes)]
+        parts += [f"## {setting.title}", *_narrow(shown), bullets(notes)]
     if not found:
         names = "; ".join(setting.title for setting in settings)
         raise ValueError(f"{out / KEPT} has no figures of {names}. Images need a GPU and their data")
     if left := ", ".join(setting.title for setting in settings if setting not in found):
         parts.append(f"Not run, for want of a GPU or of the data: {left}.")
     parts.append("`greedy-ensembles reproduce methods --page FOLDER` trains and judges all of it, in FOLDER/runs.")
-    content |= {setting.name: rows for setting, rows in found.items()}
-    write_bytes(out / KEPT / "methods.json", [json.dumps(content, indent=1).encode() + b"\n"])
     write_figure(draw(found), out / "methods.png")
     summary += ["![AUC against the cost of training](methods.png)", f"*{_CAPTION}*"]
-    write_markdown(out / "methods.md", "Every method", parts, "\n\n".join(summary))
+    publish(out, "methods", Page(STUDY.title, parts, "\n\n".join(summary)), content)
 
 
 def figures(setting: Setting, records: Mapping[Job, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -112,23 +107,58 @@ def figures(setting: Setting, records: Mapping[Job, Mapping[str, Any]]) -> list[
     for record in records.values():
         for name, own in record.get("rows", {}).items():
             found.setdefault(name, []).append(own)
-    costs = ("steps", "passes", "parameters")
-    results = [
-        Result(name, [restored(own["evaluation"]) for own in each], *(each[0].get(cost) for cost in costs))
-        for name, each in found.items()
-    ]
+    judged = {name: [restored(own["evaluation"]) for own in each] for name, each in found.items()}
     try:
-        Comparison(tuple(Method(one.method, tuple(one.evaluations)) for one in results), own_scores=True)
+        Comparison(tuple(Method(name, tuple(each)) for name, each in judged.items()), own_scores=True)
     except ValueError as error:
         raise ValueError(f"{setting.title}: {error}. Delete the records of the former, and run again") from None
     groups = next(iter(records.values()))["groups"]
-    rows = {result.method: row(groups, result) for result in results}
+    rows = {
+        name: {"method": name, **row(groups, each), **{cost: found[name][0].get(cost) for cost in _COSTS}}
+        for name, each in judged.items()
+    }
     for job, record in records.items():
         if "refused" in record:
             rows.setdefault(job.method, {"method": job.method, "refused": record["refused"]})
-    places = list(METHODS)
-    return sorted(
-        rows.values(), key=lambda one: places.index(one["method"]) if one["method"] in METHODS else len(places)
+    return [rows.pop(name) for name in METHODS if name in rows] + list(rows.values())
+
+
+def row(groups: Groups, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return what one evaluation a seed comes to: figures in the domain, and on each group by MI and by score."""
+    inside, score = [one.in_domain for one in evaluations], chosen(groups, evaluations)
+    found: dict[str, Any] = {"seeds": len(inside), "score": score}
+    for key, values in (
+        ("accuracy", [each.accuracy for each in inside]),
+        ("nll", [each.nll for each in inside]),
+        ("lowest", [min(each.member_accuracies, default=math.nan) for each in inside]),
+    ):
+        found |= {} if any(map(math.isnan, values)) else {key: asdict(estimate(values))}
+    for group, by, one in _FIGURES:
+        found_there = figure(groups[group], evaluations, _MI if by == "MI" else score, one.key)
+        found |= {} if found_there is None else {f"{group}_{by}_{one.key}": asdict(found_there)}
+    return found
+
+
+def chosen(groups: Groups, evaluations: Sequence[Evaluation]) -> str:
+    """Return the score that is best on the sets that may choose."""
+    names = {*groups["noise"], *groups["choosing"]}
+
+    def area(score: str) -> float:
+        return statistics.fmean(r.by_score[score].auc for one in evaluations for r in one.ood if r.name in names)
+
+    return max(evaluations[0].known_scores, key=area)
+
+
+def figure(names: Sequence[str], evaluations: Sequence[Evaluation], score: str, metric: str) -> Estimate | None:
+    """Return the mean over some sets for each seed, and then over seeds; None where there is none."""
+    first = evaluations[0]
+    if not names or score not in first.known_scores or (first.members == 1 and score == _MI):
+        return None
+    return estimate(
+        [
+            statistics.fmean(getattr(r.by_score[score], metric) for r in one.ood if r.name in names)
+            for one in evaluations
+        ]
     )
 
 
@@ -156,29 +186,20 @@ def _narrow(table: Table) -> list[str]:
     return parts
 
 
-def row(groups: Groups, result: Result) -> dict[str, Any]:
-    """Return what the records have of a method: figures in the domain, on each group by MI and by score, and costs."""
-    inside, score = [one.in_domain for one in result.evaluations], result.chosen(groups)
-    found: dict[str, Any] = {"method": result.method, "seeds": len(inside), "score": score}
-    for key, values in (
-        ("accuracy", [each.accuracy for each in inside]),
-        ("nll", [each.nll for each in inside]),
-        ("lowest", [min(each.member_accuracies, default=math.nan) for each in inside]),
-    ):
-        found |= {} if any(map(math.isnan, values)) else {key: asdict(estimate(values))}
-    for group, by, one in _FIGURES:
-        figure = result.figure(groups, group, _MI if by == "MI" else score, one.key)
-        found |= {} if figure is None else {f"{group}_{by}_{one.key}": asdict(figure)}
-    return found | {key: getattr(result, key) for key in ("steps", "passes", "parameters")}
-
-
 def table(setting: Setting, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a row for each method, from the records."""
     columns = [Column("method"), Column("seeds"), IN_DOMAIN[0], IN_DOMAIN[1]]
     columns += [Column("lowest", "lowest member (%)", 100, 2), Column("score")]
     columns += [Column(f"{group}_{by}_{one.key}", f"{one.heading} {group}, {by}", 1, 3) for group, by, one in _FIGURES]
     columns += [Column("steps", "member-steps"), Column("passes", "passes a prediction"), Column("parameters")]
-    entries = [{key: _entry(key, value) for key, value in own.items() if key != "refused"} for own in rows]
+    entries = [
+        {
+            key: Entry(Estimate(**value) if isinstance(value, dict) else value)
+            for key, value in (own | {"method": _label(own["method"])}).items()
+            if key != "refused"
+        }
+        for own in map(dict, rows)
+    ]
     seeds = max(own.get("seeds", 0) for own in rows)
     notes = [
         f"{setting.size} members of {setting.recipe.epochs} epochs for every method, each with its defaults; of "
@@ -190,12 +211,6 @@ def table(setting: Setting, rows: Sequence[Mapping[str, Any]]) -> Table:
         *(f"{_label(method)}: {own.what}" for method, own in setting.own.items()),
     ]
     return Table(setting.title, columns, entries, notes)
-
-
-def _entry(key: str, value: Any) -> Entry:
-    if key == "method":
-        return Entry(value, text=_label(value))
-    return Entry(Estimate(**value) if isinstance(value, dict) else value)
 
 
 def _label(method: str) -> str:
@@ -226,15 +241,12 @@ def draw(found: Mapping[Setting, Sequence[Mapping[str, Any]]]) -> Figure:
         for own, cost in zip(judged, costs, strict=True):
             style = styles[own["method"]]
             level = [other for other, its in zip(judged, costs, strict=True) if its == cost]
-            beside = 1.08 ** (level.index(own) - (len(level) - 1) / 2)  # so that none hides another
+            place = (cost or least / 3) * 1.08 ** (level.index(own) - (len(level) - 1) / 2)  # none hides another
             look = {"color": style.colour, "marker": style.marker, "linestyle": "", "markersize": 5}
-            for by, filled in (("score", True), ("MI", False)):
+            for by, paint in (("MI", {"markerfacecolor": "none"}), ("score", {})):
                 if area := own.get(f"other_{by}_auc"):
-                    paint = {} if filled else {"markerfacecolor": "none"}
-                    place = (cost or least / 3) * beside
                     drawn = axis.errorbar(place, area["mean"], yerr=area["standard_error"], **look, **paint)
-                    if filled:
-                        legend[own["method"]] = drawn
+                    legend[own["method"]] = drawn  # the filled one, which comes last
         ticks: list[int] = []
         for cost in sorted({round(cost) for cost in costs if cost}):
             ticks += [cost] if not ticks or cost > 1.4 * ticks[-1] else []  # so that labels have room
