@@ -48,7 +48,7 @@ def test_scores_of_anything_have_figures_of_detection_alone():
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"labels": LABELS[:9]}, r"labels .*\(50,\), one a row of probs; got .*\(9,\)"),
+        ({"labels": LABELS[:9]}, r"labels .*\(50,\), one a row; got .*\(9,\)"),
         ({"ood": {"x": INSIDE[:2]}}, "mine: probs of x are of 2 members"),
         ({"score": "knn"}, "^score='knn' needs features, and mine has probabilities alone"),
     ],

@@ -75,7 +75,7 @@ def check_probabilities(name: str, tensor: Tensor) -> None:
 def check_labels(labels: Tensor, count: int) -> None:
     """Raise ValueError unless labels are so many whole numbers."""
     if labels.shape != (count,) or labels.is_floating_point() or labels.is_complex():
-        raise ValueError(f"labels must be whole numbers of shape ({count},), got {describe(labels)}")
+        raise ValueError(f"labels must be whole numbers of shape ({count},), one a row; got {describe(labels)}")
 
 
 def describe(tensor: Tensor) -> str:
