@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.plain import PlainEngine
-from greedy_ensembles.heads import Headed
+from greedy_ensembles.models.fine_tuning import Headed
 from greedy_ensembles.paper.pages import page_text
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.training.recipe import learning_rate_factor

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from greedy_ensembles.checks import check_unmasked
+from greedy_ensembles.labels import LABELS
 
 #: What a model takes at once: every tensor has a row for each of n inputs.
 Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
@@ -28,8 +29,6 @@ SOFTMAX = (
     "returns probabilities (rows that are at least 0 and add up to 1) where logits are expected, so that softmax would "
     "be taken twice; leave out the softmax at its end"
 )
-#: Entries of a dict that are no inputs.
-LABELS = ("labels", "label")
 _PART = 1024  # samples that are looked at together
 
 
@@ -103,21 +102,6 @@ def as_entries(x: Any, name: str = "x") -> Inputs:
     if isinstance(x, dict | tuple) and not x:
         raise ValueError(f"{name} must hold at least one entry, got an empty {type(x).__name__}")
     return x if isinstance(x, dict | tuple) else as_tensor(x, name)
-
-
-def split_labels(item: Any, told: str) -> tuple[Any, Any]:
-    """Return inputs and labels of an item or a batch: a pair, or a dict with labels in it; `told` begins a refusal."""
-    if isinstance(item, Mapping):
-        name = next((name for name in LABELS if name in item), None)
-        if name is not None and len(item) > 1:
-            return {key: value for key, value in item.items() if key != name}, item[name]
-    elif isinstance(item, list | tuple) and len(item) == 2:
-        return item[0], item[1]
-    kind = f"a {type(item).__name__}"
-    parts = f"{kind} of {len(item)}" if isinstance(item, list | tuple) else kind
-    raise TypeError(
-        f"{told} is {parts}; wrap data in a Dataset that returns these two of each item, or a dict with 'labels' in it"
-    )
 
 
 def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Inputs]:

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from greedy_ensembles import storage
 from greedy_ensembles.data import ImageSet, LabelledSet, TableSet
 from greedy_ensembles.forms import Form, from_json, to_json
-from greedy_ensembles.heads import Headed
 from greedy_ensembles.inputs import Normalize, as_normalize
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.method import METHODS
 from greedy_ensembles.method.coupling import BUILT_BY
+from greedy_ensembles.models.fine_tuning import Headed
 from greedy_ensembles.storage import FolderError
 from greedy_ensembles.version import __version__
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.execution import WEIGHTING_SET, generator
-from greedy_ensembles.training.split import split
+from greedy_ensembles.training.validate import split
 
 
 def weights(ensemble):

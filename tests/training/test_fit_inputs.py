@@ -10,8 +10,7 @@ from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.execution import generator
-from greedy_ensembles.training.examples import advice_on_scale, as_examples
-from greedy_ensembles.training.validate import default_weighting
+from greedy_ensembles.training.validate import advice_on_scale, as_examples, default_weighting
 
 
 def weights(ensemble):

@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.loaders import Iteration, LoaderExamples
+from greedy_ensembles.training.validate import as_examples
 
 Y = torch.arange(50) % 2
 X = torch.randn(50, 2, generator=torch.Generator().manual_seed(5)) + 2.0 * Y[:, None]

@@ -31,8 +31,7 @@ from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.notes import clearly_below
 from greedy_ensembles.saving import HELD_OUT, VALIDATION, read_held_out
 from greedy_ensembles.sweeps.executor import Executor, Hear, Here, Job
-from greedy_ensembles.training.examples import as_examples
-from greedy_ensembles.training.split import split
+from greedy_ensembles.training.validate import as_examples, split
 
 #: By what harm is measured: 1 where a higher figure is better, -1 where a lower one is.
 CRITERIA = {"accuracy": 1, "nll": -1, "ace": -1}

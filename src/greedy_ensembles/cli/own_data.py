@@ -53,7 +53,7 @@ class OwnData:
         import torch
 
         from greedy_ensembles.saving import HELD_OUT, VALIDATION, write_held_out
-        from greedy_ensembles.training.split import split
+        from greedy_ensembles.training.validate import split
 
         selected = self.validation
         if isinstance(selected, float | int):

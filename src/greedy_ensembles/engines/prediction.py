@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.execution import tf32_in_convolutions, tf32_settings
 from greedy_ensembles.engines.graphs import record, warm_up
-from greedy_ensembles.heads import Headed, once
 from greedy_ensembles.inputs import (
     SOFTMAX,
     Inputs,
@@ -32,6 +31,7 @@ from greedy_ensembles.inputs import (
     to_model,
 )
 from greedy_ensembles.labels import bernoulli, log_bernoulli
+from greedy_ensembles.models.fine_tuning import Headed, once
 
 #: What is made of a member and a batch as the member takes it (`to_model`), which is its own to write to.
 Statement = Callable[[nn.Module, Inputs], Tensor]

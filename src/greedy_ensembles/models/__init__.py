@@ -7,7 +7,7 @@ from functools import partial
 from torch import nn
 
 from greedy_ensembles.checks import check_choice, check_count
-from greedy_ensembles.heads import heads
+from greedy_ensembles.models.fine_tuning import heads
 from greedy_ensembles.models.mlp import MLP
 from greedy_ensembles.models.preresnet import PreResNet
 from greedy_ensembles.models.vgg import VGG16BN

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from greedy_ensembles import storage
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import ModelFactory
-from greedy_ensembles.heads import Heads
 from greedy_ensembles.method import Bank
+from greedy_ensembles.models.fine_tuning import Heads
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.reading import (
     bank_file,

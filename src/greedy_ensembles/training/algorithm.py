@@ -39,10 +39,10 @@ from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.runs.notes import non_finite
 from greedy_ensembles.training.events import Epoch
-from greedy_ensembles.training.examples import advice_on_scale
+from greedy_ensembles.training.examples import Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer, takes_targets
-from greedy_ensembles.training.split import Data
 from greedy_ensembles.training.trial import check_model
+from greedy_ensembles.training.validate import advice_on_scale
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 _ROWS = 1024  # inputs at once outside of training steps

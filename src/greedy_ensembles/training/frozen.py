@@ -17,16 +17,15 @@ from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.member import Finished
 from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.forms import Form, form_of
-from greedy_ensembles.heads import Headed, Heads
 from greedy_ensembles.inputs import Inputs, as_stored, batches_of, dtype_of, move, to_model
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.models.fine_tuning import Headed, Heads
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.algorithm import Algorithm, Notify
-from greedy_ensembles.training.examples import ArrayExamples, Examples
+from greedy_ensembles.training.examples import ArrayExamples, Data, Examples
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Augmentation, takes_targets
-from greedy_ensembles.training.split import Data
 
 _ROWS = 1024  # inputs at once that go through the backbone outside of training steps
 
@@ -70,10 +69,14 @@ def _on_features(algorithm: Algorithm, heads: Heads) -> Algorithm:
     held_out, validation = examples, raw.validation
     if not kept or raw.held_out is not raw.examples:
         held_out, validation = features.of_held_out(raw), torch.arange(len(raw.validation), device=execution.device)
-    data = FeatureData(
-        examples, raw.train, held_out, validation, None, raw.device, raw.classes, dtype_of(probe.head),
-        None if kept else raw,
-    )  # fmt: skip
+    changed_data = {
+        "examples": examples,
+        "held_out": held_out,
+        "validation": validation,
+        "normalize": None,
+        "dtype": dtype_of(probe.head),
+    }
+    data = FeatureData(**{**vars(raw), **changed_data}, raw=None if kept else raw)
     if weighting is not None:
         weighting = _FeatureSamples(weighting, raw, features)
     changed: dict[str, Any] = {

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral
@@ -251,23 +250,6 @@ def learning_rate_factor(recipe: Recipe, epoch: float) -> float:
     elif epoch < recipe.warmup_epochs:
         factor *= 0.1 + 0.9 * epoch / recipe.warmup_epochs
     return factor
-
-
-def check_average(recipe: Recipe, batches: int) -> None:
-    """Warn of averaged weights that would still hold more than a tenth of the initial ones; short trainings are tries.
-
-    Args:
-        recipe: how members will be trained.
-        batches: how many an epoch has.
-    """
-    steps = recipe.epochs * math.ceil(batches / recipe.accumulate)
-    share = 0.0 if recipe.ema is None else recipe.ema**steps
-    if share > 0.1 and (steps >= 100 or recipe.epochs >= 20):
-        warnings.warn(
-            f"ema={recipe.ema} leaves {share:.0%} of a member's initial weights in its average: there are {steps} "
-            f"steps. Use {1 - 5 / steps:g} or less, or more epochs",
-            stacklevel=4,
-        )
 
 
 def flip_crop(images: Tensor, padding: int = 4, offsets: int | None = None) -> Tensor:
