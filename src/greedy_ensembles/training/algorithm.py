@@ -215,9 +215,11 @@ class Algorithm:
         accuracies, scores = self._judge(engine)
         seconds = round((time.perf_counter() - start) / len(members), 6)
         events = []
-        done = (members[0].number - 1) * self.recipe.epochs + members[0].epoch * len(members)
-        judged = zip(members, losses, accuracies, scores, strict=True)
-        for position, (member, means, accuracy, score) in enumerate(judged, start=1):
+        # All that train together, in other processes, too, are at the same epoch; those before them are finished.
+        count = len(members) if self.exchange is None else self.exchange.count
+        before = members[0].number - 1 if self.exchange is None else self.size - count
+        done = before * self.recipe.epochs + members[0].epoch * count
+        for member, means, accuracy, score in zip(members, losses, accuracies, scores, strict=True):
             record: dict[str, Any] = {
                 "epoch": member.epoch + 1,
                 "learning_rate": float(member.optimizer.param_groups[0]["lr"]),
@@ -229,7 +231,7 @@ class Algorithm:
             }
             member.end_epoch(record)
             trained = 1 if self.method.coupling.one_network else self.size
-            of_run = {"size": trained, "epochs": self.recipe.epochs, "done": done + position}
+            of_run = {"size": trained, "epochs": self.recipe.epochs, "done": done + member.number - before}
             events.append(Epoch(member=member.number, model=self.whole(member.model), **of_run, **record))
         return events
 
@@ -241,8 +243,8 @@ class Algorithm:
             return nothing, nothing
         batches = self.data.held_out.ordered(held_out, _ROWS)
         looked_up = (self.data.look_up(batch, held_out=True) for batch in batches)
-        rows = [(engine.predict(inputs), own) for inputs, own in looked_up]
-        logits, labels = torch.cat([said for said, _ in rows], dim=1), torch.cat([own for _, own in rows])
+        rows = [(engine.predict(inputs), targets) for inputs, targets in looked_up]
+        logits, labels = torch.cat([found for found, _ in rows], dim=1), torch.cat([targets for _, targets in rows])
         probs = bernoulli(logits) if labels.ndim == 2 else logits.softmax(dim=2)
         each_probs, each_label = probs.flatten(1, -2), labels.flatten()  # every label of an example counts by itself
         accuracies = (each_probs.argmax(dim=2) == each_label).sum(dim=1).div(len(each_label)).tolist()
@@ -252,7 +254,7 @@ class Algorithm:
             logs = log_bernoulli(logits) if labels.ndim == 2 else logits.log_softmax(dim=2)  # where probs may be 0
             return accuracies, logs.flatten(1, -2)[:, torch.arange(len(each_label)), each_label].mean(dim=1).tolist()
         try:
-            return accuracies, [float(select_by(own, labels)) for own in probs]
+            return accuracies, [float(select_by(of_member, labels)) for of_member in probs]
         except Exception as error:  # of any kind: it is the user's
             raise ValueError(f"select_by ended in {type(error).__name__}: {error}") from error
 
@@ -261,8 +263,8 @@ class Algorithm:
         coupling = self.method.coupling
         members = (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None
         made = member.finish(self.size, members)
-        run, own = vars(self.recipe), vars(member.recipe)
-        changed = {name: value for name, value in own.items() if value is not run[name] and value != run[name]}
+        common, own = vars(self.recipe), vars(member.recipe)
+        changed = {name: value for name, value in own.items() if value is not common[name] and value != common[name]}
         for one in made:
             one.row = self._enter(one.model, bank)
             one.model = self.whole(one.model)

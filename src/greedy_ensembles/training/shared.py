@@ -118,23 +118,21 @@ class SharedAlgorithm(Algorithm):
     def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms, epoch by epoch, in step with the other processes."""
         engine = self._engine(members, bank, folder)
-        first, count = self.size - self.exchange.count, self.exchange.count  # type: ignore[union-attr]
         stopped = all(all(part) for part in self.ranks.gather([member.stopped for member in members]))
         while members[0].epoch < self.recipe.epochs and not stopped:
-            start, why, events = time.perf_counter(), "", []
+            start, failure, events = time.perf_counter(), "", []
             losses = engine.train_epoch(self._plan(members, bank, self.recipe))
             try:
                 events = [replace(event, model=None) for event in self._end_epoch(engine, losses, start)]
             except NonFiniteLossError as error:
-                why = str(error)
-            told = self.ranks.gather((events, why, all(member.stopped for member in members)))
-            if whys := [their for _, their, _ in told if their]:
-                raise NonFiniteLossError(whys[0])
-            stopped = all(theirs for _, _, theirs in told)
+                failure = str(error)
+            gathered = self.ranks.gather((events, failure, all(member.stopped for member in members)))
+            for _, failure, _ in gathered:
+                if failure:
+                    raise NonFiniteLossError(failure)
+            stopped = all(theirs for _, _, theirs in gathered)
             self._save(members, folder, stopped or members[0].epoch == self.recipe.epochs)
-            before = first * self.recipe.epochs + (members[0].epoch - 1) * count
-            every = [event for part, _, _ in told for event in part]
-            notify([replace(event, done=before + place) for place, event in enumerate(every, start=1)])
+            notify([event for part, _, _ in gathered for event in part])
 
     def _engine(self, members: list[Member], bank: Bank | None, folder: RunFolder | None) -> PlainEngine:
         """Return the engine that all processes can have: recorded steps on GPUs, unless one of them cannot record."""
@@ -147,12 +145,12 @@ class SharedAlgorithm(Algorithm):
                 engine = CapturedEngine(members, step, self._plan(members, bank, self.recipe))
             except CannotCapture as error:
                 why = str(error)
-        whys = [their for their in self.ranks.gather(why) if their]
-        if engine is not None and not whys:
+        reasons = [theirs for theirs in self.ranks.gather(why) if theirs]
+        if engine is not None and not reasons:
             return engine
         del engine
         if self.ranks.rank == 0:
-            warnings.warn(f"trained step by step, since steps cannot be captured: {whys[0]}", stacklevel=2)
+            warnings.warn(f"trained step by step, since steps cannot be captured: {reasons[0]}", stacklevel=2)
         members[:] = self._next_group(members[0].number - 1 - self.exchange.own.start, folder)  # type: ignore[union-attr]
         return PlainEngine(members, step)
 
@@ -160,10 +158,9 @@ class SharedAlgorithm(Algorithm):
         """Bring all members' states to the first process, if it is time to save them."""
         if not self.ranks.share(folder is not None and folder.is_due(last)):
             return
-        states = [
-            state for part in self.ranks.gather([_on_cpu(member.state()) for member in members]) for state in part
-        ]
+        gathered = self.ranks.gather([_on_cpu(member.state()) for member in members])
         if folder is not None:
+            states = [state for part in gathered for state in part]
             if folder.members_at_once is None:
                 folder.members_at_once = len(states)
             folder.save_checkpoint(lambda: {"members": states, "until": self.size}, last)
