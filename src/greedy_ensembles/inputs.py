@@ -24,7 +24,7 @@ Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
 #: Means and standard deviations, one for all dimensions or one for each channel (dimension 1 of a batch).
 Normalize = tuple[tuple[float, ...], tuple[float, ...]]
 
-#: What is said of a model whose outputs are `are_probabilities`.
+#: What messages say of a model whose outputs are probabilities, as `are_probabilities` sees.
 SOFTMAX = (
     "returns probabilities (rows that are at least 0 and add up to 1) where logits are expected, so that softmax would "
     "be taken twice; leave out the softmax at its end"
@@ -95,13 +95,16 @@ def are_several(x: Any, least: int = 2) -> bool:
 
 def as_entries(x: Any, name: str = "x") -> Inputs:
     """Return inputs as tensors; of a dict, all but labels. Messages call them `name`."""
+    found: dict[str, Tensor] | tuple[Tensor, ...]
     if isinstance(x, Mapping):
-        x = {str(key): as_tensor(value, name) for key, value in x.items() if key not in LABELS}
+        found = {str(key): as_tensor(value, name) for key, value in x.items() if key not in LABELS}
     elif isinstance(x, tuple):
-        x = tuple(as_tensor(value, name) for value in x)
-    if isinstance(x, dict | tuple) and not x:
-        raise ValueError(f"{name} must hold at least one entry, got an empty {type(x).__name__}")
-    return x if isinstance(x, dict | tuple) else as_tensor(x, name)
+        found = tuple(as_tensor(value, name) for value in x)
+    else:
+        return as_tensor(x, name)
+    if not found:
+        raise ValueError(f"{name} must hold at least one entry, got an empty {type(found).__name__}")
+    return found
 
 
 def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Inputs]:

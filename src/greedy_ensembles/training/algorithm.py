@@ -77,7 +77,7 @@ class Algorithm:
     seed: int
     earlier: Ensemble | None
     parameters: dict[str, list[int]]  #: names and shapes of a model's
-    parts: "list[weakref.ref[object]]"  #: of what `make_model` returned last: the next one must have others
+    parts: "list[weakref.ref[object]]"  #: parameters and BatchNorm of the last model, which the next must not share
     at_once: int | None  #: how many members train together at the most
     whole: Callable[[nn.Module], nn.Module] = lambda model: model  #: from what is trained to a member
     exchange: Exchange | None = None  #: with other processes, once it is known how many members train

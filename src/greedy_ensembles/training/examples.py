@@ -32,7 +32,7 @@ from greedy_ensembles.labels import as_labels, split_labels
 from greedy_ensembles.storage import digest_of_tensor
 
 _CHUNK, _VALUES = 1024, 1 << 23  # inputs, and numbers in them, that are looked at together
-_SAMPLES = 1 << 26  # numbers in a p* set of data that memory does not hold, unless it is told
+_SAMPLES = 1 << 26  # the most numbers in a p* set, by default, of data that is not in memory
 
 
 class Examples(ABC):

@@ -105,7 +105,7 @@ def _state(one: Any) -> Any:
 
 
 class LoaderExamples(Examples):
-    """What a DataLoader gives: read batch by batch in every epoch, and known by a sample, whose labels it has."""
+    """The examples of a DataLoader, read batch by batch in every epoch; form, labels and checksum are of a sample."""
 
     off_device = "a DataLoader is read batch by batch; give data as a pair of arrays"
     indexed = False
@@ -134,7 +134,7 @@ class LoaderExamples(Examples):
         self._digest = hashlib.sha256(known.encode()).hexdigest()
 
     def _read_sample(self, seed: int) -> Iterator[Any]:
-        """Return batches of a seeded sample: of all items, or where a sampler of one's own chooses, its first ones."""
+        """Return batches of a seeded sample of all items; with the user's own sampler, the first batches."""
         loader = self.loader
         if type(loader.batch_sampler) is BatchSampler and type(loader.sampler) in _PLAIN_SAMPLERS:
             items: Any = loader.dataset
@@ -173,10 +173,11 @@ class LoaderExamples(Examples):
         form: Form = each(form_of, inputs)
         known, found = dict(entries(self.form)), dict(entries(form))
         for place in known | found:
-            own, other = known.get(place), found.get(place)
-            if own is None or other is None or own.dtype != other.dtype or len(own.shape) != len(other.shape):
+            expected, given = known.get(place), found.get(place)
+            kinds = [one and (one.dtype, len(one.shape)) for one in (expected, given)]  # None: it is missing
+            if kinds[0] != kinds[1]:
                 raise ValueError(
-                    f"batches of {self._name} differ in more than their lengths: {own} and {other} in {place}"
+                    f"batches of {self._name} differ in more than their lengths: {expected} and {given} in {place}"
                 )
         self.form = each(joined, self.form, form)
 

@@ -55,7 +55,7 @@ class SharedAlgorithm(Algorithm):
     ranks: Ranks = field(default_factory=Ranks)
 
     def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
-        """Train one's own members, and return all of them."""
+        """Train the members of this process, and return all members."""
         bank = self._draw_bank()
         done = self._stored(folder, bank)
         for number, model in list(enumerate(self.earlier or (), start=1))[len(done) :]:
@@ -99,7 +99,7 @@ class SharedAlgorithm(Algorithm):
         return [self._received(one) for one in stored]
 
     def _next_group(self, finished: int, folder: RunFolder | None) -> list[Member]:
-        """Return one's own members of those that are left, as they were saved or at their initialisation."""
+        """Return the members that this process trains, as they were saved or at their initialisation."""
         assert self.exchange is not None
         state = self.ranks.share(None if folder is None else folder.checkpoint())
         saved = {} if state is None else {item["number"]: item for item in state["members"]}
@@ -166,7 +166,7 @@ class SharedAlgorithm(Algorithm):
             folder.save_checkpoint(lambda: {"members": states, "until": self.size}, last)
 
     def _received(self, sent: "_Sent") -> Finished:
-        """Return a member that another process may have trained, with weights of its own."""
+        """Return a member that another process may have trained."""
         if sent.number <= len(self.earlier or ()):
             assert self.earlier is not None
             return Finished(sent.number, self.earlier[sent.number - 1], sent.facts, sent.history, sent.row)

@@ -129,9 +129,9 @@ def try_model(
 
 
 def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "list[weakref.ref[object]]":
-    """Refuse what cannot be trained, or is not new; return what a next model must not have in common with this one.
+    """Refuse a model that cannot be trained, or shares parts with `previous`; return the parts of this one.
 
-    That is kept by weak references: what nobody else keeps cannot be in a next model.
+    Those are weak references: what is deleted cannot be in the next model.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"make_model must return an nn.Module, got {type(model).__name__}")

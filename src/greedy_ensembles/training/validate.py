@@ -239,7 +239,7 @@ def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def check_weighting(weighting: Any, examples: Examples) -> Weighting:
-    """Return a p* of one's own, after drawing two samples."""
+    """Return the user's p*, after a check of two samples."""
     if isinstance(weighting, dict | tuple) and all(
         callable(getattr(one, "sample", None)) for _, one in entries(weighting)
     ):
@@ -255,23 +255,23 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
         raise ValueError(
             f"samples of weighting should be {describe_inputs(examples.form)}, as the data; got {', '.join(tensors)}"
         )
-    for name, one in tensors.items():
-        own, which = forms[name], "" if name == "x" else f" for {name}"
-        if not own.fits(one.shape[1:]) or len(one) != 2:
+    for name, sample in tensors.items():
+        form, which = forms[name], "" if name == "x" else f" for {name}"
+        if not form.fits(sample.shape[1:]) or len(sample) != 2:
             raise ValueError(
-                f"two samples of weighting{which} should have shape {(2, *own.shape)} as the data, "
-                f"got {tuple(one.shape)}"
+                f"two samples of weighting{which} should have shape {(2, *form.shape)} as the data, "
+                f"got {tuple(sample.shape)}"
             )
-        bytes_for_floats = one.dtype == torch.uint8 and own.dtype != torch.uint8
-        if bytes_for_floats or one.is_floating_point() < own.dtype.is_floating_point:
+        bytes_for_floats = sample.dtype == torch.uint8 and form.dtype != torch.uint8
+        if bytes_for_floats or sample.is_floating_point() < form.dtype.is_floating_point:
             raise ValueError(
-                f"samples of weighting are {one.dtype} while {name} is {own.dtype}; use one space for both"
+                f"samples of weighting are {sample.dtype} while {name} is {form.dtype}; use one space for both"
             )
-        if one.is_floating_point() and (remedy := own.other_scale(*map(float, one.aminmax()))):
-            low, high = own.range or (0, 255)
+        if sample.is_floating_point() and (remedy := form.other_scale(*map(float, sample.aminmax()))):
+            low, high = form.range or (0, 255)
             raise ValueError(
-                f"samples of weighting{which} are from {one.min():g} to {one.max():g}, and {name} holds {own}, from "
-                f"{low:g} to {high:g}: {remedy}"
+                f"samples of weighting{which} are from {sample.min():g} to {sample.max():g}, and {name} holds {form}, "
+                f"from {low:g} to {high:g}: {remedy}"
             )
     return weighting  # type: ignore[no-any-return]
 
