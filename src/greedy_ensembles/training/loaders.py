@@ -115,7 +115,7 @@ class LoaderExamples(Examples):
     ) -> None:
         self.loader, self._name, self._targets = loader, name, targets
         self.steps = _steps(loader, name, steps)
-        sample = [self._split_batch(batch) for batch in self._read_sample(seed)]
+        sample = list(self._read_sample(seed))
         if not sample:
             raise ValueError(f"{name} gives no batch; training needs examples")
         self._sample = [inputs for inputs, _ in sample]
@@ -133,7 +133,7 @@ class LoaderExamples(Examples):
         known = f"{self._count} {self.steps} {self.batch_size} " + " ".join(parts)
         self._digest = hashlib.sha256(known.encode()).hexdigest()
 
-    def _read_sample(self, seed: int) -> Iterator[Any]:
+    def _read_sample(self, seed: int) -> Iterator[tuple[Inputs, Tensor]]:
         """Return batches of a seeded sample of all items; with the user's own sampler, the first batches."""
         loader = self.loader
         if type(loader.batch_sampler) is BatchSampler and type(loader.sampler) in _PLAIN_SAMPLERS:
@@ -149,8 +149,8 @@ class LoaderExamples(Examples):
             )
         rows = size = 0
         for batch in Iteration(loader, seed):
-            yield batch
             inputs, labels = self._split_batch(batch)
+            yield inputs, labels
             rows, size = rows + len(labels), size + sum(one.nbytes for _, one in entries(inputs))
             if rows >= _SAMPLE or size >= _BYTES:
                 return
