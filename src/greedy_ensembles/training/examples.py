@@ -32,6 +32,7 @@ from greedy_ensembles.labels import as_labels, split_labels
 from greedy_ensembles.storage import digest_of_tensor
 
 _CHUNK, _VALUES = 1024, 1 << 23  # inputs, and numbers in them, that are looked at together
+_CPU = torch.device("cpu")
 _SAMPLES = 1 << 26  # the most numbers in a p* set, by default, of data that is not in memory
 
 
@@ -228,9 +229,9 @@ class Data:
     share: float | None  #: of the examples that is held out; None where those are data of their own
     given: Any  #: the examples as `ge.fit` was given them
     normalize: Normalize | None
-    device: torch.device
-    classes: int  #: how many logits there are
-    dtype: torch.dtype  #: of the models' parameters
+    device: torch.device = _CPU
+    classes: int = 0  #: how many logits there are, once a model was tried
+    dtype: torch.dtype = torch.float32  #: of the models' parameters, once one was tried
 
     @property
     def targets(self) -> str:

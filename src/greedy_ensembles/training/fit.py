@@ -142,12 +142,12 @@ def fit(
             return _collect(algorithm, folder, finished)
 
 
-def _build(arguments: Arguments, data: Any, validation: Any, execution: Execution, ranks: Ranks = ALONE) -> Algorithm:
+def _build(arguments: Arguments, given: Any, validation: Any, execution: Execution, ranks: Ranks = ALONE) -> Algorithm:
     """Put data, method and execution together, after the model was tried on a few of the examples."""
     make_model, coupling, recipe, seed = arguments.make_model, arguments.coupling, arguments.recipe, arguments.seed
-    device, earlier, targets = execution.device, arguments.earlier, arguments.targets
+    targets, distance, earlier = arguments.targets, arguments.distance, arguments.earlier
     seed_generators(seed)  # so that a Dataset with random transforms has the same hash at every start
-    examples = as_examples(data, "data", seed, targets, recipe)
+    examples = as_examples(given, "data", seed, targets, recipe)
     if examples.weights is not None and recipe.loss not in (None, label_loss):
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     if isinstance(examples, LoaderExamples):
@@ -157,44 +157,27 @@ def _build(arguments: Arguments, data: Any, validation: Any, execution: Executio
     share = float(validation) if isinstance(validation, Real) else None
     if not isinstance(validation, Real | str | None.__class__):
         validation = as_examples(validation, "validation", seed, targets, recipe)
-    train, held_out, validated = split_off(examples, validation, seed)
+    data = Data(examples, *split_off(examples, validation, seed), share, given, recipe.normalize)  # type: ignore[arg-type]
     asked = arguments.weighting
     take = default_weighting if asked is None or isinstance(asked, str) else check_weighting
     weighting = None if coupling.sees == "none" else take(asked, examples)
-    trial = try_model(
-        lambda: coupling.build(make_model(), 1, seed),
-        examples,
-        weighting,
-        coupling.recipe(recipe, 1, seed),
-        execution,
-        earlier,
-        len(train),
-        held_out,
-    )
-    labels = held_out.labels[validated] if held_out.indexed else held_out.labels
-    check_recipe(recipe, math.ceil(len(train) / recipe.batch_size), labels, len(validated), trial.classes)
-    if device.type == "cpu":
-        rows = min(recipe.batch_size, len(train))
+    tried_by = coupling.recipe(recipe, 1, seed)
+    trial = try_model(lambda: coupling.build(make_model(), 1, seed), data, weighting, tried_by, execution, earlier)
+    check_recipe(recipe, data, trial.classes)
+    if execution.device.type == "cpu":
+        rows = min(recipe.batch_size, len(data.train))
         rows += 0 if weighting is None else recipe.weighting_batch_size or recipe.batch_size
         execution = replace(execution, threads=choose_threads(trial.parameters, trial.shape, rows))
-    placed = examples.to(device)
-    held_out = placed if held_out is examples else held_out.to(device)
+    placed = examples.to(execution.device)
+    held_out = placed if data.held_out is examples else data.held_out.to(execution.device)
+    on_device = {"examples": placed, "train": data.train.to(placed.labels.device)}
+    on_device |= {"held_out": held_out, "validation": data.validation.to(held_out.labels.device)}
+    data = replace(data, **on_device, device=execution.device, classes=trial.classes, dtype=trial.dtype)
     algorithm = Algorithm(
         make_model=make_model,
         size=arguments.size,
-        data=Data(
-            examples=placed,
-            train=train.to(placed.labels.device),
-            held_out=held_out,
-            validation=validated.to(held_out.labels.device),
-            share=share,
-            given=data,
-            normalize=trial.normalize,
-            device=device,
-            classes=trial.classes,
-            dtype=trial.dtype,
-        ),
-        method=Method(coupling, weighting, DISTANCES[targets][arguments.distance], arguments.distance, trial.one_pass),
+        data=data,
+        method=Method(coupling, weighting, DISTANCES[targets][distance], distance, trial.one_pass),
         recipe=recipe,
         execution=execution,
         schedule=arguments.schedule,

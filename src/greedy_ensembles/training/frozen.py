@@ -87,7 +87,7 @@ class HeadedAlgorithm(Algorithm):
 class FeatureData(Data):
     """Features of all examples; or of the held-out ones, and inputs that become features behind the augmentation."""
 
-    inputs: Data | None
+    inputs: Data | None = None
 
     def look_up(self, batch: Any, held_out: bool = False) -> tuple[Inputs, Tensor]:
         """Return features, or inputs where examples are not kept as features, and the targets of the loss."""

@@ -44,7 +44,7 @@ from greedy_ensembles.metrics import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from greedy_ensembles.training.examples import Examples
+from greedy_ensembles.training.examples import Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
 
 _FEW = 3  # examples that a model is tried on
@@ -60,7 +60,6 @@ class Trial(NamedTuple):
 
     parameters: dict[str, list[int]]  #: names and shapes
     parts: "list[weakref.ref[object]]"  #: what no other model may have in common with it
-    normalize: Normalize | None
     classes: int
     dtype: torch.dtype  #: of its parameters
     shape: tuple[int, ...]  #: of the first entry of an input
@@ -69,28 +68,24 @@ class Trial(NamedTuple):
 
 def try_model(
     make_model: ModelFactory,
-    examples: Examples,
+    data: Data,
     weighting: Weighting | None,
     recipe: Recipe,
     execution: Execution,
     earlier: Ensemble | None,
-    count: int,
-    held_out: Examples,
 ) -> Trial:
     """Send a few examples and samples of p* through every model that will see them, and through loss and optimizer.
 
     Args:
         make_model: the user's factory; it is called once.
-        examples: all of them.
+        data: of which the first examples are taken.
         weighting: p*, or None where none is drawn.
         recipe: how members will be trained.
         execution: where.
         earlier: members that are there already.
-        count: how many examples there are to train on.
-        held_out: what the held-out examples are part of.
     """
+    examples, held_out, normalize = data.examples, data.held_out, data.normalize
     form = examples.form
-    normalize: Normalize | None = recipe.normalize  # type: ignore[assignment]  # Recipe brings it into this form
     channels = form.shape[:1] if isinstance(form, InputForm) else ()
     if normalize is not None and len(normalize[0]) not in (1, *channels):
         raise ValueError(
@@ -118,14 +113,14 @@ def try_model(
         _check_augment(x, labels, model, recipe, normalize)
     if earlier is not None:
         _check_earlier(earlier, {"x": x, "samples of weighting": samples}, normalize, classes)
-    if min(recipe.batch_size, count) == 1:  # one that is left over is left out
+    if min(recipe.batch_size, len(data.train)) == 1:  # one that is left over is left out
         _run(model.train(), take(x, slice(1)), "batches of one example (use a larger batch_size)", normalize)
         model.eval()
     dtype = dtype_of(model)
     both = (to_model(part, normalize, dtype) for part in (x, samples))
     one_pass = samples is not None and examples.one_shape and rows_stay_rows(model, *both)
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
-    return Trial(shapes, parts, normalize, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
+    return Trial(shapes, parts, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
 
 
 def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "list[weakref.ref[object]]":
@@ -276,16 +271,9 @@ def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe, 
         raise ValueError(f"augment cannot take {describe_inputs(x)}: {error}") from error
 
 
-def check_recipe(recipe: Recipe, batches: int, labels: Tensor, held_out: int, classes: int) -> None:
-    """Hold a recipe against the data: warn of averages that hardly move, refuse scores that select no epoch.
-
-    Args:
-        recipe: how members will be trained.
-        batches: how many an epoch has.
-        labels: of the held-out examples, or some of them.
-        held_out: how many there are.
-        classes: how many outputs the model has.
-    """
+def check_recipe(recipe: Recipe, data: Data, classes: int) -> None:
+    """Hold a recipe against the data: warn of averages that hardly move, refuse scores that select no epoch."""
+    batches = math.ceil(len(data.train) / recipe.batch_size)
     steps = recipe.epochs * math.ceil(batches / recipe.accumulate)
     share = 0.0 if recipe.ema is None else recipe.ema**steps
     if share > 0.1 and (steps >= 100 or recipe.epochs >= 20):  # shorter trainings are tries
@@ -294,10 +282,10 @@ def check_recipe(recipe: Recipe, batches: int, labels: Tensor, held_out: int, cl
             f"steps. Use {1 - 5 / steps:g} or less, or more epochs",
             stacklevel=4,
         )
-    if held_out == 0 and (recipe.patience is not None or recipe.select_by != "accuracy"):
+    if len(data.validation) == 0 and (recipe.patience is not None or recipe.select_by != "accuracy"):
         what = "select_by" if recipe.patience is None else "patience"
         raise ValueError(f"{what} needs held-out examples, and there are none; give validation, such as 0.1")
-    if held_out == 0 or not callable(recipe.select_by):
+    if len(data.validation) == 0 or not callable(recipe.select_by):
         return
     if recipe.select_by in _ERRORS:
         name = recipe.select_by.__name__
@@ -305,6 +293,7 @@ def check_recipe(recipe: Recipe, batches: int, labels: Tensor, held_out: int, cl
             f"select_by must be larger where predictions are better, and {name} is smaller; give "
             f"lambda probs, labels: -{name}(probs, labels), or 'nll' for the negative log-likelihood"
         )
+    labels = data.held_out.labels[data.validation] if data.held_out.indexed else data.held_out.labels
     shape = (len(labels), classes) if labels.ndim == 1 else (*labels.shape, 2)  # independent labels are 0 or 1
     probs = torch.rand(shape, generator=generator(0)).add_(0.1)
     found: Any = None
