@@ -170,7 +170,7 @@ def _build(arguments: Arguments, given: Any, validation: Any, execution: Executi
         execution = replace(execution, threads=choose_threads(trial.parameters, trial.shape, rows))
     placed = examples.to(execution.device)
     held_out = placed if data.held_out is examples else data.held_out.to(execution.device)
-    on_device = {"examples": placed, "train": data.train.to(placed.labels.device)}
+    on_device: dict[str, Any] = {"examples": placed, "train": data.train.to(placed.labels.device)}
     on_device |= {"held_out": held_out, "validation": data.validation.to(held_out.labels.device)}
     data = replace(data, **on_device, device=execution.device, classes=trial.classes, dtype=trial.dtype)
     algorithm = Algorithm(
