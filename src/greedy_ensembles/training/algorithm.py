@@ -78,7 +78,7 @@ class Algorithm:
     earlier: Ensemble | None
     parameters: dict[str, list[int]]  #: names and shapes of a model's
     parts: "list[weakref.ref[object]]"  #: parameters and BatchNorm of the last model, which the next must not share
-    at_once: int | None  #: how many members train together at the most
+    members_at_once: int | None  #: how many members train together at the most
     whole: Callable[[nn.Module], nn.Module] = lambda model: model  #: from what is trained to a member
     exchange: Exchange | None = None  #: with other processes, once it is known how many members train
 
@@ -141,7 +141,7 @@ class Algorithm:
             return members
         decided = None if folder is None else folder.members_at_once
         left = self.size - finished
-        count = min(decided or self.at_once or left, left) if self.schedule.together else 1
+        count = min(decided or self.members_at_once or left, left) if self.schedule.together else 1
         return [self._new_member(number) for number in range(finished + 1, finished + 1 + count)]
 
     def _state(self, members: list[Member]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Algorithm:
                 if self.schedule.together and folder.members_at_once is None:
                     folder.members_at_once = len(members)
                 folder.save_checkpoint(lambda: self._state(members), last)
-            self.at_once = self.at_once or len(members)
+            self.members_at_once = self.members_at_once or len(members)
             notify(events)
 
     def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe) -> Plan:
@@ -321,13 +321,14 @@ class Algorithm:
             raise ValueError(
                 f"{count} members have to train together in this run, and {device} has no room for them; free some"
             ) from None
-        first, self.at_once = members[0].number, (count + 1) // 2
+        first, self.members_at_once = members[0].number, (count + 1) // 2
         warnings.warn(
-            f"{count} members do not fit on {device} together; they train in groups of {self.at_once}", stacklevel=2
+            f"{count} members do not fit on {device} together; they train in groups of {self.members_at_once}",
+            stacklevel=2,
         )
         del members[:]
         torch.cuda.empty_cache()
-        members += [self._new_member(first + position) for position in range(self.at_once)]
+        members += [self._new_member(first + position) for position in range(self.members_at_once)]
 
 
 def make_engine(members: list[Member], step: Step, plan: Plan) -> PlainEngine:

@@ -185,7 +185,7 @@ def _build(arguments: Arguments, given: Any, validation: Any, execution: Executi
         earlier=earlier,
         parameters=trial.parameters,
         parts=trial.parts,
-        at_once=recipe.members_at_once,
+        members_at_once=recipe.members_at_once,
     )
     if isinstance(make_model, Heads):
         check_heads(make_model, coupling, earlier, ranks.world)
@@ -274,7 +274,7 @@ def _collect(algorithm: Algorithm, folder: RunFolder | None, finished: list[Fini
     if why := _weaknesses(algorithm, facts):
         warnings.warn(why, WeakMemberWarning, stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"
-    at_once = algorithm.at_once if folder is None else folder.members_at_once
+    at_once = algorithm.members_at_once if folder is None else folder.members_at_once
     how = (coupling.title(), algorithm.schedule.name, algorithm.seed, data.share)
     notes = training_notes(*how, describe_data(data.given), facts, at_once if together else None)
     known = {"inputs": as_named(data.examples.form), "notes": notes, "targets": data.targets}

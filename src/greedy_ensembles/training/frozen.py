@@ -2,7 +2,7 @@
 
 Heads are small networks that any engine trains. What cannot change between epochs goes through the backbone once, for
 all members: samples of p*, held-out examples, and arrays that are not augmented. Other examples go through it in every
-batch, behind the augmentation.
+batch, after the augmentation.
 """
 
 import hashlib
@@ -56,21 +56,21 @@ class HeadedAlgorithm(Algorithm):
         heads: Heads = self.make_model  # type: ignore[assignment]
         data, weighting, augment = self.data, self.method.weighting, self.recipe.augment
         features = _Features(heads(), data, self.execution)
-        kept = isinstance(data.examples, ArrayExamples) and augment is None
+        precomputed = isinstance(data.examples, ArrayExamples) and augment is None
         examples, held_out, validation = data.examples, data.held_out, data.validation
-        if kept:
+        if precomputed:
             x = features.of(examples.chunks())
             examples = ArrayExamples(x, examples.labels.to(x.device), form_of(x), None, examples.weights)
-        if kept and data.held_out is data.examples:
+        if precomputed and data.held_out is data.examples:
             held_out = examples
         else:
             held_out, validation = features.of_held_out(), torch.arange(len(validation), device=data.device)
         changed: dict[str, Any] = {"examples": examples, "held_out": held_out, "validation": validation}
-        changed |= {"normalize": None, "dtype": dtype_of(features.probe.head), "inputs": None if kept else data}
+        changed |= {"normalize": None, "dtype": dtype_of(features.probe.head), "inputs": None if precomputed else data}
         trained: dict[str, Any] = {
             "make_model": heads.make_head,
             "data": FeatureData(**{**vars(data), **changed}),
-            "recipe": self.recipe if kept else replace(self.recipe, augment=features.behind(augment)),
+            "recipe": self.recipe if precomputed else replace(self.recipe, augment=features.after(augment)),
             "earlier": None if self.earlier is None else Ensemble([one.head for one in self.earlier]),  # type: ignore[misc]
             "whole": heads.join,
         }
@@ -79,18 +79,18 @@ class HeadedAlgorithm(Algorithm):
             trained["method"] = replace(self.method, weighting=samples)
         of_heads = Algorithm(**{**vars(self), **trained})
         finished = of_heads.train(folder, notify)
-        self.at_once = of_heads.at_once
+        self.members_at_once = of_heads.members_at_once
         return finished
 
 
 @dataclass(frozen=True)
 class FeatureData(Data):
-    """Features of all examples; or of the held-out ones, and inputs that become features behind the augmentation."""
+    """Features of all examples; or of the held-out ones alone, and `inputs`, which become features once augmented."""
 
     inputs: Data | None = None
 
     def look_up(self, batch: Any, held_out: bool = False) -> tuple[Inputs, Tensor]:
-        """Return features, or inputs where examples are not kept as features, and the targets of the loss."""
+        """Return features, or inputs where features are not precomputed, and the targets of the loss."""
         return super().look_up(batch, held_out) if held_out or self.inputs is None else self.inputs.look_up(batch)
 
 
@@ -118,7 +118,7 @@ class _Features:
         features = torch.cat(x)
         return ArrayExamples(features, torch.cat(labels), form_of(features))
 
-    def behind(self, augment: str | Augmentation | None) -> Augmentation:
+    def after(self, augment: str | Augmentation | None) -> Augmentation:
         """Return what augments inputs and makes features of them."""
         change = AUGMENTATIONS[augment] if isinstance(augment, str) else augment
         if change is None:

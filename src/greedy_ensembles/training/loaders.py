@@ -169,7 +169,7 @@ class LoaderExamples(Examples):
         return inputs, labels
 
     def _extend_form(self, inputs: Inputs) -> None:
-        """Let the form hold of these inputs, too: sides that differ are open; refuse what is no one data set."""
+        """Widen the form to these inputs: sides that differ become open; other entries or types are refused."""
         form: Form = each(form_of, inputs)
         known, found = dict(entries(self.form)), dict(entries(form))
         for place in known | found:
