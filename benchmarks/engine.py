@@ -31,6 +31,7 @@ from greedy_ensembles.method import SCHEDULES, as_coupling
 from greedy_ensembles.models import named
 from greedy_ensembles.training.algorithm import Algorithm
 from greedy_ensembles.training.fit import _build
+from greedy_ensembles.training.validate import Arguments
 
 DEVICE = "cuda"
 BATCH, SIZE, STEPS, STRENGTH = 128, 11, 20, 3.0
@@ -56,21 +57,19 @@ def algorithm(model: str, samples: int | None, device: str, examples: int, side:
     coupling = as_coupling("deep" if samples is None else "greedy")
     coupling.strength, coupling.size = STRENGTH, SIZE
     execution = Execution(torch.device(device), recipe.precision, recipe.deterministic)
-    return _build(
+    arguments = Arguments(
         make_model=named(model, 10, channels),
-        data=(x, y),
         size=SIZE,
         coupling=coupling,
         weighting=None,
         distance="probabilities",
         targets="classes",
         recipe=recipe,
-        execution=execution,
-        schedule=SCHEDULES["concurrent"],
         seed=0,
-        validation=0.0,
         earlier=None,
+        schedule=SCHEDULES["concurrent"],
     )
+    return _build(arguments, (x, y), 0.0, execution)
 
 
 Make = Callable[..., PlainEngine]  # an engine of members, step and plan

@@ -24,8 +24,7 @@ from greedy_ensembles.engines import captured
 from greedy_ensembles.engines.accelerate import BatchNormReLU
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.paper.study import CHOOSING, NOISE
-from greedy_ensembles.training.examples import as_examples
-from greedy_ensembles.training.validate import default_weighting
+from greedy_ensembles.training.validate import as_examples, default_weighting
 
 RESULTS = Path(__file__).parents[1] / "results"
 #: By page, the module that writes it, and the function, where that has a name of its own.

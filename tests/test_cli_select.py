@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.split import split
+from greedy_ensembles.training.validate import split
 
 RUNS = {
     "deep-0": ["--method", "deep"],

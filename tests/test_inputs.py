@@ -19,7 +19,7 @@ from greedy_ensembles.inputs import (
     take,
     to_model,
 )
-from greedy_ensembles.training.examples import as_labels
+from greedy_ensembles.labels import as_labels
 
 
 def test_bytes_are_scaled_and_normalised_by_channel():

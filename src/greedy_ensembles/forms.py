@@ -82,11 +82,11 @@ class InputForm(NamedTuple):
                 remedy = self.other_scale(low, high)
                 if not remedy and pixels and _are_bytes(batch):
                     remedy = "divide them by 255, or give them as uint8"
-                told = f", from {low:g} to {high:g}", f" in [{self.range[0]:g}, {self.range[1]:g}]"
+                ranges = f", from {low:g} to {high:g}", f" in [{self.range[0]:g}, {self.range[1]:g}]"
                 if high > 1 and remedy:
-                    raise self._refusal(name, given, remedy, *told)
+                    raise self._refusal(name, given, remedy, *ranges)
                 if remedy and bool((batch != batch.round()).any()):  # which a dark image can be, so that it is no error
-                    warnings.warn(f"{self._refusal(name, given, remedy, *told)}, if they are not dark", stacklevel=2)
+                    warnings.warn(f"{self._refusal(name, given, remedy, *ranges)}, if they are not dark", stacklevel=2)
             return batch if batch.is_floating_point() or batch.dtype == torch.uint8 else batch.double()
         if batch.is_floating_point() or number == (self.dtype == torch.bool):
             raise self._refusal(name, given, "give inputs of that type")
@@ -219,11 +219,11 @@ def _beyond(example: int, x: Tensor) -> ValueError:
 
 def describe_inputs(x: Any) -> str:
     """Return what inputs, or a form, are like, in words."""
-    told = each(lambda one: str(InputForm(tuple(one.shape[1:]), one.dtype) if isinstance(one, Tensor) else one), x)
-    if isinstance(told, str):
-        return told
-    kind = "dict" if isinstance(told, dict) else "tuple"
-    return f"a {kind} of " + ", ".join(f"{name} ({one})" for name, one in entries(told))
+    described = each(lambda one: str(InputForm(tuple(one.shape[1:]), one.dtype) if isinstance(one, Tensor) else one), x)
+    if isinstance(described, str):
+        return described
+    kind = "dict" if isinstance(described, dict) else "tuple"
+    return f"a {kind} of " + ", ".join(f"{name} ({one})" for name, one in entries(described))
 
 
 def _extremes(batch: Tensor) -> tuple[float, float]:
@@ -288,15 +288,7 @@ def example_of(given: Any, form: Form | None) -> Inputs:
 
 
 def _check_finite(name: str, batch: Tensor, normalize: Normalize | None, dtype: torch.dtype, first: int) -> None:
-    """Refuse inputs that are NaN or infinite, or become so in the model's own type, and name the first of them.
-
-    Args:
-        name: what messages call them.
-        batch: inputs in the space of the data.
-        normalize: what is taken out of them.
-        dtype: of the model's parameters.
-        first: the index of the first input.
-    """
+    """Refuse inputs that are not finite, or not in the model's type, and name the first; `first` is its index here."""
     if not batch.is_floating_point() or batch.numel() == 0:
         return
     low, high = _extremes(batch)

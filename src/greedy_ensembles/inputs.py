@@ -17,19 +17,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from greedy_ensembles.checks import check_unmasked
+from greedy_ensembles.labels import LABELS
 
 #: What a model takes at once: every tensor has a row for each of n inputs.
 Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
 #: Means and standard deviations, one for all dimensions or one for each channel (dimension 1 of a batch).
 Normalize = tuple[tuple[float, ...], tuple[float, ...]]
 
-#: What is said of a model whose outputs are `are_probabilities`.
+#: What messages say of a model whose outputs are probabilities, as `are_probabilities` sees.
 SOFTMAX = (
     "returns probabilities (rows that are at least 0 and add up to 1) where logits are expected, so that softmax would "
     "be taken twice; leave out the softmax at its end"
 )
-#: Entries of a dict that are no inputs.
-LABELS = ("labels", "label")
 _PART = 1024  # samples that are looked at together
 
 
@@ -96,28 +95,16 @@ def are_several(x: Any, least: int = 2) -> bool:
 
 def as_entries(x: Any, name: str = "x") -> Inputs:
     """Return inputs as tensors; of a dict, all but labels. Messages call them `name`."""
+    found: dict[str, Tensor] | tuple[Tensor, ...]
     if isinstance(x, Mapping):
-        x = {str(key): as_tensor(value, name) for key, value in x.items() if key not in LABELS}
+        found = {str(key): as_tensor(value, name) for key, value in x.items() if key not in LABELS}
     elif isinstance(x, tuple):
-        x = tuple(as_tensor(value, name) for value in x)
-    if isinstance(x, dict | tuple) and not x:
-        raise ValueError(f"{name} must hold at least one entry, got an empty {type(x).__name__}")
-    return x if isinstance(x, dict | tuple) else as_tensor(x, name)
-
-
-def split_labels(item: Any, told: str) -> tuple[Any, Any]:
-    """Return inputs and labels of an item or a batch: a pair, or a dict with labels in it; `told` begins a refusal."""
-    if isinstance(item, Mapping):
-        name = next((name for name in LABELS if name in item), None)
-        if name is not None and len(item) > 1:
-            return {key: value for key, value in item.items() if key != name}, item[name]
-    elif isinstance(item, list | tuple) and len(item) == 2:
-        return item[0], item[1]
-    kind = f"a {type(item).__name__}"
-    parts = f"{kind} of {len(item)}" if isinstance(item, list | tuple) else kind
-    raise TypeError(
-        f"{told} is {parts}; wrap data in a Dataset that returns these two of each item, or a dict with 'labels' in it"
-    )
+        found = tuple(as_tensor(value, name) for value in x)
+    else:
+        return as_tensor(x, name)
+    if not found:
+        raise ValueError(f"{name} must hold at least one entry, got an empty {type(found).__name__}")
+    return found
 
 
 def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Inputs]:

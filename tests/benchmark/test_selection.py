@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 import greedy_ensembles as ge
 from greedy_ensembles.benchmark.evaluation import Estimate
 from greedy_ensembles.benchmark.selection import Trial, choose
-from greedy_ensembles.training.split import split
+from greedy_ensembles.training.validate import split
 
 # Three epochs leave some members behind, which is no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::greedy_ensembles.runs.notes.WeakMemberWarning")

@@ -6,6 +6,7 @@ import greedy_ensembles as ge
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.method import SCHEDULES, as_coupling
 from greedy_ensembles.training.fit import _build
+from greedy_ensembles.training.validate import Arguments
 
 
 def build(make_model, data, **changes):
@@ -18,10 +19,9 @@ def build(make_model, data, **changes):
     coupling, recipe = as_coupling(options["method"]), options["recipe"] or ge.Recipe()
     coupling.strength, coupling.size = options["strength"], options["size"]
     execution = Execution(torch.device(options["device"]), recipe.precision, recipe.deterministic)
-    given = {name: value for name, value in options.items() if name not in ("method", "strength", "device")}
-    schedule = SCHEDULES[options["schedule"]]
-    made = {"coupling": coupling, "recipe": recipe, "execution": execution, "schedule": schedule}
-    return _build(**{**given, **made}, make_model=make_model, data=data)
+    given = {name: options[name] for name in ("size", "weighting", "distance", "targets", "seed", "earlier")}
+    asked = Arguments(make_model, coupling=coupling, recipe=recipe, schedule=SCHEDULES[options["schedule"]], **given)
+    return _build(asked, data, options["validation"], execution)
 
 
 class Group:

@@ -27,8 +27,7 @@ from greedy_ensembles.method.weighting import (
     wrap,
 )
 from greedy_ensembles.runs.configuration import describe_weighting
-from greedy_ensembles.training.examples import as_examples
-from greedy_ensembles.training.validate import default_weighting
+from greedy_ensembles.training.validate import as_examples, default_weighting
 
 
 def generator(seed=0):

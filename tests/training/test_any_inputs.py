@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tests.training.members import all_same
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -64,11 +65,6 @@ def fit(make_model, data, weighting, **changes):
     return ge.fit(make_model, data, weighting=weighting, **options | changes)
 
 
-def same(ensemble, other):
-    pairs = zip(ensemble, other, strict=True)
-    return all(torch.equal(a, b.state_dict()[name]) for one, b in pairs for name, a in one.state_dict().items())
-
-
 @pytest.fixture(scope="module")
 def reference():
     x = torch.cat([TABLE, TOKENS], dim=1)
@@ -91,7 +87,7 @@ KINDS = {
 def test_entries_train_and_predict_as_one_tensor_of_all_of_them_does(reference, kind):
     model, x = KINDS[kind]
     ensemble = fit(model, (x, Y), ge.weighting.FromData(x))
-    assert same(ensemble, reference)
+    assert all_same(ensemble, reference)
     expected = reference.predict_proba(torch.cat([TABLE, TOKENS], dim=1))
     for given in (x, (x, Y), Items(x, labelled=False), DataLoader(Items(x, labelled=True), batch_size=7)):
         torch.testing.assert_close(ensemble.predict_proba(given), expected)
@@ -101,7 +97,7 @@ def test_entries_train_and_predict_as_one_tensor_of_all_of_them_does(reference, 
 @pytest.mark.parametrize("x", [DICT, (TABLE, TOKENS)], ids=["dict", "tuple"])
 def test_a_dataset_of_entries_trains_like_the_arrays_in_it(reference, x):
     model = ByName if isinstance(x, dict) else ByPlace
-    assert same(fit(model, Items(x, labelled=True), ge.weighting.FromData(x)), reference)
+    assert all_same(fit(model, Items(x, labelled=True), ge.weighting.FromData(x)), reference)
 
 
 def test_members_that_train_together_meet_on_entries_too():
@@ -109,7 +105,7 @@ def test_members_that_train_together_meet_on_entries_too():
     options = {"schedule": "concurrent", "validation": (DICT, Y)}
     together = fit(ByName, (DICT, Y), ge.weighting.FromData(DICT), **options)
     plain = fit(Plain, (x, Y), ge.weighting.FromData(x), **options | {"validation": (x, Y)})
-    assert same(together, plain)
+    assert all_same(together, plain)
 
 
 def test_a_saved_ensemble_and_a_run_know_their_entries(by_name, tmp_path):

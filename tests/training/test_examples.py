@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.examples import ArrayExamples, as_examples
+from greedy_ensembles.training.examples import ArrayExamples
+from greedy_ensembles.training.validate import as_examples
 
 
 class Items(Dataset):

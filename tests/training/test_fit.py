@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.model_selection import train_test_split
+from tests.training.members import Recorder, all_same, same
 from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.execution import WEIGHTING_SET, generator
-from greedy_ensembles.training.split import split
-
-
-def weights(ensemble):
-    return [member.state_dict() for member in ensemble]
-
-
-def same(a, b):
-    return all(torch.equal(a[name], b[name]) for name in a) and a.keys() == b.keys()
+from greedy_ensembles.training.validate import split
 
 
 def with_batchnorm():
@@ -35,9 +28,9 @@ def with_dropout():
 @pytest.mark.parametrize("method", [{"method": "deep"}, {"strength": 3.0}])
 def test_two_runs_of_one_seed_agree_bit_for_bit(model, method, blobs, quick):
     first, second = (ge.fit(model, blobs, size=3, seed=5, **method, **quick) for _ in range(2))
-    assert all(same(a, b) for a, b in zip(weights(first), weights(second), strict=True))
+    assert all_same(first, second)
     other = ge.fit(model, blobs, size=3, seed=50, **method, **quick)
-    assert not any(same(a, b) for a, b in zip(weights(first), weights(other), strict=True))
+    assert not any(same(a, b) for a, b in zip(first, other, strict=True))
 
 
 @pytest.mark.parametrize("model", [with_batchnorm, lambda: ge.models.MLP(2, (8,))])
@@ -45,16 +38,16 @@ def test_strength_zero_is_deep_ensembles_bit_for_bit(model, blobs, quick):
     deep = ge.fit(model, blobs, size=3, method="deep", **quick)
     zero = ge.fit(model, blobs, size=3, strength=0, **quick)
     strong = ge.fit(model, blobs, size=3, strength=5.0, **quick)
-    assert all(same(a, b) for a, b in zip(weights(deep), weights(zero), strict=True))
-    assert same(weights(deep)[0], weights(strong)[0])  # the first member has no diversity term
-    assert not same(weights(deep)[1], weights(strong)[1])
+    assert all_same(deep, zero)
+    assert same(deep[0], strong[0])  # the first member has no diversity term
+    assert not same(deep[1], strong[1])
 
 
 def test_a_member_depends_on_no_later_one(blobs, make_model, quick):
     # Their terms hold lambda_M / M: the same ratio at another size gives the same members.
     small = ge.fit(make_model, blobs, size=2, strength=2.0, **quick)
     large = ge.fit(make_model, blobs, size=4, strength=4.0, **quick)
-    assert all(same(a, b) for a, b in zip(weights(small), weights(large[:2]), strict=True))
+    assert all_same(small, large[:2])
 
 
 def test_a_member_depends_on_all_earlier_ones(blobs, make_model, quick):
@@ -62,7 +55,7 @@ def test_a_member_depends_on_all_earlier_ones(blobs, make_model, quick):
     for changed in range(2):
         members = [make_model() if k == changed else base[k] for k in range(2)]
         other = ge.fit(make_model, blobs, size=3, strength=5.0, earlier=ge.Ensemble.from_members(members), **quick)
-        assert not same(weights(other)[2], weights(base)[2])
+        assert not same(other[2], base[2])
 
 
 def test_seeds_of_members_follow_algorithm_2(blobs, make_model, quick):
@@ -71,7 +64,7 @@ def test_seeds_of_members_follow_algorithm_2(blobs, make_model, quick):
     three = ge.fit(make_model, blobs, size=3, method="deep", seed=10, **options)
     for k in range(3):
         alone = ge.fit(make_model, blobs, size=1, method="deep", seed=10 + k, **options)
-        assert same(weights(three)[k], weights(alone)[0])
+        assert same(three[k], alone[0])
 
 
 def test_one_member_by_hand(blobs):
@@ -144,17 +137,6 @@ def test_the_split_is_stratified_and_of_the_seed_alone():
     assert (everything.tolist(), len(nothing)) == (list(range(100)), 0)
 
 
-class Recorder:
-    """A callback that keeps every epoch's weights and how many held-out examples they get right."""
-
-    def __init__(self):
-        self.events, self.weights = [], []
-
-    def __call__(self, event):
-        self.events.append(event)
-        self.weights.append({name: value.clone() for name, value in event.model.state_dict().items()})
-
-
 def test_the_best_epoch_is_kept_and_of_equal_ones_the_latest(blobs, make_model):
     record = Recorder()
     recipe = ge.Recipe(epochs=12, batch_size=8, lr=0.3)
@@ -165,14 +147,14 @@ def test_the_best_epoch_is_kept_and_of_equal_ones_the_latest(blobs, make_model):
         accuracies = [event.validation_accuracy for event in record.events[12 * k : 12 * k + 12]]
         best = [epoch for epoch, accuracy in enumerate(accuracies) if accuracy == max(accuracies)]
         assert len(best) > 1  # a tie, which the test is about
-        assert same(weights(ensemble)[k], record.weights[12 * k + best[-1]])
-        assert not same(weights(ensemble)[k], record.weights[12 * k + best[0]])
+        assert same(ensemble[k], record.models[12 * k + best[-1]])
+        assert not same(ensemble[k], record.models[12 * k + best[0]])
 
 
 def test_without_validation_the_last_epoch_is_kept(blobs, make_model, quick):
     record = Recorder()
     ensemble = ge.fit(make_model, blobs, size=1, method="deep", validation=0, callbacks=[record], **quick)
-    assert same(weights(ensemble)[0], record.weights[-1])
+    assert same(ensemble[0], record.models[-1])
     assert record.events[0].validation_accuracy is None
 
 
@@ -183,7 +165,7 @@ def test_callbacks_hear_every_epoch_and_cannot_disturb_training(blobs, quick):
     record = Recorder()
     plain = ge.fit(with_dropout, blobs, size=2, strength=1.0, **quick)
     watched = ge.fit(with_dropout, blobs, size=2, strength=1.0, callbacks=[record, meddle], **quick)
-    assert all(same(a, b) for a, b in zip(weights(plain), weights(watched), strict=True))
+    assert all_same(plain, watched)
     assert [(e.member, e.epoch, e.size, e.epochs) for e in record.events] == [
         (m, e, 2, 3) for m in (1, 2) for e in (1, 2, 3)
     ]
@@ -212,8 +194,8 @@ def test_batchnorm_statistics_never_see_p_star(blobs):
 def test_distance_of_logits_is_another_method(blobs, make_model, quick):
     a = ge.fit(make_model, blobs, size=2, strength=1e-3, **quick)
     b = ge.fit(make_model, blobs, size=2, strength=1e-3, distance="logits", **quick)
-    assert same(weights(a)[0], weights(b)[0])
-    assert not same(weights(a)[1], weights(b)[1])
+    assert same(a[0], b[0])
+    assert not same(a[1], b[1])
 
 
 def test_earlier_members_count_as_already_there(blobs, make_model, quick):
@@ -221,7 +203,7 @@ def test_earlier_members_count_as_already_there(blobs, make_model, quick):
     continued = ge.fit(make_model, blobs, size=4, strength=2.0, earlier=whole[:2], **quick)
     assert len(continued) == 4
     assert continued[0] is whole[0]
-    assert all(same(a, b) for a, b in zip(weights(whole), weights(continued), strict=True))
+    assert all_same(whole, continued)
 
 
 @pytest.mark.parametrize("folder", [None, "run"])

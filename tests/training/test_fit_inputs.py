@@ -6,20 +6,12 @@ import re
 import numpy as np
 import pytest
 import torch
+from tests.training.members import all_same
 from torch import nn
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.execution import generator
-from greedy_ensembles.training.examples import advice_on_scale, as_examples
-from greedy_ensembles.training.validate import default_weighting
-
-
-def weights(ensemble):
-    return [member.state_dict() for member in ensemble]
-
-
-def same(a, b):
-    return all(torch.equal(a[name], b[name]) for name in a) and a.keys() == b.keys()
+from greedy_ensembles.training.validate import advice_on_scale, as_examples, default_weighting
 
 
 @pytest.mark.parametrize("shape", [(6,), (3, 4), (1, 6, 6), (2, 3, 2, 2)])
@@ -79,7 +71,7 @@ def test_a_dataset_trains_like_the_arrays_in_it(blobs, make_model, quick):
 
     arrays = ge.fit(make_model, blobs, size=2, strength=1.0, **quick)
     lazy = ge.fit(make_model, Lazy(), size=2, strength=1.0, **quick)
-    assert all(same(a, b) for a, b in zip(weights(arrays), weights(lazy), strict=True))
+    assert all_same(arrays, lazy)
 
 
 def test_tokens_reach_the_model_as_they_are(quick):

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Subset, TensorDataset
 
 import greedy_ensembles as ge
-from greedy_ensembles.training.examples import as_examples
 from greedy_ensembles.training.loaders import Iteration, LoaderExamples
+from greedy_ensembles.training.validate import as_examples
 
 Y = torch.arange(50) % 2
 X = torch.randn(50, 2, generator=torch.Generator().manual_seed(5)) + 2.0 * Y[:, None]
@@ -270,6 +270,7 @@ def test_p_star_of_an_array_on_disk_is_bounded(tmp_path):
         (lambda: DataLoader(TensorDataset(X[:, 0], Y), batch_size=8), {}, r"must have shape \(8, ...\)"),
         (lambda: DataLoader(TensorDataset(X[:0], Y[:0])), {"validation": 0}, "no batch"),
         (lambda: DataLoader(TensorDataset(X, Y)), {"validation": (X[:, :1], Y)}, "validation holds"),
+        (lambda: Subset(Noisy(), []), {"recipe": {"num_workers": 1}, "validation": 0}, "data is an empty Dataset"),
     ],
 )
 def test_loaders_that_will_not_do_are_refused_before_training(data, changes, message):

@@ -1,11 +1,11 @@
 """Which epoch of a member is kept: by what score, with how much patience, of which weights."""
 
-import copy
 import dataclasses
 import math
 
 import pytest
 import torch
+from tests.training.members import Recorder, all_same, same
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -13,20 +13,6 @@ import greedy_ensembles as ge
 from greedy_ensembles.method import Deep
 
 SCHEDULES = ["sequential", "concurrent"]
-
-
-class Recorder:
-    """Keeps every member's weights after every epoch."""
-
-    def __init__(self):
-        self.events, self.models = [], []
-
-    def __call__(self, event):
-        self.events.append(event)
-        self.models.append(copy.deepcopy(event.model).eval())
-
-    def of(self, member):
-        return [(e, m) for e, m in zip(self.events, self.models, strict=True) if e.member == member]
 
 
 def noisy(n, seed):
@@ -45,10 +31,6 @@ def train(record, schedule="sequential", data=None, size=2, **fields):
     options = {"recipe": ge.Recipe(**fields), "schedule": schedule, "progress": False, "device": "cpu"}
     data = noisy(40, 0) if data is None else data
     return ge.fit(network, data, size=size, method="deep", validation=noisy(50, 1), callbacks=[record], **options)
-
-
-def same(model, other):
-    return all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -127,17 +109,9 @@ def test_gradients_are_cut_down_to_a_norm_in_every_engine():
         for clip in (0.01, None):
             torch.manual_seed(0)
             start = network()
-            ensemble = ge.fit(
-                network,
-                (x, y),
-                size=2,
-                method="deep",
-                validation=0,
-                recipe=ge.Recipe(clip=clip, **fields),
-                schedule=schedule,
-                progress=False,
-                device="cpu",
-            )
+            recipe = ge.Recipe(clip=clip, **fields)
+            options = {"method": "deep", "validation": 0, "schedule": schedule, "progress": False, "device": "cpu"}
+            ensemble = ge.fit(network, (x, y), size=2, recipe=recipe, **options)
             moved = [a - b for a, b in zip(ensemble[0].parameters(), start.parameters(), strict=True)]
             length = torch.cat([part.flatten() for part in moved]).norm().item() / 0.5
             if clip is None:
@@ -165,18 +139,9 @@ def test_members_are_judged_and_kept_with_their_averaged_weights(schedule, valid
     for ema in (None, 0.8):
         record = Recorder()
         fields = {"epochs": 6, "batch_size": 40, "lr": 0.3, "schedule": "constant", "ema": ema}
-        ensemble = ge.fit(
-            network,
-            (x, y),
-            size=2,
-            method="deep",
-            validation=validation,
-            recipe=ge.Recipe(**fields),
-            schedule=schedule,
-            progress=False,
-            device="cpu",
-            callbacks=[record],
-        )
+        options = {"method": "deep", "validation": validation, "schedule": schedule, "callbacks": [record]}
+        recipe = ge.Recipe(**fields)
+        ensemble = ge.fit(network, (x, y), size=2, recipe=recipe, progress=False, device="cpu", **options)
         trained.append(record.of(1))
         kept.append(ensemble[0])
     for (_, plain), (_, averaging) in zip(*trained, strict=True):
@@ -234,7 +199,7 @@ def test_all_of_it_survives_an_interruption(tmp_path, schedule):
         with pytest.raises(KeyboardInterrupt):
             ge.fit(network, data, validation=own, run_dir=tmp_path / "run", callbacks=[stop_after(count)], **options)
     resumed = ge.fit(network, data, validation=own, run_dir=tmp_path / "run", **options)
-    assert all(same(a, b) for a, b in zip(whole, resumed, strict=True))
+    assert all_same(whole, resumed)
 
 
 class Restless(Deep):

@@ -34,7 +34,8 @@ from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.forms import admit
 from greedy_ensembles.inputs import Normalize, as_inputs, as_tensor, batches_of, device_of, dtype_of, entries
 from greedy_ensembles.storage import FolderError, digest_of_tensor
-from greedy_ensembles.training.examples import ArrayExamples, as_examples
+from greedy_ensembles.training.examples import ArrayExamples
+from greedy_ensembles.training.validate import as_examples
 
 #: What tables call in-domain data that have no name.
 IN_DOMAIN = "in-domain"

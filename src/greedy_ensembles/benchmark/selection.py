@@ -32,9 +32,9 @@ from greedy_ensembles.runs.notes import WeakMemberWarning, clearly_below
 from greedy_ensembles.sweeps.executor import open_executor
 from greedy_ensembles.sweeps.sweep import train_all
 from greedy_ensembles.training.algorithm import NonFiniteLossError
-from greedy_ensembles.training.examples import Examples, as_examples
+from greedy_ensembles.training.examples import Examples
 from greedy_ensembles.training.recipe import Recipe
-from greedy_ensembles.training.split import split_off
+from greedy_ensembles.training.validate import as_examples, split_off
 
 #: By what harm is measured: 1 where a higher figure is better, -1 where a lower one is.
 CRITERIA = {"accuracy": 1, "nll": -1, "ace": -1}

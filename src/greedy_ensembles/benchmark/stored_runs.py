@@ -33,8 +33,7 @@ from greedy_ensembles.runs.configuration import KEPT
 from greedy_ensembles.saving import HELD_OUT, VALIDATION, read_held_out
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.sweeps.executor import Executor, Hear, Here, Job
-from greedy_ensembles.training.examples import as_examples
-from greedy_ensembles.training.split import split
+from greedy_ensembles.training.validate import as_examples, split
 
 SPLITS = ("validation", "test")
 NO_TEST = "test examples: lambda_M is chosen on them, so that figures on them are no test of the choice"

@@ -33,7 +33,7 @@ from greedy_ensembles.models import MLP, named
 from greedy_ensembles.runs import load_run
 from greedy_ensembles.saving import HELD_OUT, VALIDATION, write_held_out
 from greedy_ensembles.training import Recipe
-from greedy_ensembles.training.split import split
+from greedy_ensembles.training.validate import split
 
 TABLES = (".csv", ".tsv")
 ARRAYS = (".npy", ".npz")

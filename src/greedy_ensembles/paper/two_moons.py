@@ -28,7 +28,7 @@ from greedy_ensembles.report.planes import KnownPoints, draw_plane, over_plane
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.sweeps.executor import Processes, one_thread
 from greedy_ensembles.training.events import ProgressBars
-from greedy_ensembles.training.examples import as_examples
+from greedy_ensembles.training.validate import as_examples
 
 SIZE = 11
 STRENGTHS = (None, 0.1, 1.0, 10.0)  # None: Deep Ensembles

@@ -39,10 +39,10 @@ from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.runs.notes import non_finite
 from greedy_ensembles.training.events import Epoch
-from greedy_ensembles.training.examples import advice_on_scale
+from greedy_ensembles.training.examples import Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, learning_rate_factor, make_optimizer, takes_targets
-from greedy_ensembles.training.split import Data
 from greedy_ensembles.training.trial import check_model
+from greedy_ensembles.training.validate import advice_on_scale
 
 Notify = Callable[[list[Epoch]], None]  # an epoch of all members that train together
 _ROWS = 1024  # inputs at once outside of training steps
@@ -77,8 +77,8 @@ class Algorithm:
     seed: int
     earlier: Ensemble | None
     parameters: dict[str, list[int]]  #: names and shapes of a model's
-    parts: "list[weakref.ref[object]]"  #: of what `make_model` returned last: the next one must have others
-    at_once: int | None  #: how many members train together at the most
+    parts: "list[weakref.ref[object]]"  #: parameters and BatchNorm of the last model, which the next must not share
+    members_at_once: int | None  #: how many members train together at the most
     whole: Callable[[nn.Module], nn.Module] = lambda model: model  #: from what is trained to a member
     exchange: Exchange | None = None  #: with other processes, once it is known how many members train
 
@@ -141,7 +141,7 @@ class Algorithm:
             return members
         decided = None if folder is None else folder.members_at_once
         left = self.size - finished
-        count = min(decided or self.at_once or left, left) if self.schedule.together else 1
+        count = min(decided or self.members_at_once or left, left) if self.schedule.together else 1
         return [self._new_member(number) for number in range(finished + 1, finished + 1 + count)]
 
     def _state(self, members: list[Member]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Algorithm:
                 if self.schedule.together and folder.members_at_once is None:
                     folder.members_at_once = len(members)
                 folder.save_checkpoint(lambda: self._state(members), last)
-            self.at_once = self.at_once or len(members)
+            self.members_at_once = self.members_at_once or len(members)
             notify(events)
 
     def _plan(self, members: list[Member], bank: Bank | None, recipe: Recipe) -> Plan:
@@ -215,9 +215,11 @@ class Algorithm:
         accuracies, scores = self._judge(engine)
         seconds = round((time.perf_counter() - start) / len(members), 6)
         events = []
-        done = (members[0].number - 1) * self.recipe.epochs + members[0].epoch * len(members)
-        judged = zip(members, losses, accuracies, scores, strict=True)
-        for position, (member, means, accuracy, score) in enumerate(judged, start=1):
+        # All that train together, in other processes, too, are at the same epoch; those before them are finished.
+        count = len(members) if self.exchange is None else self.exchange.count
+        before = members[0].number - 1 if self.exchange is None else self.size - count
+        done = before * self.recipe.epochs + members[0].epoch * count
+        for member, means, accuracy, score in zip(members, losses, accuracies, scores, strict=True):
             record: dict[str, Any] = {
                 "epoch": member.epoch + 1,
                 "learning_rate": float(member.optimizer.param_groups[0]["lr"]),
@@ -229,7 +231,7 @@ class Algorithm:
             }
             member.end_epoch(record)
             trained = 1 if self.method.coupling.one_network else self.size
-            of_run = {"size": trained, "epochs": self.recipe.epochs, "done": done + position}
+            of_run = {"size": trained, "epochs": self.recipe.epochs, "done": done + member.number - before}
             events.append(Epoch(member=member.number, model=self.whole(member.model), **of_run, **record))
         return events
 
@@ -241,8 +243,8 @@ class Algorithm:
             return nothing, nothing
         batches = self.data.held_out.ordered(held_out, _ROWS)
         looked_up = (self.data.look_up(batch, held_out=True) for batch in batches)
-        rows = [(engine.predict(inputs), own) for inputs, own in looked_up]
-        logits, labels = torch.cat([said for said, _ in rows], dim=1), torch.cat([own for _, own in rows])
+        rows = [(engine.predict(inputs), targets) for inputs, targets in looked_up]
+        logits, labels = torch.cat([found for found, _ in rows], dim=1), torch.cat([targets for _, targets in rows])
         probs = bernoulli(logits) if labels.ndim == 2 else logits.softmax(dim=2)
         each_probs, each_label = probs.flatten(1, -2), labels.flatten()  # every label of an example counts by itself
         accuracies = (each_probs.argmax(dim=2) == each_label).sum(dim=1).div(len(each_label)).tolist()
@@ -252,7 +254,7 @@ class Algorithm:
             logs = log_bernoulli(logits) if labels.ndim == 2 else logits.log_softmax(dim=2)  # where probs may be 0
             return accuracies, logs.flatten(1, -2)[:, torch.arange(len(each_label)), each_label].mean(dim=1).tolist()
         try:
-            return accuracies, [float(select_by(own, labels)) for own in probs]
+            return accuracies, [float(select_by(of_member, labels)) for of_member in probs]
         except Exception as error:  # of any kind: it is the user's
             raise ValueError(f"select_by ended in {type(error).__name__}: {error}") from error
 
@@ -261,8 +263,8 @@ class Algorithm:
         coupling = self.method.coupling
         members = (lambda model, kept: coupling.members(model, kept, self.seed)) if coupling.one_network else None
         made = member.finish(self.size, members)
-        run, own = vars(self.recipe), vars(member.recipe)
-        changed = {name: value for name, value in own.items() if value is not run[name] and value != run[name]}
+        common, own = vars(self.recipe), vars(member.recipe)
+        changed = {name: value for name, value in own.items() if value is not common[name] and value != common[name]}
         for one in made:
             one.row = self._enter(one.model, bank)
             one.model = self.whole(one.model)
@@ -319,13 +321,14 @@ class Algorithm:
             raise ValueError(
                 f"{count} members have to train together in this run, and {device} has no room for them; free some"
             ) from None
-        first, self.at_once = members[0].number, (count + 1) // 2
+        first, self.members_at_once = members[0].number, (count + 1) // 2
         warnings.warn(
-            f"{count} members do not fit on {device} together; they train in groups of {self.at_once}", stacklevel=2
+            f"{count} members do not fit on {device} together; they train in groups of {self.members_at_once}",
+            stacklevel=2,
         )
         del members[:]
         torch.cuda.empty_cache()
-        members += [self._new_member(first + position) for position in range(self.at_once)]
+        members += [self._new_member(first + position) for position in range(self.members_at_once)]
 
 
 def make_engine(members: list[Member], step: Step, plan: Plan) -> PlainEngine:

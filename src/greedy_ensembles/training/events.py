@@ -55,7 +55,7 @@ class ProgressBars:
             disable=not self._console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._told = time.monotonic()  # when there was a line last, where there are no bars
+        self._last_line = time.monotonic()  # when one was printed, where there are no bars
         self._ended = None if runs is None else self._bars.add_task(f"all {runs} runs", total=runs, state="")
 
     def show(self, event: Epoch, run: str = "training") -> None:
@@ -66,9 +66,9 @@ class ProgressBars:
             self._tasks[run] = self._bars.add_task(run, total=total, completed=event.done - 1, state="")
         state = f"member {event.member}/{event.size}  epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}"
         self._bars.update(self._tasks[run], completed=event.done, state=state)
-        due = event.epoch == event.epochs or time.monotonic() - self._told >= _PAUSE
+        due = event.epoch == event.epochs or time.monotonic() - self._last_line >= _PAUSE
         if not self._console.is_terminal and due:  # as in a file
-            self._told = time.monotonic()
+            self._last_line = time.monotonic()
             self._console.print(f"{run}: {state}", highlight=False, soft_wrap=True)
 
     def hear(self, run: str, event: Epoch | None) -> None:

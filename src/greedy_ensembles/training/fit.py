@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,28 @@ from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.heads import Heads
 from greedy_ensembles.labels import DISTANCES, label_loss
-from greedy_ensembles.method import Coupling, Schedule
+from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe, describe_data, describe_method, describe_weighting, provenance
 from greedy_ensembles.runs.folder import RunFolder, open_run_folder
 from greedy_ensembles.runs.notes import WeakMemberWarning, exploded_members, idle_members, training_notes, weak_members
 from greedy_ensembles.training.algorithm import Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
-from greedy_ensembles.training.examples import advice_on_scale, as_examples
+from greedy_ensembles.training.examples import Data
 from greedy_ensembles.training.frozen import HeadedAlgorithm, check_heads, digest_of
 from greedy_ensembles.training.loaders import LoaderExamples
-from greedy_ensembles.training.recipe import Recipe, check_average
+from greedy_ensembles.training.recipe import Recipe
 from greedy_ensembles.training.shared import SharedAlgorithm, check_ranks
-from greedy_ensembles.training.split import Data, split_off
-from greedy_ensembles.training.trial import try_model
-from greedy_ensembles.training.validate import check_arguments, check_selection, check_weighting, default_weighting
+from greedy_ensembles.training.trial import check_recipe, try_model
+from greedy_ensembles.training.validate import (
+    Arguments,
+    advice_on_scale,
+    as_examples,
+    check_arguments,
+    check_weighting,
+    default_weighting,
+    split_off,
+)
 
 
 def fit(
@@ -100,9 +107,9 @@ def fit(
         FolderError: the run folder is damaged, in use, or of another configuration; nothing was changed.
         NonFiniteLossError: a loss became NaN or infinite; what was saved before is kept.
     """
-    place = None if run_dir is None else as_path("run_dir", run_dir)
+    path = None if run_dir is None else as_path("run_dir", run_dir)
     callbacks = list(callbacks) if isinstance(callbacks, Iterator) else callbacks
-    coupling, recipe, when = check_arguments(
+    arguments = check_arguments(
         make_model=make_model,
         size=size,
         method=method,
@@ -117,147 +124,117 @@ def fit(
         progress=progress,
         callbacks=callbacks,
     )
-    execution = Execution(as_device(device), recipe.precision, recipe.deterministic)
+    execution = Execution(as_device(device), arguments.recipe.precision, arguments.recipe.deterministic)
     ranks = join(execution.device)
-    first = ranks.rank == 0  # the process that warns, tells of epochs, and has the run folder
-    heard = nullcontext() if first else warnings.catch_warnings(action="ignore", category=UserWarning)
-    with preserved_generators(execution.device), execution.settings(), heard:
-        algorithm = _build(
-            make_model=make_model,
-            data=data,
-            size=int(size),
-            coupling=coupling,
-            weighting=weighting,
-            distance=distance,
-            targets=targets,
-            recipe=recipe,
-            execution=execution,
-            schedule=when,
-            seed=int(seed),
-            validation=validation,
-            earlier=earlier,
-            ranks=ranks,
-        )
-        kept = _folder(algorithm, place, data, validation) if place is not None and first else nullcontext()
-        bars = ProgressBars() if progress and first else nullcontext()
-        with kept as folder, bars as shown:
-            threads = algorithm.execution.threads if folder is None else folder.threads
-            execution.use(threads if ranks.world == 1 else ranks.share(threads))
-            watchers = [*callbacks, *([shown.show] if shown else [])] if first else []
-            done = _train(algorithm, folder, watchers, place is not None)
-            return _collect(algorithm, folder, done, data, validation)
+    first = ranks.rank == 0  # the process that warns, calls callbacks, and has the run folder
+    warned = nullcontext() if first else warnings.catch_warnings(action="ignore", category=UserWarning)
+    with preserved_generators(execution.device), execution.settings(), warned:
+        algorithm = _build(arguments, data, validation, execution, ranks)
+        opened = nullcontext() if path is None or not first else _open_folder(algorithm, path)
+        with opened as folder, ProgressBars() if progress and first else nullcontext() as bars:
+            execution.use(ranks.share(algorithm.execution.threads if folder is None else folder.threads))
+            watchers = Watchers([*callbacks, *([bars.show] if bars else [])] if first else [], execution.device)
+            try:
+                finished = algorithm.train(folder, watchers)
+            except KeyboardInterrupt as interruption:
+                interruption.add_note(watchers.note_of_interruption(saved=path is not None))
+                raise
+            return _collect(algorithm, folder, finished)
 
 
-def _build(
-    *,
-    make_model: ModelFactory,
-    data: Any,
-    size: int,
-    coupling: Coupling,
-    weighting: Weighting | str | None,
-    distance: str,
-    targets: str,
-    recipe: Recipe,
-    execution: Execution,
-    schedule: Schedule,
-    seed: int,
-    validation: Any,
-    earlier: Ensemble | None,
-    ranks: Ranks = ALONE,
-) -> Algorithm:
+def _build(arguments: Arguments, given: Any, validation: Any, execution: Execution, ranks: Ranks = ALONE) -> Algorithm:
     """Put data, method and execution together, after the model was tried on a few of the examples."""
-    device = execution.device
+    make_model, coupling, recipe, seed = arguments.make_model, arguments.coupling, arguments.recipe, arguments.seed
+    targets, distance, earlier = arguments.targets, arguments.distance, arguments.earlier
     seed_generators(seed)  # so that a Dataset with random transforms has the same hash at every start
-    examples = as_examples(data, "data", seed, targets, recipe)
+    examples = as_examples(given, "data", seed, targets, recipe)
     if examples.weights is not None and recipe.loss not in (None, label_loss):
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     if isinstance(examples, LoaderExamples):
         recipe = replace(recipe, batch_size=examples.batch_size)
-        if examples.loader.persistent_workers and schedule.together:
+        if examples.loader.persistent_workers and arguments.schedule.together:
             raise ValueError("data has persistent_workers, which members that train together would share; let them end")
-    apart = validation
+    share = float(validation) if isinstance(validation, Real) else None
     if not isinstance(validation, Real | str | None.__class__):
-        apart = as_examples(validation, "validation", seed, targets, recipe)
-    train, held_out, chosen = split_off(examples, apart, seed)
-    check_average(recipe, math.ceil(len(train) / recipe.batch_size))
-    take = default_weighting if weighting is None or isinstance(weighting, str) else check_weighting
-    p_star = None if coupling.sees == "none" else take(weighting, examples)
-    first = coupling.recipe(recipe, 1, seed)
-    trial = try_model(
-        lambda: coupling.build(make_model(), 1, seed), examples, p_star, first, execution, earlier, len(train), held_out
-    )
-    labels = held_out.labels[chosen] if held_out.indexed else held_out.labels
-    check_selection(recipe, labels, len(chosen), trial.classes)
-    if device.type == "cpu":
-        rows = min(recipe.batch_size, len(train))
-        rows += 0 if p_star is None else recipe.weighting_batch_size or recipe.batch_size
+        validation = as_examples(validation, "validation", seed, targets, recipe)
+    data = Data(examples, *split_off(examples, validation, seed), share, given, recipe.normalize)  # type: ignore[arg-type]
+    asked = arguments.weighting
+    take = default_weighting if asked is None or isinstance(asked, str) else check_weighting
+    weighting = None if coupling.sees == "none" else take(asked, examples)
+    tried_by = coupling.recipe(recipe, 1, seed)
+    trial = try_model(lambda: coupling.build(make_model(), 1, seed), data, weighting, tried_by, execution, earlier)
+    check_recipe(recipe, data, trial.classes)
+    if execution.device.type == "cpu":
+        rows = min(recipe.batch_size, len(data.train))
+        rows += 0 if weighting is None else recipe.weighting_batch_size or recipe.batch_size
         execution = replace(execution, threads=choose_threads(trial.parameters, trial.shape, rows))
-    among = held_out is examples
-    examples = examples.to(device)
-    held_out = examples if among else held_out.to(device)
+    placed = examples.to(execution.device)
+    held_out = placed if data.held_out is examples else data.held_out.to(execution.device)
+    on_device: dict[str, Any] = {"examples": placed, "train": data.train.to(placed.labels.device)}
+    on_device |= {"held_out": held_out, "validation": data.validation.to(held_out.labels.device)}
+    data = replace(data, **on_device, device=execution.device, classes=trial.classes, dtype=trial.dtype)
     algorithm = Algorithm(
         make_model=make_model,
-        size=size,
-        data=Data(
-            examples,
-            train.to(examples.labels.device),
-            held_out,
-            chosen.to(held_out.labels.device),
-            recipe.normalize,  # type: ignore[arg-type]  # Recipe brings it into this form
-            device,
-            trial.classes,
-            trial.dtype,
-        ),
-        method=Method(coupling, p_star, DISTANCES[targets][distance], distance, trial.one_pass),
+        size=arguments.size,
+        data=data,
+        method=Method(coupling, weighting, DISTANCES[targets][distance], distance, trial.one_pass),
         recipe=recipe,
         execution=execution,
-        schedule=schedule,
+        schedule=arguments.schedule,
         seed=seed,
         earlier=earlier,
         parameters=trial.parameters,
         parts=trial.parts,
-        at_once=recipe.members_at_once,
+        members_at_once=recipe.members_at_once,
     )
     if isinstance(make_model, Heads):
         check_heads(make_model, coupling, earlier, ranks.world)
         return HeadedAlgorithm(**vars(algorithm))
     if ranks.world > 1:
-        check_ranks(ranks, algorithm, _configuration(algorithm, validation))
+        check_ranks(ranks, algorithm, _configuration(algorithm))
         return SharedAlgorithm(**vars(algorithm), ranks=ranks)
     return algorithm
 
 
-def _folder(algorithm: Algorithm, path: Path, data: Any, validation: Any) -> AbstractContextManager[RunFolder]:
-    """Open the run folder."""
-    for name, one in (("data", algorithm.data.examples), ("validation", algorithm.data.held_out)):
-        if isinstance(one, LoaderExamples) and (why := one.why_not_put_back()):
+def _open_folder(algorithm: Algorithm, path: Path) -> AbstractContextManager[RunFolder]:
+    """Open the run folder, in which training may be resumed."""
+    data, device, threads = algorithm.data, algorithm.execution.device, algorithm.execution.threads
+    for name, examples in (("data", data.examples), ("validation", data.held_out)):
+        if isinstance(examples, LoaderExamples) and (why := examples.why_not_resumable()):
             raise ValueError(f"{name} cannot be trained on in a run_dir, where training may be resumed: {why}")
-    form = as_named(algorithm.data.examples.form)
+    form = as_named(data.examples.form)
     information = {
         "inputs": None if form is None else to_json(form),
         "model": describe(algorithm.make_model),
-        "data": describe_data(data),
-        "validation_examples": len(algorithm.data.validation),
-        "threads": algorithm.execution.threads,
-        **provenance(algorithm.execution.device, algorithm.execution.threads),
+        "data": describe_data(data.given),
+        "validation_examples": len(data.validation),
+        "threads": threads,
+        **provenance(device, threads),
     }
-    asked = (_configuration(algorithm, validation), information, algorithm.size)
-    members = (algorithm.make_model, algorithm.execution.device, algorithm.earlier or ())
-    return open_run_folder(path, *asked, *members, algorithm.method.coupling.one_network)
+    return open_run_folder(
+        path,
+        _configuration(algorithm),
+        information,
+        algorithm.size,
+        algorithm.make_model,
+        device,
+        algorithm.earlier or (),
+        algorithm.method.coupling.one_network,
+    )
 
 
-def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
+def _configuration(algorithm: Algorithm) -> dict[str, Any]:
     """Return all arguments that training depends on but the size, as JSON: data before what is made of it."""
-    method, examples, earlier = algorithm.method, algorithm.data.examples, algorithm.earlier
+    method, data, earlier = algorithm.method, algorithm.data, algorithm.earlier
     return {
-        "data": examples.digest(),
+        "data": data.examples.digest(),
         "method": describe_method(method.coupling),
         "weighting": describe_weighting(method.weighting),
         "distance": method.distance,
-        **({"targets": "labels"} if algorithm.data.targets == "labels" else {}),  # runs of version 0.1 go on
+        **({"targets": "labels"} if data.targets == "labels" else {}),  # runs of version 0.1 go on
         "recipe": describe(algorithm.recipe),
         "seed": algorithm.seed,
-        "validation": float(validation) if isinstance(validation, Real) else algorithm.data.held_out.digest(),
+        "validation": data.held_out.digest() if data.share is None else data.share,
         "earlier": None if earlier is None else describe(list(earlier)),
         "schedule": algorithm.schedule.name,
         "model": algorithm.parameters,
@@ -265,71 +242,71 @@ def _configuration(algorithm: Algorithm, validation: Any) -> dict[str, Any]:
     }
 
 
-def _train(algorithm: Algorithm, folder: RunFolder | None, watchers: list[Callback], saved: bool) -> list[Finished]:
-    """Train, telling watchers of every epoch, and what to do about an interruption."""
-    where = "before another epoch was finished"
+@dataclass
+class Watchers:
+    """The callbacks of a training, the progress bar's among them."""
 
-    def notify(events: list[Epoch]) -> None:
-        nonlocal where
-        where = f"after member {events[-1].member}, epoch {events[-1].epoch}"
-        if not watchers:
-            return
-        with preserved_generators(algorithm.execution.device):  # what watchers draw must not change what is trained
-            for event in events:
-                for watcher in watchers:
-                    watcher(event)
+    callbacks: Sequence[Callback]
+    device: torch.device
+    reached: str = "before another epoch was finished"  #: how far training came
 
-    try:
-        return algorithm.train(folder, notify)
-    except KeyboardInterrupt as interruption:
+    def __call__(self, events: list[Epoch]) -> None:
+        """Call them with an epoch of all members that train together."""
+        self.reached = f"after member {events[-1].member}, epoch {events[-1].epoch}"
+        if self.callbacks:
+            with preserved_generators(self.device):  # what callbacks draw must not change what is trained
+                for event in events:
+                    for callback in self.callbacks:
+                        callback(event)
+
+    def note_of_interruption(self, saved: bool) -> str:
+        """Return how far training came, and how to go on."""
         goes_on = "started again in the same way, it goes on after the last epoch that was saved."
         lost = "nothing was saved. ge.fit(..., run_dir=...) would go on where it stopped."
-        interruption.add_note(f"Interrupted {where}; {goes_on if saved else lost}")
-        raise
+        return f"Interrupted {self.reached}; {goes_on if saved else lost}"
 
 
-def _collect(
-    algorithm: Algorithm, folder: RunFolder | None, done: list[Finished], data: Any, validation: Any
-) -> Ensemble:
+def _collect(algorithm: Algorithm, folder: RunFolder | None, finished: list[Finished]) -> Ensemble:
     """Return the members as an ensemble that knows how it was trained; warn of those that are clearly weak."""
-    coupling, examples = algorithm.method.coupling, algorithm.data.examples
-    facts = [member.facts for member in done] if folder is None else folder.facts()
-    members = [member.model for member in done] if folder is None else folder.members()
-    at_once = algorithm.at_once if folder is None else folder.members_at_once
-    held_out, exploded, idle = len(algorithm.data.validation), "", ""
-    if algorithm.recipe.loss is None:  # which that of labels is not
-        labels, of_each, classes = examples.labels.cpu(), examples.weights, algorithm.data.classes
-        counts = torch.bincount(labels, minlength=classes).tolist()  # on the CPU: a GPU adds weights in no fixed order
-        sums = None if of_each is None else torch.bincount(labels, of_each.cpu(), minlength=classes).tolist()
-        epochs = algorithm.recipe.epochs
-        steps = epochs * math.ceil(len(algorithm.data.train) / algorithm.recipe.batch_size)
-        asked: dict[str, Any] = {"long": steps >= 100 or epochs >= 20, "weights": sums}
-        exploded = exploded_members(facts, counts, held_out, **asked)
-        idle = "" if exploded else idle_members(facts, counts, held_out, **asked)
-    if told := "; ".join(filter(None, (exploded, idle, weak_members(facts, held_out)))):
-        warnings.warn(f"{told}. {_remedy(algorithm, bool(idle))}", WeakMemberWarning, stacklevel=3)
+    coupling, data = algorithm.method.coupling, algorithm.data
+    facts = [member.facts for member in finished] if folder is None else folder.facts()
+    members = [member.model for member in finished] if folder is None else folder.members()
+    if why := _weaknesses(algorithm, facts):
+        warnings.warn(why, WeakMemberWarning, stacklevel=3)
     together = algorithm.schedule.together and coupling.sees != "none"
-    share = float(validation) if isinstance(validation, Real) else None
-    how = (coupling.title(), algorithm.schedule.name, algorithm.seed, share)
-    notes = training_notes(*how, describe_data(data), facts, at_once if together else None)
-    known = {"inputs": as_named(examples.form), "notes": notes, "targets": algorithm.data.targets}
-    ensemble = Ensemble(members, algorithm.data.normalize, **known)  # type: ignore[arg-type]
+    at_once = algorithm.members_at_once if folder is None else folder.members_at_once
+    how = (coupling.title(), algorithm.schedule.name, algorithm.seed, data.share)
+    notes = training_notes(*how, describe_data(data.given), facts, at_once if together else None)
+    known = {"inputs": as_named(data.examples.form), "notes": notes, "targets": data.targets}
+    ensemble = Ensemble(members, data.normalize, **known)  # type: ignore[arg-type]
     if folder is not None:
         weights = fingerprint([one["files"]["weights"] for one in facts])
         ensemble.calibration = read_calibration(folder.path, weights)
     return ensemble
 
 
-def _remedy(algorithm: Algorithm, idle: bool) -> str:
-    """Return what may help weak members, and those that failed."""
-    if scale := advice_on_scale(algorithm.data.examples, algorithm.recipe.normalize):
-        return f"What helps: {scale}"
-    coupling = algorithm.method.coupling
+def _weaknesses(algorithm: Algorithm, facts: list[dict[str, Any]]) -> str:
+    """Return which members are weak or failed, and what may help; or ""."""
+    coupling, data, recipe = algorithm.method.coupling, algorithm.data, algorithm.recipe
+    held_out, exploded, idle = len(data.validation), "", ""
+    if recipe.loss is None:  # which that of labels is not
+        labels, weights = data.examples.labels.cpu(), data.examples.weights
+        counts = torch.bincount(labels, minlength=data.classes).tolist()
+        # On the CPU: a GPU adds weights in no fixed order.
+        sums = None if weights is None else torch.bincount(labels, weights.cpu(), minlength=data.classes).tolist()
+        long = recipe.epochs * math.ceil(len(data.train) / recipe.batch_size) >= 100 or recipe.epochs >= 20
+        exploded = exploded_members(facts, counts, held_out, long=long, weights=sums)
+        idle = "" if exploded else idle_members(facts, counts, held_out, long=long, weights=sums)
+    weak = "; ".join(filter(None, (exploded, idle, weak_members(facts, held_out))))
+    if not weak:
+        return ""
+    if scale := advice_on_scale(data.examples, data.normalize):
+        return f"{weak}. What helps: {scale}"
     remedies = ["a smaller strength (lambda_M)"] if coupling.sees != "none" else []
     if idle:
         remedies += ["another lr, larger or smaller", "more epochs"]
     else:
         remedies += ["a smaller lr", *(["more epochs"] if coupling.one_network else ["warmup_epochs"])]
-    if coupling.sees != "none" and algorithm.recipe.weighting_statistics == "running":
+    if coupling.sees != "none" and recipe.weighting_statistics == "running":
         remedies.append("weighting_statistics='batch'")
-    return f"What may help: {', or '.join(remedies)}"
+    return f"{weak}. What may help: {', or '.join(remedies)}"

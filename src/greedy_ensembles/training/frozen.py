@@ -2,11 +2,12 @@
 
 Heads are small networks that any engine trains. What cannot change between epochs goes through the backbone once, for
 all members: samples of p*, held-out examples, and arrays that are not augmented. Other examples go through it in every
-batch, behind the augmentation.
+batch, after the augmentation.
 """
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,9 +25,8 @@ from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.training.algorithm import Algorithm, Notify
-from greedy_ensembles.training.examples import ArrayExamples, Examples
+from greedy_ensembles.training.examples import ArrayExamples, Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Augmentation, takes_targets
-from greedy_ensembles.training.split import Data
 
 _ROWS = 1024  # inputs at once that go through the backbone outside of training steps
 
@@ -47,72 +47,82 @@ def digest_of(heads: Heads) -> str:
 
 
 class HeadedAlgorithm(Algorithm):
-    """Algorithm 2 for heads: members that it returns are whole."""
+    """Algorithm 2 for heads: heads are trained on features, and returned as whole members."""
 
     def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
         """Train heads on features."""
         if folder is not None and folder.finished == self.size:
             return []
-        heads = _on_features(self, self.make_model)  # type: ignore[arg-type]
-        done = heads.train(folder, notify)
-        self.at_once = heads.at_once
-        return done
-
-
-def _on_features(algorithm: Algorithm, heads: Heads) -> Algorithm:
-    """Return the algorithm with heads for models and features for inputs."""
-    execution, raw, weighting = algorithm.execution, algorithm.data, algorithm.method.weighting
-    probe = heads().to(execution.device)
-    features = _Features(probe, execution)
-    augment = algorithm.recipe.augment
-    kept = isinstance(raw.examples, ArrayExamples) and augment is None
-    examples = features.of_examples(raw, raw.examples, raw.examples.chunks()) if kept else raw.examples
-    held_out, validation = examples, raw.validation
-    if not kept or raw.held_out is not raw.examples:
-        held_out, validation = features.of_held_out(raw), torch.arange(len(raw.validation), device=execution.device)
-    data = FeatureData(
-        examples, raw.train, held_out, validation, None, raw.device, raw.classes, dtype_of(probe.head),
-        None if kept else raw,
-    )  # fmt: skip
-    if weighting is not None:
-        weighting = _FeatureSamples(weighting, raw, features)
-    changed: dict[str, Any] = {
-        "make_model": heads.make_head,
-        "data": data,
-        "method": replace(algorithm.method, weighting=weighting),
-        "recipe": algorithm.recipe if kept else replace(algorithm.recipe, augment=features.behind(augment)),
-        "earlier": None if algorithm.earlier is None else Ensemble([one.head for one in algorithm.earlier]),  # type: ignore[misc]
-        "whole": heads.join,
-    }
-    return Algorithm(**{**vars(algorithm), **changed})
+        heads: Heads = self.make_model  # type: ignore[assignment]
+        data, weighting, augment = self.data, self.method.weighting, self.recipe.augment
+        features = _Features(heads(), data, self.execution)
+        precomputed = isinstance(data.examples, ArrayExamples) and augment is None
+        examples, held_out, validation = data.examples, data.held_out, data.validation
+        if precomputed:
+            x = features.of(examples.chunks())
+            examples = ArrayExamples(x, examples.labels.to(x.device), form_of(x), None, examples.weights)
+        if precomputed and data.held_out is data.examples:
+            held_out = examples
+        else:
+            held_out, validation = features.of_held_out(), torch.arange(len(validation), device=data.device)
+        changed: dict[str, Any] = {"examples": examples, "held_out": held_out, "validation": validation}
+        changed |= {"normalize": None, "dtype": dtype_of(features.probe.head), "inputs": None if precomputed else data}
+        trained: dict[str, Any] = {
+            "make_model": heads.make_head,
+            "data": FeatureData(**{**vars(data), **changed}),
+            "recipe": self.recipe if precomputed else replace(self.recipe, augment=features.after(augment)),
+            "earlier": None if self.earlier is None else Ensemble([one.head for one in self.earlier]),  # type: ignore[misc]
+            "whole": heads.join,
+        }
+        if weighting is not None:
+            samples = _FeatureSamples(weighting, data.examples.form, features)
+            trained["method"] = replace(self.method, weighting=samples)
+        of_heads = Algorithm(**{**vars(self), **trained})
+        finished = of_heads.train(folder, notify)
+        self.members_at_once = of_heads.members_at_once
+        return finished
 
 
 @dataclass(frozen=True)
 class FeatureData(Data):
-    """Features of all examples; or of the held-out ones, and inputs that become features behind the augmentation."""
+    """Features of all examples; or of the held-out ones alone, and `inputs`, which become features once augmented."""
 
-    raw: Data | None
+    inputs: Data | None = None
 
-    def look_up(self, indices: Any, held_out: bool = False) -> tuple[Inputs, Tensor]:
-        """Return features, or inputs where examples are not kept as features, and what the loss is of."""
-        return super().look_up(indices, held_out) if held_out or self.raw is None else self.raw.look_up(indices)
+    def look_up(self, batch: Any, held_out: bool = False) -> tuple[Inputs, Tensor]:
+        """Return features, or inputs where features are not precomputed, and the targets of the loss."""
+        return super().look_up(batch, held_out) if held_out or self.inputs is None else self.inputs.look_up(batch)
 
 
 class _Features:
     """The backbone, as training runs it."""
 
-    def __init__(self, probe: Headed, execution: Execution) -> None:
-        self._probe, self._execution, self.dtype = probe, execution, dtype_of(probe)
+    def __init__(self, probe: Headed, data: Data, execution: Execution) -> None:
+        self.probe, self._data, self._execution = probe.to(execution.device), data, execution
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """Return features of inputs as models take them."""
-        return self._execution.run(self._probe.backbone, inputs, self._probe.features)  # type: ignore[no-any-return]
+        return self._execution.run(self.probe.backbone, inputs, self.probe.features)  # type: ignore[no-any-return]
 
-    def behind(self, augment: str | Augmentation | None) -> Augmentation:
+    def of(self, batches: Iterable[Inputs]) -> Tensor:
+        """Return features of inputs in the space of the data."""
+        placed = (move(batch, self._data.device) for batch in batches)
+        return torch.cat([self(to_model(batch, self._data.normalize, self._data.dtype)) for batch in placed])
+
+    def of_held_out(self) -> ArrayExamples:
+        """Return features of the held-out examples, in order."""
+        data, x, labels = self._data, [torch.zeros(0)], [torch.zeros(0, dtype=torch.long)]
+        if len(data.validation) > 0:
+            batches = [data.look_up(batch, held_out=True) for batch in data.held_out.ordered(data.validation, _ROWS)]
+            x, labels = [self(inputs) for inputs, _ in batches], [own for _, own in batches]
+        features = torch.cat(x)
+        return ArrayExamples(features, torch.cat(labels), form_of(features))
+
+    def after(self, augment: str | Augmentation | None) -> Augmentation:
         """Return what augments inputs and makes features of them."""
-        if augment is None:
-            return self
         change = AUGMENTATIONS[augment] if isinstance(augment, str) else augment
+        if change is None:
+            return self
         if not takes_targets(change):
             return lambda inputs: self(change(inputs))
 
@@ -122,33 +132,14 @@ class _Features:
 
         return mixed
 
-    def of_examples(self, raw: Data, examples: Examples, batches: Any) -> ArrayExamples:
-        """Return examples with features in the place of inputs."""
-        every = [self(to_model(move(batch, raw.device), raw.normalize, self.dtype)) for batch in batches]
-        x = torch.cat(every)
-        return ArrayExamples(x, examples.labels.to(x.device), form_of(x), None, examples.weights)
-
-    def of_held_out(self, raw: Data) -> ArrayExamples:
-        """Return features of the held-out examples, in order."""
-        batches = [raw.look_up(batch, held_out=True) for batch in raw.held_out.ordered(raw.validation, _ROWS)]
-        if not batches or len(raw.validation) == 0:
-            nothing = torch.zeros(0, 1, dtype=self.dtype, device=raw.device)
-            return ArrayExamples(nothing, torch.zeros(0, dtype=torch.long, device=raw.device), form_of(nothing))
-        x = torch.cat([self(inputs) for inputs, _ in batches])
-        return ArrayExamples(x, torch.cat([labels for _, labels in batches]), form_of(x))
-
 
 class _FeatureSamples:
     """p*, seen through the backbone."""
 
-    def __init__(self, weighting: Weighting, raw: Data, features: _Features) -> None:
-        self._weighting, self._raw, self._features = weighting, raw, features
-        self._form: Form = raw.examples.form
+    def __init__(self, weighting: Weighting, form: Form, features: _Features) -> None:
+        self._weighting, self._form, self._features = weighting, form, features
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Return features of n samples."""
-        drawn = self._weighting.sample(n, generator)
-        stored = as_stored(drawn, self._form)
-        raw, dtype = self._raw, self._features.dtype
-        batches = (to_model(move(one, raw.device), raw.normalize, dtype) for one in batches_of(stored, _ROWS))
-        return torch.cat([self._features(batch) for batch in batches])
+        samples = as_stored(self._weighting.sample(n, generator), self._form)
+        return self._features.of(batches_of(samples, _ROWS))

@@ -17,11 +17,9 @@ from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
-    TensorDataset,
     default_collate,
 )
 from torch.utils.data import get_worker_info as worker_info
@@ -34,18 +32,17 @@ from greedy_ensembles.engines.execution import (
     seed_generators,
     seed_own_generators,
 )
-from greedy_ensembles.forms import Form, form_of, joined
-from greedy_ensembles.inputs import Inputs, as_entries, concatenate, each, entries, split_labels
+from greedy_ensembles.forms import Form, InputForm, are_alike, form_of, joined
+from greedy_ensembles.inputs import Inputs, as_entries, concatenate, each, entries
+from greedy_ensembles.labels import as_labels, split_labels
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.training.examples import (
     ArrayExamples,
     DatasetExamples,
     Examples,
-    as_labels,
     digest_of_inputs,
     stacked,
 )
-from greedy_ensembles.training.recipe import Recipe
 
 _SAMPLE, _BYTES = 4096, 1 << 26  # examples, and their size, that stand for data that is not read whole
 _CPU = torch.device("cpu")
@@ -53,7 +50,7 @@ _PLAIN_SAMPLERS = (SequentialSampler, RandomSampler)
 
 
 class Iteration(Iterator[Any]):
-    """A fresh iteration over a loader, begun when the first batch is asked for; its random numbers are of the keys."""
+    """A fresh iteration over a loader, begun at the first batch; its random numbers depend on seed and epoch alone."""
 
     def __init__(self, loader: "DataLoader[Any]", seed: int, epoch: int = 0) -> None:
         self._loader, self._epoch = loader, epoch
@@ -63,7 +60,7 @@ class Iteration(Iterator[Any]):
         self._iterator: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        with self._at_work():
+        with self._generators():
             if self._iterator is None:
                 for part in (self._loader.sampler, self._loader.batch_sampler, self._loader.dataset):
                     if callable(set_epoch := getattr(part, "set_epoch", None)):
@@ -72,8 +69,8 @@ class Iteration(Iterator[Any]):
             return next(self._iterator)
 
     @contextmanager
-    def _at_work(self) -> Iterator[None]:
-        """Lend the iteration all generators, as it left them: the global ones, and those that the loader keeps."""
+    def _generators(self) -> Iterator[None]:
+        """Give the global generators, and those that the loader keeps, the states of this iteration in the block."""
         outside = self._current()
         if self._states is None:
             seed_generators(self._seed, host_alone=True)
@@ -93,7 +90,12 @@ class Iteration(Iterator[Any]):
     def _restore(self, states: tuple[Generators, list[Any]]) -> None:
         states[0].restore(_CPU)
         for one, state in zip(self._own, states[1], strict=True):
-            _set_state(one, state)
+            if isinstance(one, np.random.Generator):
+                one.bit_generator.state = state
+            elif isinstance(one, random.Random):
+                one.setstate(state)
+            else:
+                one.set_state(state)
 
 
 def _state(one: Any) -> Any:
@@ -102,17 +104,8 @@ def _state(one: Any) -> Any:
     return one.getstate() if isinstance(one, random.Random) else one.get_state()
 
 
-def _set_state(one: Any, state: Any) -> None:
-    if isinstance(one, np.random.Generator):
-        one.bit_generator.state = state
-    elif isinstance(one, random.Random):
-        one.setstate(state)
-    else:
-        one.set_state(state)
-
-
 class LoaderExamples(Examples):
-    """What a DataLoader gives: read batch by batch in every epoch, and known by a sample, whose labels it has."""
+    """The examples of a DataLoader, read batch by batch in every epoch; form, labels and checksum are of a sample."""
 
     off_device = "a DataLoader is read batch by batch; give data as a pair of arrays"
     indexed = False
@@ -122,12 +115,14 @@ class LoaderExamples(Examples):
     ) -> None:
         self.loader, self._name, self._targets = loader, name, targets
         self.steps = _steps(loader, name, steps)
-        sample = [self._parts(batch) for batch in self._read_sample(seed)]
+        sample = list(self._read_sample(seed))
         if not sample:
             raise ValueError(f"{name} gives no batch; training needs examples")
         self._sample = [inputs for inputs, _ in sample]
         self.labels = torch.cat([labels for _, labels in sample])
-        self.form = self._form(self._sample)
+        self.form = each(form_of, self._sample[0])
+        for inputs in self._sample[1:]:
+            self._extend_form(inputs)
         open_sides = any(None in one.shape for _, one in entries(self.form))
         self.one_shape = loader.collate_fn is default_collate and not open_sides
         self.batch_size = loader.batch_size or len(sample[0][1])
@@ -138,8 +133,8 @@ class LoaderExamples(Examples):
         known = f"{self._count} {self.steps} {self.batch_size} " + " ".join(parts)
         self._digest = hashlib.sha256(known.encode()).hexdigest()
 
-    def _read_sample(self, seed: int) -> Iterator[Any]:
-        """Return batches of a seeded sample: of all items, or where a sampler of one's own chooses, its first ones."""
+    def _read_sample(self, seed: int) -> Iterator[tuple[Inputs, Tensor]]:
+        """Return batches of a seeded sample of all items; with the user's own sampler, the first batches."""
         loader = self.loader
         if type(loader.batch_sampler) is BatchSampler and type(loader.sampler) in _PLAIN_SAMPLERS:
             items: Any = loader.dataset
@@ -154,13 +149,13 @@ class LoaderExamples(Examples):
             )
         rows = size = 0
         for batch in Iteration(loader, seed):
-            yield batch
-            inputs, labels = self._parts(batch)
+            inputs, labels = self._split_batch(batch)
+            yield inputs, labels
             rows, size = rows + len(labels), size + sum(one.nbytes for _, one in entries(inputs))
             if rows >= _SAMPLE or size >= _BYTES:
                 return
 
-    def _parts(self, batch: Any) -> tuple[Inputs, Tensor]:
+    def _split_batch(self, batch: Any) -> tuple[Inputs, Tensor]:
         """Return inputs and labels of a batch, or refuse it."""
         x, labels = split_labels(batch, f"batches of {self._name} must be (inputs, labels), one of them")
         labels = as_labels(labels, self._name, self._targets)
@@ -173,14 +168,18 @@ class LoaderExamples(Examples):
                 )
         return inputs, labels
 
-    def _form(self, batches: Sequence[Inputs]) -> Form:
-        """Return the form of several batches; sides that differ are open."""
-        form: Form | None = getattr(self, "form", None)
-        for inputs in batches:
-            found: Form = each(form_of, inputs)
-            form = found if form is None else _opened(form, found, self._name)
-        assert form is not None
-        return form
+    def _extend_form(self, inputs: Inputs) -> None:
+        """Widen the form to these inputs: sides that differ become open; other entries or types are refused."""
+        form: Form = each(form_of, inputs)
+        known, found = dict(entries(self.form)), dict(entries(form))
+        for place in known | found:
+            expected, given = known.get(place), found.get(place)
+            kinds = [one and (one.dtype, len(one.shape)) for one in (expected, given)]  # None: it is missing
+            if kinds[0] != kinds[1]:
+                raise ValueError(
+                    f"batches of {self._name} differ in more than their lengths: {expected} and {given} in {place}"
+                )
+        self.form = each(joined, self.form, form)
 
     @property
     def count(self) -> int:
@@ -214,12 +213,9 @@ class LoaderExamples(Examples):
 
     def _batches(self, seed: int, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
         for batch in Iteration(self.loader, seed, epoch):
-            inputs, labels = self._parts(batch)
-            known, found = dict(entries(self.form)), dict(entries(inputs))
-            if known.keys() != found.keys() or not all(
-                own.dtype == found[name].dtype and own.fits(found[name].shape[1:]) for name, own in known.items()
-            ):
-                self.form = self._form([inputs])
+            inputs, labels = self._split_batch(batch)
+            if not are_alike(self.form, each(lambda one: InputForm(tuple(one.shape[1:]), one.dtype), inputs)):
+                self._extend_form(inputs)
             yield inputs, labels
 
     def whole(self) -> ArrayExamples:
@@ -232,7 +228,7 @@ class LoaderExamples(Examples):
         x = concatenate(inputs)
         return ArrayExamples(x, torch.cat(labels), each(form_of, x))
 
-    def why_not_put_back(self) -> str | None:
+    def why_not_resumable(self) -> str | None:
         """Return why an epoch cannot be begun anew after an interruption, or None."""
         if self.loader.persistent_workers:
             return "persistent workers keep their random numbers from one epoch to the next; let workers end"
@@ -255,38 +251,26 @@ def _steps(loader: "DataLoader[Any]", name: str, asked: int | None) -> int:
     return asked or found or 0
 
 
-def _opened(form: Form, other: Form, name: str) -> Form:
-    """Return the form of both, with sides open where they differ, or refuse two that are no one data set's."""
-    known, found = dict(entries(form)), dict(entries(other))
-    for place, own in known.items():
-        given = found.get(place)
-        if given is None or given.dtype != own.dtype or len(given.shape) != len(own.shape) or len(known) != len(found):
-            raise ValueError(f"batches of {name} differ in more than their lengths: {own} and {given} in {place}")
-    return each(joined, form, other)  # type: ignore[no-any-return]
-
-
 class WorkedExamples(DatasetExamples):
     """A Dataset whose items workers read, at the start and in every epoch."""
 
-    def __init__(
-        self, dataset: "Dataset[Any]", seed: int, workers: int, name: str = "data", targets: str = "classes"
-    ) -> None:
+    def __init__(self, dataset: Any, seed: int, name: str, targets: str, workers: int) -> None:
         self._workers = workers
         super().__init__(dataset, seed, name, targets)
 
     def _items(self, seed: int) -> Iterator[Any]:
-        together = [range(first, min(first + 64, self._length())) for first in range(0, self._length(), 64)]
-        for items in Iteration(self._loader(together, list), seed):
+        positions = range(len(self.dataset))
+        for items in Iteration(self._loader([positions[at : at + 64] for at in positions[::64]]), seed):
             yield from items
 
-    def _loader(self, batches: Sequence[Sequence[int]], collate: Any) -> "DataLoader[Any]":
-        how = {"num_workers": self._workers, "collate_fn": collate, "worker_init_fn": _seed_worker}
+    def _loader(self, batches: Sequence[Sequence[int]]) -> "DataLoader[Any]":
+        how = {"num_workers": self._workers, "collate_fn": list, "worker_init_fn": _seed_worker}
         return DataLoader(self.dataset, batch_sampler=batches, **how)  # type: ignore[arg-type]
 
     def _read(self, batches: Sequence[Tensor], seed: int, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
-        loader = self._loader([batch.tolist() for batch in batches], list)
+        loader = self._loader([batch.tolist() for batch in batches])
         for indices, items in zip(batches, Iteration(loader, seed, epoch), strict=True):
-            parts = (self._parts(item, int(at))[0] for item, at in zip(items, indices, strict=True))
+            parts = (self._split_item(item, int(at))[0] for item, at in zip(items, indices, strict=True))
             yield stacked(parts), self.labels[indices]
 
     def epoch(self, train: Tensor, seeds: Sequence[int], number: int, size: int) -> list[Any]:
@@ -305,29 +289,3 @@ def _seed_worker(_: int) -> None:
     worker = worker_info()
     assert worker is not None
     seed_own_generators(worker.dataset, worker.seed % 2**32)
-
-
-def being_read(data: Any, name: str, seed: int, recipe: Recipe, targets: str) -> Examples | None:
-    """Return what is read while it is trained on: streams, loaders, and Datasets that workers read; None of others.
-
-    Args:
-        data: as `ge.fit` takes it.
-        name: what messages call it; "data" is what is learnt from.
-        seed: for the generators that a Dataset has of its own.
-        recipe: how it is read.
-        targets: what inputs have, "classes" or "labels".
-    """
-    workers, steps = recipe.num_workers, recipe.steps_per_epoch if name == "data" else None
-    if isinstance(data, IterableDataset):
-        data, workers = DataLoader(data, batch_size=recipe.batch_size, num_workers=workers), 0
-    if isinstance(data, DataLoader):
-        if workers and name == "data":
-            raise ValueError(f"num_workers is {workers}, and a DataLoader has its own; leave it out of the recipe")
-        return LoaderExamples(data, name, seed, steps, targets)
-    if steps is not None:
-        raise ValueError(f"steps_per_epoch is {steps}, and is for a DataLoader or a stream; got {type(data).__name__}")
-    if workers and isinstance(data, Dataset) and type(data) is not TensorDataset:
-        return WorkedExamples(data, seed, workers, name, targets)
-    if workers and name == "data":
-        raise ValueError(f"num_workers is {workers}, and is for a Dataset; got {type(data).__name__}")
-    return None

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral
@@ -26,6 +25,7 @@ OptimizerName = Literal["sgd", "adamw"]
 Schedule = Literal["anneal", "milestones", "constant"]
 Rates = Callable[[float], float]
 AugmentationName = Literal["flip_crop", "flip_crop_paper"]
+ScoreName = Literal["accuracy", "nll"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Recipe:
     augment: AugmentationName | Augmentation | None = None
     accumulate: int = 1
     normalize: Sequence[float | Sequence[float]] | None = None
-    select_by: Literal["accuracy", "nll"] | Score = "accuracy"
+    select_by: ScoreName | Score = "accuracy"
     patience: int | None = None
     clip: float | None = None
     ema: float | None = None
@@ -117,27 +117,24 @@ class Recipe:
                 object.__setattr__(self, field.name, value.item())
         for name in ("epochs", "batch_size", "accumulate"):
             check_count(name, getattr(self, name), least=1)
+        for name in ("warmup_epochs", "num_workers"):
+            check_count(name, getattr(self, name), least=0)
         for name in ("weighting_batch_size", "weighting_samples", "members_at_once", "patience", "steps_per_epoch"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=1)
-        for name in ("warmup_epochs", "num_workers"):
-            check_count(name, getattr(self, name), least=0)
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs is {self.warmup_epochs}, more than the {self.epochs} epochs")
-        for name, least in (("lr", 0.0), ("lr_scale", 0.0), ("gamma", 0.0)):
-            check_number(name, getattr(self, name), above=least)
-        if self.clip is not None:
-            check_number("clip", self.clip, above=0.0)
-        if self.ema is not None:
-            check_number("ema", self.ema, least=0.0)
-            if self.ema >= 1:
-                raise ValueError(f"ema must be below 1, such as 0.999; got {self.ema}")
-        if not callable(self.select_by):
-            check_choice("select_by", self.select_by, ["accuracy", "nll"])
-        for name in ("momentum", "weight_decay"):
-            check_number(name, getattr(self, name), least=0.0)
-        if self.momentum >= 1:
-            raise ValueError(f"momentum must be below 1, such as 0.9; got {self.momentum}")
+        for name in ("lr", "lr_scale", "gamma", "clip"):
+            if name != "clip" or self.clip is not None:
+                check_number(name, getattr(self, name), above=0.0)
+        check_number("weight_decay", self.weight_decay, least=0.0)
+        for name, usual in (("momentum", 0.9), ("ema", 0.999)):
+            if (value := getattr(self, name)) is None and name == "ema":
+                continue
+            check_number(name, value, least=0.0)
+            if value >= 1:
+                raise ValueError(f"{name} must be below 1, such as {usual}; got {value}")
+        check_flag("deterministic", self.deterministic)
         check_flag("nesterov", self.nesterov)
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
@@ -147,18 +144,16 @@ class Recipe:
                 f"a recipe's schedule is that of its learning rate ({rates}); that of members, {self.schedule!r}, is "
                 "an argument of ge.fit, and --schedule on the command line"
             )
-        if not callable(self.schedule):
-            check_choice("schedule", self.schedule, get_args(Schedule))
+        names = {"optimizer": OptimizerName, "schedule": Schedule, "augment": AugmentationName, "select_by": ScoreName}
+        for name, known in names.items():
+            value = getattr(self, name)
+            if not callable(value) and not (name == "augment" and value is None):
+                check_choice(name, value, get_args(known))
         check_choice("lr_updates", self.lr_updates, ["step", "epoch"])
         check_choice("precision", self.precision, get_args(Precision), {"fp32": "float32", "bfloat16": "bf16"})
         check_choice("weighting_statistics", self.weighting_statistics, get_args(Statistics))
-        check_flag("deterministic", self.deterministic)
-        if not callable(self.optimizer):
-            check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         if self.loss is not None and not callable(self.loss):
             raise TypeError(f"loss must be a callable of logits and targets, got {self.loss!r}")
-        if self.augment is not None and not callable(self.augment):
-            check_choice("augment", self.augment, get_args(AugmentationName))
         object.__setattr__(self, "normalize", as_normalize(self.normalize))
         if isinstance(self.milestones, str) or not isinstance(self.milestones, Iterable):
             raise TypeError(f"milestones must be a list of epochs, as in [30, 60]; got {self.milestones!r}")
@@ -251,23 +246,6 @@ def learning_rate_factor(recipe: Recipe, epoch: float) -> float:
     elif epoch < recipe.warmup_epochs:
         factor *= 0.1 + 0.9 * epoch / recipe.warmup_epochs
     return factor
-
-
-def check_average(recipe: Recipe, batches: int) -> None:
-    """Warn of averaged weights that would still hold more than a tenth of the initial ones; short trainings are tries.
-
-    Args:
-        recipe: how members will be trained.
-        batches: how many an epoch has.
-    """
-    steps = recipe.epochs * math.ceil(batches / recipe.accumulate)
-    share = 0.0 if recipe.ema is None else recipe.ema**steps
-    if share > 0.1 and (steps >= 100 or recipe.epochs >= 20):
-        warnings.warn(
-            f"ema={recipe.ema} leaves {share:.0%} of a member's initial weights in its average: there are {steps} "
-            f"steps. Use {1 - 5 / steps:g} or less, or more epochs",
-            stacklevel=4,
-        )
 
 
 def flip_crop(images: Tensor, padding: int = 4, offsets: int | None = None) -> Tensor:

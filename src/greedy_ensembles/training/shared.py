@@ -55,7 +55,7 @@ class SharedAlgorithm(Algorithm):
     ranks: Ranks = field(default_factory=Ranks)
 
     def train(self, folder: RunFolder | None, notify: Notify) -> list[Finished]:
-        """Train one's own members, and return all of them."""
+        """Train the members of this process, and return all members."""
         bank = self._draw_bank()
         done = self._stored(folder, bank)
         for number, model in list(enumerate(self.earlier or (), start=1))[len(done) :]:
@@ -99,7 +99,7 @@ class SharedAlgorithm(Algorithm):
         return [self._received(one) for one in stored]
 
     def _next_group(self, finished: int, folder: RunFolder | None) -> list[Member]:
-        """Return one's own members of those that are left, as they were saved or at their initialisation."""
+        """Return the members that this process trains, as they were saved or at their initialisation."""
         assert self.exchange is not None
         state = self.ranks.share(None if folder is None else folder.checkpoint())
         saved = {} if state is None else {item["number"]: item for item in state["members"]}
@@ -118,23 +118,21 @@ class SharedAlgorithm(Algorithm):
     def _minimise(self, members: list[Member], bank: Bank | None, folder: RunFolder | None, notify: Notify) -> None:
         """Minimise losses and terms, epoch by epoch, in step with the other processes."""
         engine = self._engine(members, bank, folder)
-        first, count = self.size - self.exchange.count, self.exchange.count  # type: ignore[union-attr]
         stopped = all(all(part) for part in self.ranks.gather([member.stopped for member in members]))
         while members[0].epoch < self.recipe.epochs and not stopped:
-            start, why, events = time.perf_counter(), "", []
+            start, failure, events = time.perf_counter(), "", []
             losses = engine.train_epoch(self._plan(members, bank, self.recipe))
             try:
                 events = [replace(event, model=None) for event in self._end_epoch(engine, losses, start)]
             except NonFiniteLossError as error:
-                why = str(error)
-            told = self.ranks.gather((events, why, all(member.stopped for member in members)))
-            if whys := [their for _, their, _ in told if their]:
-                raise NonFiniteLossError(whys[0])
-            stopped = all(theirs for _, _, theirs in told)
+                failure = str(error)
+            gathered = self.ranks.gather((events, failure, all(member.stopped for member in members)))
+            for _, failure, _ in gathered:
+                if failure:
+                    raise NonFiniteLossError(failure)
+            stopped = all(theirs for _, _, theirs in gathered)
             self._save(members, folder, stopped or members[0].epoch == self.recipe.epochs)
-            before = first * self.recipe.epochs + (members[0].epoch - 1) * count
-            every = [event for part, _, _ in told for event in part]
-            notify([replace(event, done=before + place) for place, event in enumerate(every, start=1)])
+            notify([event for part, _, _ in gathered for event in part])
 
     def _engine(self, members: list[Member], bank: Bank | None, folder: RunFolder | None) -> PlainEngine:
         """Return the engine that all processes can have: recorded steps on GPUs, unless one of them cannot record."""
@@ -147,12 +145,12 @@ class SharedAlgorithm(Algorithm):
                 engine = CapturedEngine(members, step, self._plan(members, bank, self.recipe))
             except CannotCapture as error:
                 why = str(error)
-        whys = [their for their in self.ranks.gather(why) if their]
-        if engine is not None and not whys:
+        reasons = [theirs for theirs in self.ranks.gather(why) if theirs]
+        if engine is not None and not reasons:
             return engine
         del engine
         if self.ranks.rank == 0:
-            warnings.warn(f"trained step by step, since steps cannot be captured: {whys[0]}", stacklevel=2)
+            warnings.warn(f"trained step by step, since steps cannot be captured: {reasons[0]}", stacklevel=2)
         members[:] = self._next_group(members[0].number - 1 - self.exchange.own.start, folder)  # type: ignore[union-attr]
         return PlainEngine(members, step)
 
@@ -160,16 +158,15 @@ class SharedAlgorithm(Algorithm):
         """Bring all members' states to the first process, if it is time to save them."""
         if not self.ranks.share(folder is not None and folder.is_due(last)):
             return
-        states = [
-            state for part in self.ranks.gather([_on_cpu(member.state()) for member in members]) for state in part
-        ]
+        gathered = self.ranks.gather([_on_cpu(member.state()) for member in members])
         if folder is not None:
+            states = [state for part in gathered for state in part]
             if folder.members_at_once is None:
                 folder.members_at_once = len(states)
             folder.save_checkpoint(lambda: {"members": states, "until": self.size}, last)
 
     def _received(self, sent: "_Sent") -> Finished:
-        """Return a member that another process may have trained, with weights of its own."""
+        """Return a member that another process may have trained."""
         if sent.number <= len(self.earlier or ()):
             assert self.earlier is not None
             return Finished(sent.number, self.earlier[sent.number - 1], sent.facts, sent.history, sent.row)

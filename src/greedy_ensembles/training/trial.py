@@ -3,14 +3,16 @@
 Each message names what the model was given, and what came of it.
 """
 
+import math
 import warnings
 import weakref
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, nll_loss
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
@@ -21,6 +23,7 @@ from greedy_ensembles.forms import InputForm, describe_inputs
 from greedy_ensembles.inputs import (
     SOFTMAX,
     Inputs,
+    Normalize,
     are_probabilities,
     as_logits,
     as_stored,
@@ -35,10 +38,21 @@ from greedy_ensembles.inputs import (
 )
 from greedy_ensembles.method import rows_stay_rows
 from greedy_ensembles.method.weighting import Weighting
-from greedy_ensembles.training.examples import Examples
+from greedy_ensembles.metrics import (
+    adaptive_calibration_error,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
+from greedy_ensembles.training.examples import Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
 
 _FEW = 3  # examples that a model is tried on
+#: Smaller where predictions are better.
+_ERRORS: tuple[object, ...] = (
+    *(adaptive_calibration_error, brier_score, expected_calibration_error, negative_log_likelihood),
+    *(cross_entropy, nll_loss),
+)
 
 
 class Trial(NamedTuple):
@@ -54,92 +68,65 @@ class Trial(NamedTuple):
 
 def try_model(
     make_model: ModelFactory,
-    examples: Examples,
+    data: Data,
     weighting: Weighting | None,
     recipe: Recipe,
     execution: Execution,
     earlier: Ensemble | None,
-    count: int,
-    held_out: Examples,
 ) -> Trial:
     """Send a few examples and samples of p* through every model that will see them, and through loss and optimizer.
 
     Args:
         make_model: the user's factory; it is called once.
-        examples: all of them.
+        data: of which the first examples are taken.
         weighting: p*, or None where none is drawn.
         recipe: how members will be trained.
         execution: where.
         earlier: members that are there already.
-        count: how many examples there are to learn from.
-        held_out: where the held-out ones are, if not among them.
     """
+    examples, held_out, normalize = data.examples, data.held_out, data.normalize
     form = examples.form
     channels = form.shape[:1] if isinstance(form, InputForm) else ()
-    if recipe.normalize is not None and len(mean := recipe.normalize[0]) not in (1, *channels):  # type: ignore[arg-type]
-        raise ValueError(f"normalize has {len(mean)} channels, but inputs of {describe_inputs(form)} have {channels}")  # type: ignore[arg-type]
-    model = make_model()
-    made = check_model(model, [])
-    make_optimizer(recipe, model)
-    frozen = {
-        part
-        for module in model.train().modules()
-        if list(module.parameters()) and not any(p.requires_grad for p in module.parameters())
-        for part in module.modules()
-    }
-    drifting = [
-        name
-        for name, layer in model.named_modules()
-        if isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats and layer.momentum != 0
-        if layer in frozen
-    ]
-    if drifting:
-        warnings.warn(
-            f"{len(drifting)} BatchNorm layers are frozen (the first is {drifting[0]!r}), and their running statistics "
-            "are not: training moves them. To keep them, use ge.models.heads, override train(mode) of the model so "
-            "that it leaves the frozen part in eval mode, or set momentum=0 in these layers",
-            stacklevel=4,
-        )
-    counting = [layer for layer in model.modules() if isinstance(layer, _InstanceNorm) and layer.track_running_stats]
-    if counting and weighting is not None:
+    if normalize is not None and len(normalize[0]) not in (1, *channels):
         raise ValueError(
-            "the model has InstanceNorm with track_running_stats=True, which would count samples of p*; leave that out"
+            f"normalize has {len(normalize[0])} channels, but inputs of {describe_inputs(form)} have {channels}"
         )
+    model = make_model()
+    parts = check_model(model, [])
+    make_optimizer(recipe, model)
+    _check_statistics(model.train(), weighting is not None)
     model = model.to(execution.device).eval()
     x = take(next(examples.chunks(_FEW)), slice(_FEW))  # a DataLoader's are batches, of any size
     x, labels = move(x, execution.device), examples.labels[: length(x)].to(execution.device)
-    said = _run(model, x, "x", recipe)
-    classes = _check_outputs(said, x, labels, int(examples.labels.max()), recipe)
-    single = said.shape[1:].numel() == 1 or labels.ndim == 2  # one logit, or one for each label
-    if single and _within_0_and_1(said) and _is_bounded(model, x, recipe):
+    outputs = _run(model, x, "x", normalize)
+    classes = _check_outputs(outputs, x, labels, int(examples.labels.max()), recipe)
+    one_a_label = outputs.shape[1:].numel() == 1 or labels.ndim == 2  # one logit, or one for each label
+    if one_a_label and _ends_in_sigmoid(model, x, normalize, outputs):
         raise ValueError("the model ends in a sigmoid where a logit is expected; leave it out")
     if held_out is not examples and (largest := int(held_out.labels.max())) >= classes:
         raise ValueError(f"labels of validation go up to {largest}, but the model has {classes} classes")
     samples = None
     if weighting is not None:
         samples = move(as_stored(weighting.sample(2, generator(0)), form), execution.device)
-        _run(model, samples, "samples of weighting", recipe)
+        _run(model, samples, "samples of weighting", normalize)
     if recipe.augment is not None:
-        _check_augment(x, labels, model, recipe)
-    for number, member in enumerate(earlier or (), start=1):
-        for batch, what in ((x, "x"), (samples, "samples of weighting")):
-            if batch is not None:
-                given = move(batch, device_of(member))
-                _check_earlier_outputs(number, _run(member, given, what, recipe, f"earlier member {number}"), classes)
-    if min(recipe.batch_size, count) == 1:  # one that is left over is left out
-        _run(model.train(), take(x, slice(1)), "batches of one example (use a larger batch_size)", recipe)
+        _check_augment(x, labels, model, recipe, normalize)
+    if earlier is not None:
+        _check_earlier(earlier, {"x": x, "samples of weighting": samples}, normalize, classes)
+    if min(recipe.batch_size, len(data.train)) == 1:  # one that is left over is left out
+        _run(model.train(), take(x, slice(1)), "batches of one example (use a larger batch_size)", normalize)
         model.eval()
     dtype = dtype_of(model)
-    both = (to_model(part, recipe.normalize, dtype) for part in (x, samples))  # type: ignore[arg-type]
+    both = (to_model(part, normalize, dtype) for part in (x, samples))
     one_pass = samples is not None and examples.one_shape and rows_stay_rows(model, *both)
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
-    return Trial(shapes, made, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
+    return Trial(shapes, parts, classes, dtype, tuple(entries(x)[0][1].shape[1:]), one_pass)
 
 
 def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "list[weakref.ref[object]]":
-    """Refuse what cannot be trained, or is not new; return what a next model must not have in common with this one.
+    """Refuse a model that cannot be trained, or shares parts with `previous`; return the parts of this one.
 
-    That is kept by weak references: what nobody else keeps cannot be in a next model.
+    Those are weak references: what is deleted cannot be in the next model.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"make_model must return an nn.Module, got {type(model).__name__}")
@@ -163,16 +150,43 @@ def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "lis
     return [weakref.ref(part) for part in (*learning, *norms)]
 
 
-def _run(model: nn.Module, batch: Inputs, what: str, recipe: Recipe, who: str = "the model") -> Any:
+def _check_statistics(model: nn.Module, samples: bool) -> None:
+    """Warn of frozen BatchNorm whose statistics move in training; refuse InstanceNorm that counts samples of p*."""
+    frozen = {
+        part
+        for module in model.modules()
+        if list(module.parameters()) and not any(p.requires_grad for p in module.parameters())
+        for part in module.modules()
+    }
+    moving = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats and layer.momentum != 0
+        if layer in frozen
+    ]
+    if moving:
+        warnings.warn(
+            f"{len(moving)} BatchNorm layers are frozen (the first is {moving[0]!r}), and their running statistics "
+            "are not: training moves them. To keep them, use ge.models.heads, override train(mode) of the model so "
+            "that it leaves the frozen part in eval mode, or set momentum=0 in these layers",
+            stacklevel=5,
+        )
+    if samples and any(isinstance(layer, _InstanceNorm) and layer.track_running_stats for layer in model.modules()):
+        raise ValueError(
+            "the model has InstanceNorm with track_running_stats=True, which would count samples of p*; leave that out"
+        )
+
+
+def _run(model: nn.Module, batch: Inputs, what: str, normalize: Normalize | None, who: str = "the model") -> Any:
     """Return what a model makes of a few inputs, or say that it cannot take them."""
-    inputs = to_model(batch, recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    inputs = to_model(batch, normalize, dtype_of(model))
     try:
         return logits_of(model, inputs)
     except Exception as error:  # of any kind: the model may be anyone's
-        said = f": {str(error).splitlines()[0]}" if str(error) else ""
+        reason = f": {str(error).splitlines()[0]}" if str(error) else ""
         raise ValueError(
             f"{who} cannot take {what}: {length(batch)} inputs, {describe_inputs(batch)}, "
-            f"ended in {type(error).__name__}{said}"
+            f"ended in {type(error).__name__}{reason}"
         ) from error
 
 
@@ -209,39 +223,44 @@ def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe:
     return classes
 
 
-def _within_0_and_1(outputs: Tensor) -> bool:
-    return bool(((outputs >= 0) & (outputs <= 1)).all())
-
-
-def _is_bounded(model: nn.Module, x: Inputs, recipe: Recipe) -> bool:
-    """Return whether a model's outputs stay within 0 and 1 whatever its weights are, as behind a sigmoid."""
-    noise, inputs = generator(0), to_model(x, recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+def _ends_in_sigmoid(model: nn.Module, x: Inputs, normalize: Normalize | None, outputs: Tensor) -> bool:
+    """Return whether outputs are within 0 and 1, and stay there whatever the weights are."""
+    noise, inputs = generator(0), to_model(x, normalize, dtype_of(model))
     with torch.no_grad():
-        for _ in range(20):
+        for _ in range(21):
+            if not bool(((outputs >= 0) & (outputs <= 1)).all()):
+                return False
             moved = {
                 name: p + torch.randn(p.shape, generator=noise).to(p)
                 for name, p in model.named_parameters()
                 if p.requires_grad and p.is_floating_point()
             }
-            said = logits_of(lambda *some, own=moved, **named: functional_call(model, own, some, named), inputs)
-            if not _within_0_and_1(said):
-                return False
+            outputs = logits_of(lambda *some, own=moved, **named: functional_call(model, own, some, named), inputs)
     return True
 
 
-def _check_earlier_outputs(number: int, logits: Any, classes: int) -> None:
-    logits = as_logits(logits) if isinstance(logits, Tensor) and logits.ndim in (1, 2) else logits
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] != classes:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(f"earlier member {number} must return (n, {classes}) logits, got {found}")
-    if are_probabilities(logits):
-        raise ValueError(f"earlier member {number} {SOFTMAX}")
+def _check_earlier(
+    earlier: Iterable[nn.Module], batches: dict[str, Inputs | None], normalize: Normalize | None, classes: int
+) -> None:
+    """Refuse earlier members that do not take the examples or samples of p*, or return no logits of these classes."""
+    for number, member in enumerate(earlier, start=1):
+        for what, batch in batches.items():
+            if batch is None:
+                continue
+            found = _run(member, move(batch, device_of(member)), what, normalize, f"earlier member {number}")
+            is_tensor = isinstance(found, Tensor)
+            logits = as_logits(found) if is_tensor and found.ndim in (1, 2) else None
+            if logits is None or logits.shape[1:] != (classes,):
+                shape = tuple(found.shape) if is_tensor else type(found).__name__
+                raise ValueError(f"earlier member {number} must return (n, {classes}) logits, got {shape}")
+            if are_probabilities(logits):
+                raise ValueError(f"earlier member {number} {SOFTMAX}")
 
 
-def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe) -> None:
+def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe, normalize: Normalize | None) -> None:
     augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
     assert augment is not None
-    inputs = to_model(x, recipe.normalize, dtype_of(model))  # type: ignore[arg-type]
+    inputs = to_model(x, normalize, dtype_of(model))
     try:
         if not takes_targets(augment):
             augment(inputs)
@@ -250,3 +269,41 @@ def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe) 
         (recipe.loss or cross_entropy)(as_logits(logits_of(model, mixed)), targets)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(f"augment cannot take {describe_inputs(x)}: {error}") from error
+
+
+def check_recipe(recipe: Recipe, data: Data, classes: int) -> None:
+    """Hold a recipe against the data: warn of averages that hardly move, refuse scores that select no epoch."""
+    batches = math.ceil(len(data.train) / recipe.batch_size)
+    steps = recipe.epochs * math.ceil(batches / recipe.accumulate)
+    share = 0.0 if recipe.ema is None else recipe.ema**steps
+    if share > 0.1 and (steps >= 100 or recipe.epochs >= 20):  # shorter trainings are tries
+        warnings.warn(
+            f"ema={recipe.ema} leaves {share:.0%} of a member's initial weights in its average: there are {steps} "
+            f"steps. Use {1 - 5 / steps:g} or less, or more epochs",
+            stacklevel=4,
+        )
+    if len(data.validation) == 0 and (recipe.patience is not None or recipe.select_by != "accuracy"):
+        what = "select_by" if recipe.patience is None else "patience"
+        raise ValueError(f"{what} needs held-out examples, and there are none; give validation, such as 0.1")
+    if len(data.validation) == 0 or not callable(recipe.select_by):
+        return
+    if recipe.select_by in _ERRORS:
+        name = recipe.select_by.__name__
+        raise ValueError(
+            f"select_by must be larger where predictions are better, and {name} is smaller; give "
+            f"lambda probs, labels: -{name}(probs, labels), or 'nll' for the negative log-likelihood"
+        )
+    labels = data.held_out.labels[data.validation] if data.held_out.indexed else data.held_out.labels
+    shape = (len(labels), classes) if labels.ndim == 1 else (*labels.shape, 2)  # independent labels are 0 or 1
+    probs = torch.rand(shape, generator=generator(0)).add_(0.1)
+    found: Any = None
+    try:
+        found = recipe.select_by(probs / probs.sum(dim=-1, keepdim=True), labels.cpu())
+        float(found)
+    except Exception as error:  # of any kind: it may be anyone's
+        if found is None and not isinstance(error, TypeError):  # made-up probabilities alone may have led to it
+            return
+        raise ValueError(
+            f"select_by must return a number for probabilities {shape} and labels {tuple(labels.shape)}; it ended in "
+            f"{type(error).__name__}: {error}"
+        ) from error

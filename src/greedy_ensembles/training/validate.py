@@ -1,39 +1,51 @@
-"""The checks before training: every argument of `ge.fit`.
+"""The arguments of `ge.fit`, checked and in the form that training takes: method, data, held-out examples and p*.
 
 Each message names the argument, what was given and what would do.
 """
 
+import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, nll_loss
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag, told
+from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.engines.execution import generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.forms import InputForm, describe_inputs
+from greedy_ensembles.forms import InputForm, are_alike, describe_inputs
 from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together
 from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments
-from greedy_ensembles.metrics import (
-    adaptive_calibration_error,
-    brier_score,
-    expected_calibration_error,
-    negative_log_likelihood,
-)
-from greedy_ensembles.training.examples import Examples
+from greedy_ensembles.training.examples import DatasetExamples, Examples, from_arrays
+from greedy_ensembles.training.loaders import LoaderExamples, WorkedExamples
 from greedy_ensembles.training.recipe import Recipe
 
-#: Smaller where predictions are better.
-_ERRORS: tuple[object, ...] = (
-    *(adaptive_calibration_error, brier_score, expected_calibration_error, negative_log_likelihood),
-    *(cross_entropy, nll_loss),
-)
+#: A column's size, and how many times another's it is, from which on networks do not learn well from a table.
+_LARGE, _SPREAD = 10.0, 100.0
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Arguments of `ge.fit`, checked as far as that needs no data."""
+
+    make_model: ModelFactory
+    size: int
+    coupling: Coupling
+    weighting: Any
+    distance: str
+    targets: str
+    recipe: Recipe
+    seed: int
+    earlier: Ensemble | None
+    schedule: Schedule
 
 
 def check_arguments(
@@ -51,8 +63,8 @@ def check_arguments(
     schedule: str,
     progress: bool,
     callbacks: Any,
-) -> tuple[Coupling, Recipe, Schedule]:
-    """Return the coupling, the recipe and the schedule, after all checks that need no data."""
+) -> Arguments:
+    """Return the arguments, the method's coupling among them, after all checks that need no data."""
     if not torch.is_grad_enabled():
         raise ValueError("training needs gradients, and torch.no_grad() or inference_mode() turned them off: leave it")
     check_factory("make_model", make_model)
@@ -86,15 +98,15 @@ def check_arguments(
             stacklevel=3,
         )
     if earlier is not None:
-        if coupling.one_network:
-            raise ValueError(f"earlier must be left out: {coupling.label} trains one network, which has all members")
-        _check_earlier(earlier, size, recipe, targets)
+        _check_earlier(earlier, size, coupling, recipe, targets)
     if coupling.sees == "all":
         check_together(coupling, when, size - len(earlier or ()), recipe.members_at_once)
-    return coupling, recipe, when
+    return Arguments(make_model, int(size), coupling, weighting, distance, targets, recipe, int(seed), earlier, when)
 
 
-def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe, targets: str) -> None:
+def _check_earlier(earlier: Ensemble, size: int, coupling: Coupling, recipe: Recipe, targets: str) -> None:
+    if coupling.one_network:
+        raise ValueError(f"earlier must be left out: {coupling.label} trains one network, which has all members")
     if not isinstance(earlier, Ensemble):
         raise TypeError(f"earlier must be a ge.Ensemble (see Ensemble.from_members), got {type(earlier).__name__}")
     if size <= len(earlier):
@@ -108,8 +120,126 @@ def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe, targets: str) -
         )
 
 
+def as_examples(
+    data: Any, name: str = "data", seed: int = 0, targets: str = "classes", recipe: Recipe | None = None
+) -> Examples:
+    """Return labelled data behind its common face, or refuse it, naming what is wrong.
+
+    Args:
+        data: as `ge.fit` takes it.
+        name: what messages call it; "data" is what is trained on.
+        seed: for the generators that a Dataset has of its own.
+        targets: what inputs have, "classes" or "labels".
+        recipe: how loaders and Datasets are read in training; None: a DataLoader is read once, and held in memory.
+    """
+    workers = 0 if recipe is None else recipe.num_workers
+    steps = None if recipe is None or name != "data" else recipe.steps_per_epoch
+    if isinstance(data, IterableDataset) and recipe is not None:
+        data, workers = DataLoader(data, batch_size=recipe.batch_size, num_workers=workers), 0
+    if isinstance(data, DataLoader):
+        if workers and name == "data":
+            raise ValueError(f"num_workers is {workers}, and a DataLoader has its own; leave it out of the recipe")
+        loaded = LoaderExamples(data, name, seed, steps, targets)
+        return loaded.whole() if recipe is None else loaded
+    kind = type(data).__name__
+    if steps is not None:
+        raise ValueError(f"steps_per_epoch is {steps}, and is for a DataLoader or a stream; got {kind}")
+    read_by_item = isinstance(data, Dataset) and type(data) is not TensorDataset
+    if workers and name == "data" and not read_by_item:
+        raise ValueError(f"num_workers is {workers}, and is for a Dataset; got {kind}")
+    if isinstance(data, LabelledSet):
+        if data.labels is None:
+            raise ValueError(f"{data.name} has no labels; training needs one for every input")
+        data = (data.inputs, data.labels)
+    if type(data) is TensorDataset and len(data.tensors) == 2:  # a subclass may transform its items
+        data = data.tensors
+    if isinstance(data, list | tuple) and len(data) in (2, 3):
+        try:
+            return from_arrays(*data, name=name, targets=targets)
+        except ValueError as error:
+            if name == "data" or name in str(error):
+                raise
+            raise ValueError(f"{name}: {error}") from None
+    if isinstance(data, Dataset) and hasattr(data, "__len__"):
+        if workers and read_by_item:
+            return WorkedExamples(data, seed, name, targets, workers)
+        return DatasetExamples(data, seed, name, targets)
+    raise TypeError(
+        f"{name} must be a pair (inputs, labels) or a triple (inputs, labels, weights) of tensors or arrays, an "
+        f"ImageSet or a TableSet, a Dataset with a length, or a DataLoader; got {kind}"
+    )
+
+
+class SplitError(ValueError):
+    """The examples are too few for a stratified validation split; they can be trained on without one."""
+
+
+def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, Examples, Tensor]:
+    """Return the indices to train on, and what is held out: the examples it is part of, and their indices.
+
+    `validation` is a share, or examples of its own.
+    """
+    if not isinstance(validation, Examples):
+        if examples.indexed:
+            train, held_out = split(examples.labels, validation, seed)
+            return train, examples, held_out
+        if validation == 0:
+            return torch.arange(examples.count), examples, torch.arange(0)
+        raise ValueError(
+            f"validation={validation!r} is a share, and a DataLoader cannot be split; give validation data of its own, "
+            "or 0 to keep each member's last epoch"
+        )
+    if not are_alike(validation.form, examples.form):
+        raise ValueError(
+            f"validation holds {describe_inputs(validation.form)}, and data {describe_inputs(examples.form)}: give "
+            "both the same type and shape"
+        )
+    for name, own in entries(examples.form):
+        one = dict(entries(validation.form))[name]
+        if one.range is not None and (remedy := own.other_scale(*one.range)):
+            raise ValueError(
+                f"{name} of validation is within {one.range}, and that of data within {own.range}: {remedy}"
+            )
+    if validation.labels.shape[1:] != examples.labels.shape[1:]:
+        widths = validation.labels.shape[1], examples.labels.shape[1]
+        raise ValueError(f"validation has {widths[0]} labels an example, and data {widths[1]}; give it the same ones")
+    return torch.arange(examples.count), validation, torch.arange(validation.count)
+
+
+def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the indices to train on and those held out, a share of every class, drawn from the seed alone.
+
+    Of independent labels, (n, labels), it is a share of all examples.
+    """
+    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < 1:
+        raise ValueError(
+            f"validation must be a share of the data, at least 0 and below 1, or data of its own; got {share!r}"
+        )
+    share, everything = float(share), np.arange(len(labels))
+    if share == 0:
+        return torch.from_numpy(everything), torch.empty(0, dtype=torch.long)
+    strata = labels.numpy() if labels.ndim == 1 else np.zeros(len(labels), np.int64)
+    kinds, counts = np.unique(strata, return_counts=True)
+    remedy = "use validation=0 to train on everything and keep each member's last epoch"
+    if counts.min() < 2:
+        raise SplitError(
+            f"class {kinds[counts.argmin()]} has one example, and a stratified validation split needs two of each; "
+            f"add examples, or {remedy}"
+        )
+    held_out = math.ceil(share * len(labels))
+    if min(held_out, len(labels) - held_out) < len(kinds):
+        raise SplitError(
+            f"validation={share} holds out {held_out} of {len(labels)} examples, and both parts need at least one of "
+            f"each of {len(kinds)} classes; change validation, or {remedy}"
+        )
+    from sklearn.model_selection import train_test_split  # as slow to import as torch, and not always needed
+
+    train, held = train_test_split(everything, test_size=share, stratify=strata, random_state=seed)
+    return torch.from_numpy(train), torch.from_numpy(held)
+
+
 def check_weighting(weighting: Any, examples: Examples) -> Weighting:
-    """Return a p* of one's own, after drawing two samples."""
+    """Return the user's p*, after a check of two samples."""
     if isinstance(weighting, dict | tuple) and all(
         callable(getattr(one, "sample", None)) for _, one in entries(weighting)
     ):
@@ -125,23 +255,23 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
         raise ValueError(
             f"samples of weighting should be {describe_inputs(examples.form)}, as the data; got {', '.join(tensors)}"
         )
-    for name, one in tensors.items():
-        own, which = forms[name], "" if name == "x" else f" for {name}"
-        if not own.fits(one.shape[1:]) or len(one) != 2:
+    for name, sample in tensors.items():
+        form, which = forms[name], "" if name == "x" else f" for {name}"
+        if not form.fits(sample.shape[1:]) or len(sample) != 2:
             raise ValueError(
-                f"two samples of weighting{which} should have shape {(2, *own.shape)} as the data, "
-                f"got {tuple(one.shape)}"
+                f"two samples of weighting{which} should have shape {(2, *form.shape)} as the data, "
+                f"got {tuple(sample.shape)}"
             )
-        bytes_for_floats = one.dtype == torch.uint8 and own.dtype != torch.uint8
-        if bytes_for_floats or one.is_floating_point() < own.dtype.is_floating_point:
+        bytes_for_floats = sample.dtype == torch.uint8 and form.dtype != torch.uint8
+        if bytes_for_floats or sample.is_floating_point() < form.dtype.is_floating_point:
             raise ValueError(
-                f"samples of weighting are {one.dtype} while {name} is {own.dtype}; use one space for both"
+                f"samples of weighting are {sample.dtype} while {name} is {form.dtype}; use one space for both"
             )
-        if one.is_floating_point() and (remedy := own.other_scale(*map(float, one.aminmax()))):
-            low, high = own.range or (0, 255)
+        if sample.is_floating_point() and (remedy := form.other_scale(*map(float, sample.aminmax()))):
+            low, high = form.range or (0, 255)
             raise ValueError(
-                f"samples of weighting{which} are from {one.min():g} to {one.max():g}, and {name} holds {own}, from "
-                f"{low:g} to {high:g}: {remedy}"
+                f"samples of weighting{which} are from {sample.min():g} to {sample.max():g}, and {name} holds {form}, "
+                f"from {low:g} to {high:g}: {remedy}"
             )
     return weighting  # type: ignore[no-any-return]
 
@@ -177,38 +307,19 @@ def default_weighting(asked: Any, examples: Examples) -> Gaussian:
     return Gaussian(mean, std, overflow="wrap", low=low, high=high)
 
 
-def check_selection(recipe: Recipe, labels: Tensor, held_out: int, classes: int) -> None:
-    """Refuse what selects epochs where nothing is held out, and a `select_by` of one's own that gives no number.
-
-    What only made-up probabilities lead it to raise is no reason.
-
-    Args:
-        recipe: how members will be trained.
-        labels: of the held-out examples, or some of them.
-        held_out: how many there are.
-        classes: how many outputs the model has.
-    """
-    if held_out == 0 and (recipe.patience is not None or recipe.select_by != "accuracy"):
-        what = "select_by" if recipe.patience is None else "patience"
-        raise ValueError(f"{what} needs held-out examples, and there are none; give validation, such as 0.1")
-    if held_out == 0 or not callable(recipe.select_by):
-        return
-    if recipe.select_by in _ERRORS:
-        name = recipe.select_by.__name__
-        raise ValueError(
-            f"select_by must be larger where predictions are better, and {name} is smaller; give "
-            f"lambda probs, labels: -{name}(probs, labels), or 'nll' for the negative log-likelihood"
-        )
-    shape = (len(labels), classes) if labels.ndim == 1 else (*labels.shape, 2)  # independent labels are 0 or 1
-    probs = torch.rand(shape, generator=generator(0)).add_(0.1)
-    found: Any = None
-    try:
-        found = recipe.select_by(probs / probs.sum(dim=-1, keepdim=True), labels.cpu())
-        float(found)
-    except Exception as error:  # of any kind: it may be anyone's
-        if found is None and not isinstance(error, TypeError):
-            return
-        raise ValueError(
-            f"select_by must return a number for probabilities {shape} and labels {tuple(labels.shape)}; it ended in "
-            f"{type(error).__name__}: {error}"
-        ) from error
+def advice_on_scale(examples: Examples, normalize: object) -> str:
+    """Return what to do about a table whose columns are of very different size, or all very large; or nothing."""
+    form = examples.form
+    table = isinstance(form, InputForm) and len(form.shape) == 1 and form.dtype.is_floating_point
+    if not table or normalize is not None:
+        return ""
+    mean, std = moments(examples.chunks())  # type: ignore[arg-type]
+    sizes = torch.maximum(mean.abs(), std)
+    sizes = sizes[sizes > 0]
+    if not len(sizes) or sizes.max() < _LARGE or sizes.max() < _SPREAD * min(1.0, float(sizes.min())):
+        return ""
+    scale = "x.std(0)" if bool((std > 0).all()) else "x.std(0) + (x.std(0) == 0)"
+    return (
+        f"to standardise the columns of x, which are of the size of {sizes.min():.2g} to {sizes.max():.2g}: "
+        f"Recipe(normalize=(x.mean(0), {scale})), or ge.GreedyEnsembleClassifier, which does it"
+    )
