@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.execution import WEIGHTING_SET, generator
+from greedy_ensembles.generators import WEIGHTING_SET, generator
 from greedy_ensembles.training.split import split
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.execution import generator
+from greedy_ensembles.generators import generator
 from greedy_ensembles.training.examples import advice_on_scale, as_examples
 from greedy_ensembles.training.validate import default_weighting
 

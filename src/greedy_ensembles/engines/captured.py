@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.engines.accelerate import accelerate
-from greedy_ensembles.engines.execution import Generators
 from greedy_ensembles.engines.graphs import CannotCapture, Draws, check_replayed, make_capturable, record, warm_up
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means
+from greedy_ensembles.generators import Generators
 
 #: How many members are under way at the same time: enough to fill the gaps that one leaves, few enough for what one
 #: kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
@@ -79,10 +79,10 @@ class CapturedEngine(PlainEngine):
         """Return the recorded step, after holding its first replays against plain steps."""
         device, start = self._step.execution.device, [[v.clone() for v in kind] for kind in _state(self.members)]
         exchange = self._step.exchange
-        alone = self._step if exchange is None else replace(self._step, exchange=replace(exchange, alone=True))
+        trial = self._step if exchange is None else replace(self._step, exchange=replace(exchange, simulated=True))
         # Before there is a recording, whose memory they would otherwise have to leave alone.
-        plain, again = (take_on_copies(self.members, alone, plan) for _ in range(2))
-        step = GroupStep(self.members, alone, self._totals, plan, self._draws)
+        plain, again = (take_on_copies(self.members, trial, plan) for _ in range(2))
+        step = GroupStep(self.members, trial, self._totals, plan, self._draws)
         with _preserved(self.members, device):
             recording = Recording(step, plan, device, self._draws, self._pool)
         with _preserved(self.members, device), self._draws.lent():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from greedy_ensembles.checks import check_choice, check_count, check_kind
-from greedy_ensembles.engines.execution import WEIGHTING_BATCH, WEIGHTING_SET, generator
+from greedy_ensembles.generators import WEIGHTING_BATCH, WEIGHTING_SET, generator
 from greedy_ensembles.inputs import (
     SOFTMAX,
     Inputs,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.engines.execution import Generators
+from greedy_ensembles.generators import Generators
 from greedy_ensembles.storage import FolderError
 
 History = list[dict[str, Any]]

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.engines.execution import Execution
+from greedy_ensembles.engines.execution import Exchange, Execution
 from greedy_ensembles.engines.member import Member
-from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.inputs import Inputs, as_logits, concatenate, length, take
 from greedy_ensembles.method import Bank, Coupling, NotedStatistics, Statistics, frozen_batchnorm, split_batchnorm
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles import machine
 from greedy_ensembles.data import LabelledSet, TableSet
-from greedy_ensembles.engines.execution import generator
+from greedy_ensembles.generators import generator
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.storage import digest_of_tensor
 from greedy_ensembles.version import __version__

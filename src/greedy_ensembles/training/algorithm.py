@@ -18,19 +18,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.engines.captured import CapturedEngine, why_not_captured
-from greedy_ensembles.engines.execution import (
-    WEIGHTING_BATCH,
-    WEIGHTING_SET,
-    Execution,
-    generator,
-    seed_generators,
-)
+from greedy_ensembles.engines.execution import Exchange, Execution
 from greedy_ensembles.engines.graphs import CannotCapture
 from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
-from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.engines.stacked import StackedEngine, why_not_stacked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
+from greedy_ensembles.generators import WEIGHTING_BATCH, WEIGHTING_SET, generator, seed_generators
 from greedy_ensembles.inputs import as_stored, dtype_of, entries, move, take, to_model
 from greedy_ensembles.labels import bernoulli, log_bernoulli
 from greedy_ensembles.method import Bank, Coupling, Schedule

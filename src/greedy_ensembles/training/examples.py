@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from greedy_ensembles.checks import check_unmasked
 from greedy_ensembles.data import LabelledSet
-from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_own_generators
 from greedy_ensembles.forms import Form, InputForm, are_alike, describe_inputs, form_of, joined
+from greedy_ensembles.generators import SHUFFLE, generator, seed_own_generators
 from greedy_ensembles.inputs import (
     Inputs,
     are_several,

@@ -12,18 +12,12 @@ from typing import Any
 import torch
 
 from greedy_ensembles.checks import as_path
-from greedy_ensembles.engines.execution import (
-    Execution,
-    as_device,
-    choose_threads,
-    preserved_generators,
-    seed_generators,
-)
+from greedy_ensembles.engines.execution import ALONE, Execution, Ranks, as_device, choose_threads, join
 from greedy_ensembles.engines.member import Finished
-from greedy_ensembles.engines.ranks import ALONE, Ranks, join
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
+from greedy_ensembles.generators import preserved_generators, seed_generators
 from greedy_ensembles.heads import Heads
 from greedy_ensembles.labels import DISTANCES, label_loss
 from greedy_ensembles.method import Coupling, Schedule

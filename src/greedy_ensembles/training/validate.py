@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, nll_loss
 
 from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag, told
-from greedy_ensembles.engines.execution import generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
+from greedy_ensembles.generators import generator
 from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together
