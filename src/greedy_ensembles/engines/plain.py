@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from greedy_ensembles.engines.execution import Exchange, Execution
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.inputs import Inputs, as_logits, concatenate, length, take
-from greedy_ensembles.method import Bank, Coupling, NotedStatistics, Statistics, frozen_batchnorm, split_batchnorm
+from greedy_ensembles.method import Bank, Coupling, Statistics, TwoPasses, split_batchnorm
 
 Call = Callable[[Any], Any]
 
@@ -93,10 +93,10 @@ class Step:
                 both = run(model, concatenate([inputs, samples]))
             logits, others = both.split([len(targets), length(samples)])
         else:
-            statistics = NotedStatistics(model)
-            with statistics.noted() if self.statistics == "batch" else nullcontext():
+            passes = TwoPasses(model, self.statistics)
+            with passes.of_examples():
                 logits = run(model, inputs)
-            with statistics.used() if self.statistics == "batch" else frozen_batchnorm(model):
+            with passes.of_samples():
                 others = run(model, samples)
         outputs = None if others is None else self.outputs(as_logits(others))
         return Pass(self.loss(as_logits(logits), targets), outputs)

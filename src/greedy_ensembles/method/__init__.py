@@ -9,8 +9,8 @@ from torch import Tensor
 from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.method.batch import Batch
 from greedy_ensembles.method.batchnorm import (
-    NotedStatistics,
     Statistics,
+    TwoPasses,
     frozen_batchnorm,
     rows_stay_rows,
     split_batchnorm,
@@ -98,13 +98,13 @@ __all__ = [
     "Dropout",
     "Greedy",
     "Hyper",
-    "NotedStatistics",
     "Pairwise",
     "Pointwise",
     "Repulsive",
     "Schedule",
     "Snapshot",
     "Statistics",
+    "TwoPasses",
     "as_coupling",
     "check_together",
     "diversity_term",

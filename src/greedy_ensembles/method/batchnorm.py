@@ -10,8 +10,8 @@ is taken out of them as well.
 
 import copy
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, get_args
 
 import torch
@@ -42,7 +42,7 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
     in training and wrong in eval mode, all the more with Adam.
     """
     check_kind("model", model, nn.Module, "an nn.Module")
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    layers = _in_training(model)
     for layer in layers:
         layer.training = False
     try:
@@ -69,28 +69,82 @@ def split_batchnorm(model: nn.Module, count: int, statistics: Statistics = "runn
     check_kind("model", model, nn.Module, "an nn.Module")
     check_count("count", count, least=1)
     check_choice("statistics", statistics, get_args(Statistics))
-    frozen = statistics == "running"
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    settings = {"first_rows": count, "frozen": statistics == "running"}
+    with _replaced(dict.fromkeys(_in_training(model), settings), "normalise", _split_forward):
+        yield
+
+
+class TwoPasses:
+    """What `split_batchnorm` does in one pass, in two: of the examples, and of the samples of p* after them.
+
+    >>> model, examples, samples = nn.BatchNorm1d(2), torch.randn(8, 2), torch.randn(3, 2)
+    >>> passes = TwoPasses(model, "batch")
+    >>> with passes.of_examples():
+    ...     logits = model(examples)
+    >>> with passes.of_samples():
+    ...     others = model(samples)
+
+    A layer that is called several times in a pass uses the statistics of the examples in the order of its calls.
+    """
+
+    def __init__(self, model: nn.Module, statistics: Statistics) -> None:
+        self._model, self._statistics = model, statistics
+        layers = _in_training(model) if statistics == "batch" else []
+        self._recorded: dict[_BatchNorm, list[tuple[Tensor, Tensor]]] = {layer: [] for layer in layers}
+
+    @contextmanager
+    def of_examples(self) -> Iterator[None]:
+        """Record the statistics of what every layer is given inside the block, where it trains as usual."""
+
+        def record(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+            self._recorded[layer].append(_moments(given[0]))  # type: ignore[index]
+
+        hooks = [layer.register_forward_pre_hook(record) for layer in self._recorded]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def of_samples(self) -> AbstractContextManager[None]:
+        """Return the block in which samples are normalised, by recorded statistics or running ones; none is updated."""
+        if self._statistics == "running":
+            return frozen_batchnorm(self._model)
+        recorded = {layer: {"recorded": iter(found)} for layer, found in self._recorded.items()}
+        return _replaced(recorded, "forward", _recorded_forward)
+
+
+def _in_training(model: nn.Module) -> list[_BatchNorm]:
+    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.training]
+
+
+@contextmanager
+def _replaced(layers: dict[_BatchNorm, dict[str, Any]], method: str, forward: Callable[..., Tensor]) -> Iterator[None]:
+    """Give layers attributes and another forward pass inside the block.
+
+    Where a layer has no `method` of that name, its `forward` is replaced: one that does more than normalise has its
+    normalisation in a method `normalise`.
+    """
     kinds = [type(layer) for layer in layers]
-    for layer in layers:
-        layer.first_rows, layer.frozen = count, frozen  # type: ignore[assignment]
-        layer.__class__ = _split_kind(type(layer))  # type: ignore[arg-type]
+    for (layer, attributes), kind in zip(layers.items(), kinds, strict=True):
+        vars(layer).update(attributes)
+        layer.__class__ = _kind_with(kind, method if hasattr(kind, method) else "forward", forward)  # type: ignore[assignment]
     try:
         yield
     finally:
-        for layer, kind in zip(layers, kinds, strict=True):
+        for (layer, attributes), kind in zip(layers.items(), kinds, strict=True):
             layer.__class__ = kind
-            del layer.first_rows, layer.frozen
+            for name in attributes:
+                delattr(layer, name)
 
 
-@functools.cache
-def _split_kind(kind: type[_BatchNorm]) -> type[_BatchNorm]:
-    """Return a kind of layer that differs in its forward pass alone; a class, since compilers look there for it.
+@functools.cache  # a class, and always the same one, since compilers look there for the method
+def _kind_with(kind: type[_BatchNorm], method: str, forward: Callable[..., Tensor]) -> type:
+    return type(kind.__name__, (kind,), {method: forward})
 
-    A layer that does more than normalise has its normalisation in a method of that name.
-    """
-    method = "normalise" if hasattr(kind, "normalise") else "forward"
-    return type(f"Split{kind.__name__}", (kind,), {method: _split_forward})
+
+def _recorded_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
+    return _normalised(x, layer, *next(layer.recorded))  # type: ignore[call-overload]
 
 
 def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
@@ -189,60 +243,6 @@ def _normalised(x: Tensor, layer: _BatchNorm, mean: Tensor, variance: Tensor) ->
     shape = (-1, *(1,) * (x.ndim - 2))
     normalised = (x - mean.view(shape)) * scale.view(shape)
     return (normalised + layer.bias.view(shape) if layer.affine else normalised).to(x.dtype)
-
-
-class NotedStatistics:
-    """The statistics of one pass for another: how samples are normalised by those of examples in two passes.
-
-    >>> model, examples, samples = nn.BatchNorm1d(2), torch.randn(8, 2), torch.randn(3, 2)
-    >>> statistics = NotedStatistics(model)
-    >>> with statistics.noted():
-    ...     logits = model(examples)
-    >>> with statistics.used():
-    ...     others = model(samples)
-
-    A layer that is called several times in a pass uses its statistics in the order of its calls.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
-        self._notes: dict[_BatchNorm, list[tuple[Tensor, Tensor]]] = {layer: [] for layer in self._layers}
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note the statistics of what every layer is given inside the block, where it trains as usual."""
-
-        def note(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
-            self._notes[layer].append(_moments(given[0]))  # type: ignore[index]
-
-        hooks = [layer.register_forward_pre_hook(note) for layer in self._layers]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        """Normalise by what was noted inside the block, and update nothing."""
-        kinds = [type(layer) for layer in self._layers]
-        for layer in self._layers:
-            layer.notes = iter(self._notes[layer])  # type: ignore[assignment]
-            layer.__class__ = _noted_kind(type(layer))  # type: ignore[arg-type]
-        try:
-            yield
-        finally:
-            for layer, kind in zip(self._layers, kinds, strict=True):
-                layer.__class__ = kind
-                del layer.notes
-
-
-@functools.cache
-def _noted_kind(kind: type[_BatchNorm]) -> type[_BatchNorm]:
-    def forward(layer: _BatchNorm, x: Tensor) -> Tensor:
-        return _normalised(x, layer, *next(layer.notes))  # type: ignore[call-overload]
-
-    return type(f"Noted{kind.__name__}", (kind,), {"forward": forward})
 
 
 def _momentum(layer: _BatchNorm) -> float:

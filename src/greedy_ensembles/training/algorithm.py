@@ -24,11 +24,11 @@ from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
 from greedy_ensembles.engines.stacked import StackedEngine, why_not_stacked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.generators import WEIGHTING_BATCH, WEIGHTING_SET, generator, seed_generators
-from greedy_ensembles.inputs import as_stored, dtype_of, entries, move, take, to_model
+from greedy_ensembles.generators import WEIGHTING_BATCH, generator, seed_generators
+from greedy_ensembles.inputs import as_stored, dtype_of, move, take, to_model
 from greedy_ensembles.labels import bernoulli, log_bernoulli
 from greedy_ensembles.method import Bank, Coupling, Schedule
-from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.method.weighting import Weighting, draw_samples
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.runs.notes import non_finite
@@ -109,12 +109,8 @@ class Algorithm:
             return None
         count = self.recipe.weighting_samples or self.data.examples.default_samples(len(self.data.train))
         try:
-            samples = weighting.sample(count, generator(WEIGHTING_SET, self.seed))
-            for _, one in entries(samples):
-                if len(one) != count or not all(bool(torch.isfinite(part).all()) for part in one.split(_ROWS)):
-                    raise ValueError(f"weighting must draw {count} finite samples; NaN, inf or fewer came")
-            stored = move(as_stored(samples, self.data.examples.form), self.execution.device)
-            return Bank(stored, self.size, self.data.classes)
+            samples = as_stored(draw_samples(weighting, count, self.seed), self.data.examples.form)
+            return Bank(move(samples, self.execution.device), self.size, self.data.classes)
         except RuntimeError as error:
             if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):  # on the CPU
                 raise

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, nll_loss
 
-from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag, told
+from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
 from greedy_ensembles.generators import generator
 from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together
-from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments
+from greedy_ensembles.method.from_data import moments
+from greedy_ensembles.method.weighting import Gaussian, Weighting, as_weighting
 from greedy_ensembles.metrics import (
     adaptive_calibration_error,
     brier_score,
@@ -110,15 +111,7 @@ def _check_earlier(earlier: Ensemble, size: int, recipe: Recipe, targets: str) -
 
 def check_weighting(weighting: Any, examples: Examples) -> Weighting:
     """Return a p* of one's own, after drawing two samples."""
-    if isinstance(weighting, dict | tuple) and all(
-        callable(getattr(one, "sample", None)) for _, one in entries(weighting)
-    ):
-        weighting = Entries(weighting)
-    if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
-        raise TypeError(
-            "weighting must have sample(n, generator), as ge.weighting.FromData(x) and Gaussian.from_data(x) have it; "
-            f"got {told(weighting)}"
-        )
+    weighting = as_weighting(weighting)
     samples = weighting.sample(2, generator(0))
     tensors, forms = dict(entries(samples)), dict(entries(examples.form))
     if tensors.keys() != forms.keys() or not all(isinstance(one, Tensor) for one in tensors.values()):
@@ -143,7 +136,7 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
                 f"samples of weighting{which} are from {one.min():g} to {one.max():g}, and {name} holds {own}, from "
                 f"{low:g} to {high:g}: {remedy}"
             )
-    return weighting  # type: ignore[no-any-return]
+    return weighting
 
 
 def default_weighting(asked: Any, examples: Examples) -> Gaussian:
