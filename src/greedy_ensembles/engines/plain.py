@@ -157,7 +157,7 @@ class PlainEngine:
         # Members that meet no one need not take turns.
         for part in [slice(count)] if plan.samples else [slice(k, k + 1) for k in range(count)]:
             members = self.members[part]
-            with members[0].at_work() if len(members) == 1 else nullcontext():
+            with members[0].random_state() if len(members) == 1 else nullcontext():
                 for examples, chosen, rate, turn in zip(plan.examples, samples, plan.rates, turns, strict=True):
                     for k, rows in enumerate(self._take(members, examples[part], chosen, rate, turn, totals[:, part])):
                         seen[(part.start or 0) + k] += rows
@@ -171,7 +171,7 @@ class PlainEngine:
         samples, bank = step.samples(chosen)
         passes, rows = [], []
         for member, indices in zip(members, examples, strict=True):
-            with nullcontext() if len(members) == 1 else member.at_work():
+            with nullcontext() if len(members) == 1 else member.random_state():
                 inputs, targets = step.look_up(indices)
                 passes.append(step.forward(member.model, inputs, targets, samples))
                 rows.append(len(targets))
@@ -182,7 +182,7 @@ class PlainEngine:
             terms, pulls = step.couple(live if step.exchange is None else step.exchange(live), bank)
         for position, (member, passed, pull) in enumerate(zip(members, passes, pulls, strict=True)):
             set_learning_rate(member.optimizer, rate)
-            with nullcontext() if len(members) == 1 else member.at_work():
+            with nullcontext() if len(members) == 1 else member.random_state():
                 step.update(member, passed, pull, turn)
             totals[0, position].add_(passed.loss.detach(), alpha=rows[position])
         if terms is not None:
@@ -195,7 +195,7 @@ class PlainEngine:
         rows = []
         for member in self.members:
             member.model.eval()
-            with member.at_work(), member.averaged():
+            with member.random_state(), member.averaged():
                 rows.append(in_pieces(member.model, inputs, self._step.execution))
         return torch.stack(rows)
 
