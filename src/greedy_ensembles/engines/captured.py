@@ -39,7 +39,7 @@ def why_not_captured(step: Step) -> str | None:
     """Return what forbids capturing a training, as far as can be told without trying."""
     if step.off_device is not None:
         return step.off_device
-    if step.accumulate > 1:
+    if step.recipe.accumulate > 1:
         return "gradients are accumulated over batches"
     if step.make_optimizer is None:
         return "optimizers of one's own may do what cannot be recorded; those of the recipe can"
@@ -113,7 +113,7 @@ class GroupStep:
         count = len(members) if device.type == "cuda" else 0
         self._streams = [torch.cuda.Stream(device) for _ in range(min(STREAMS, count))] if count > 1 else []
         self._passes: list[Pass] = []  # which stay until the next step makes them anew: streams share them
-        self._pulls: Sequence[Tensor | None] = ()
+        self._gradients: Sequence[Tensor | None] = ()
         self._bank: Tensor | None = None
         self._live: Tensor | None = None  # outputs on p*, of one's own members
         self._everyone: Tensor | None = None  # and of all that train together, where it does not move
@@ -128,7 +128,7 @@ class GroupStep:
 
     def forget(self) -> None:
         """Let go of what the step left for itself."""
-        self._passes, self._pulls = [], ()
+        self._passes, self._gradients = [], ()
 
     def run(self) -> None:
         """Take the step of the current row, and advance to the next."""
@@ -168,14 +168,14 @@ class GroupStep:
         live = self._live if self._everyone is None else self._everyone
         if live is None or self._bank is None:
             return
-        terms, self._pulls = self._step.couple(live, self._bank)
+        terms, self._gradients = self._step.couple(live, self._bank)
         for position in self._side_by_side(range(len(self._members))):
-            self._update(position, self._pulls[position])
+            self._update(position, self._gradients[position])
         self._totals[1].add_(terms)
 
-    def _update(self, position: int, pull: Tensor | None) -> None:
+    def _update(self, position: int, gradient: Tensor | None) -> None:
         passed = self._passes[position]
-        self._step.update(self._members[position], passed, pull)
+        self._step.update(self._members[position], passed, gradient)
         self._totals[0, position].add_(passed.loss.detach(), alpha=self._examples.shape[2])
 
     def _side_by_side(self, members: Sequence[int]) -> Iterator[int]:

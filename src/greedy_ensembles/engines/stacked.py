@@ -132,10 +132,10 @@ class StackedEngine(PlainEngine):
     def _clip_gradients(self) -> None:
         """Cut every member's gradients down to a norm, as `torch.nn.utils.clip_grad_norm_` does."""
         gradients = [leaf.grad for leaf in self._leaves if leaf.grad is not None]
-        if self._step.clip is None:
+        if self._step.recipe.clip is None:
             return
         norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
-        scales = (self._step.clip / (norms + 1e-6)).clamp(max=1.0)
+        scales = (self._step.recipe.clip / (norms + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(scales.view(-1, *(1,) * (gradient.ndim - 1)))
 
@@ -226,8 +226,8 @@ def why_not_stacked(members: list[Member], step: Step) -> str | None:
         "the optimizer is the user's own": step.make_optimizer is None,
         "the loss is the user's own": step.loss is not cross_entropy,
         "the recipe augments": step.augment is not None,
-        "gradients are accumulated": step.accumulate > 1,
-        "weights are averaged": members[0].recipe.ema is not None,
+        "gradients are accumulated": step.recipe.accumulate > 1,
+        "weights are averaged": step.recipe.ema is not None,
         f"{step.off_device}": step.off_device is not None,
         "examples and samples of p* cannot share a pass": step.bank is not None and not step.one_pass,
         "members differ in structure": len({_structure(model) for model in models}) > 1,

@@ -280,20 +280,18 @@ class Algorithm:
         augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
         return Step(
             execution=self.execution,
+            recipe=recipe,
             look_up=data.look_up,
             to_model=lambda samples: to_model(samples, data.normalize, data.dtype),
             loss=recipe.loss or cross_entropy,
             augment=augment,
             mixes=augment is not None and takes_targets(augment),
-            accumulate=recipe.accumulate,
             coupling=self.method.coupling,
             bank=bank,
             outputs=self.method.outputs,
-            statistics=recipe.weighting_statistics,
             one_pass=self.method.one_pass,
             make_optimizer=None if callable(recipe.optimizer) else lambda model: make_optimizer(recipe, model),
             off_device=data.examples.off_device,
-            clip=recipe.clip,
             exchange=None if bank is None else self.exchange,
         )
 
