@@ -12,7 +12,6 @@ from torch import nn
 import greedy_ensembles as ge
 from greedy_ensembles.forms import InputForm
 from greedy_ensembles.inputs import as_stored
-from greedy_ensembles.method.from_data import moments
 from greedy_ensembles.method.weighting import (
     Entries,
     FromData,
@@ -24,6 +23,7 @@ from greedy_ensembles.method.weighting import (
     Tokens,
     Uniform,
     apportion,
+    moments,
     wrap,
 )
 from greedy_ensembles.runs.configuration import describe_weighting

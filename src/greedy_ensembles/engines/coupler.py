@@ -27,8 +27,8 @@ from greedy_ensembles.inputs import (
     take,
 )
 from greedy_ensembles.labels import DISTANCES, TARGETS
-from greedy_ensembles.method import Bank, Coupling, Statistics, TwoPasses, as_coupling
-from greedy_ensembles.method.weighting import Weighting, as_weighting, draw_samples
+from greedy_ensembles.method import Bank, Coupling, Statistics, TwoPasses, as_coupling, draw_samples
+from greedy_ensembles.method.weighting import Weighting, as_weighting
 
 _ROWS = 1024  # samples at once outside of training steps
 

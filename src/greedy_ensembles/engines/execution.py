@@ -79,13 +79,9 @@ class Execution:
         finally:
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
             torch.backends.cudnn.benchmark = benchmark
-            self.use(threads)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
             torch.set_grad_enabled(gradients)  # an interrupt may leave it off
-
-    def use(self, threads: int | None) -> None:
-        """Compute with so many threads from here on; None: as they are."""
-        if threads not in (None, torch.get_num_threads()):
-            torch.set_num_threads(threads)
 
 
 def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int], rows: int) -> int:

@@ -99,19 +99,19 @@ class Member:
         self.history.append(record)
         score: float | None = record["validation_score"]
         best = None if self._best is None else self._best["score"]
-        if score is None or best is None or score >= best or math.isnan(best):
-            needed = score is not None or self.recipe.ema is not None
-            self._best = {"epoch": self.epoch, "score": score, "weights": self._weights() if needed else None}
-        if self.epoch in self.kept_epochs:
-            self.kept.append(self._weights())
+        is_best = score is None or best is None or score >= best or math.isnan(best)
+        needed = is_best and (score is not None or self.recipe.ema is not None)  # else it is the model as it is
+        weights: dict[str, Tensor] | None = None
+        if needed or self.epoch in self.kept_epochs:
+            with self.averaged():
+                weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if is_best:
+            self._best = {"epoch": self.epoch, "score": score, "weights": weights if needed else None}
+        if weights is not None and self.epoch in self.kept_epochs:
+            self.kept.append(weights)
         if self.recipe.patience is not None and score is not None:
             scores = [-math.inf if math.isnan(s := past["validation_score"]) else s for past in self.history]
             self.stopped = self.epoch - (1 + scores.index(max(scores))) >= self.recipe.patience
-
-    def _weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights that the member is judged with."""
-        with self.averaged():
-            return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
     def finish(
         self, size: int, members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] | None = None

@@ -15,7 +15,7 @@ from greedy_ensembles.method.batchnorm import (
     rows_stay_rows,
     split_batchnorm,
 )
-from greedy_ensembles.method.coupling import SCHEDULES, Bank, Coupling, Schedule, Sees
+from greedy_ensembles.method.coupling import SCHEDULES, Bank, Coupling, Schedule, Sees, draw_samples
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.dropout import Dropout
 from greedy_ensembles.method.greedy import Greedy, diversity_term
@@ -115,6 +115,7 @@ __all__ = [
     "as_coupling",
     "check_together",
     "diversity_term",
+    "draw_samples",
     "frozen_batchnorm",
     "rows_stay_rows",
     "split_batchnorm",

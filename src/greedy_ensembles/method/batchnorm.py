@@ -42,7 +42,7 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
     in training and wrong in eval mode, all the more with Adam.
     """
     check_kind("model", model, nn.Module, "an nn.Module")
-    layers = _in_training(model)
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.training]
     for layer in layers:
         layer.training = False
     try:
@@ -70,7 +70,8 @@ def split_batchnorm(model: nn.Module, count: int, statistics: Statistics = "runn
     check_count("count", count, least=1)
     check_choice("statistics", statistics, get_args(Statistics))
     settings = {"first_rows": count, "frozen": statistics == "running"}
-    with _replaced(dict.fromkeys(_in_training(model), settings), "normalise", _split_forward):
+    layers = {layer: settings for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.training}
+    with _replaced(layers, "normalise", _split_forward):
         yield
 
 
@@ -89,8 +90,11 @@ class TwoPasses:
 
     def __init__(self, model: nn.Module, statistics: Statistics) -> None:
         self._model, self._statistics = model, statistics
-        layers = _in_training(model) if statistics == "batch" else []
-        self._recorded: dict[_BatchNorm, list[tuple[Tensor, Tensor]]] = {layer: [] for layer in layers}
+        self._recorded: dict[_BatchNorm, list[tuple[Tensor, Tensor]]] = {
+            layer: []
+            for layer in model.modules()
+            if statistics == "batch" and isinstance(layer, _BatchNorm) and layer.training
+        }
 
     @contextmanager
     def of_examples(self) -> Iterator[None]:
@@ -112,10 +116,6 @@ class TwoPasses:
             return frozen_batchnorm(self._model)
         recorded = {layer: {"recorded": iter(found)} for layer, found in self._recorded.items()}
         return _replaced(recorded, "forward", _recorded_forward)
-
-
-def _in_training(model: nn.Module) -> list[_BatchNorm]:
-    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.training]
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Weighting distributions p* that are made of examples: as they are, shuffled column by column, or phase by phase."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,37 +79,11 @@ def examples_of(x: ArrayLike, name: str) -> Inputs:
     for place, one in entries(found):
         if one.ndim < (2 if isinstance(found, Tensor) else 1) or one.numel() == 0 or len(one) != length(found):
             raise ValueError(f"{name} must be examples of shape (n, ...), got {place} of shape {tuple(one.shape)}")
-        if not are_finite(one):
+        if not all(bool(torch.isfinite(part).all()) for part in one.split(1024)):
             raise ValueError(f"{name} must be finite examples; {place} holds NaN or infinity")
     if not entries(found):
         raise ValueError(f"{name} must be examples, got a dict or tuple of none")
     return found
-
-
-def moments(batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return mean and (population) standard deviation of every dimension, as float32, in one pass over the batches.
-
-    Means and squared deviations of the batches are merged in double precision, so that a large offset costs no digits.
-    """
-    count, mean, deviations = 0, torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    for batch in batches:
-        batch = batch.double()
-        batch_mean = batch.mean(dim=0)
-        difference = batch_mean - mean
-        total = count + len(batch)
-        deviations = (
-            deviations + (batch - batch_mean).square().sum(dim=0) + difference.square() * count * len(batch) / total
-        )
-        mean = mean + difference * len(batch) / total
-        count = total
-    if count == 0:
-        raise ValueError("mean and standard deviation need at least one example")
-    return mean.float(), (deviations / count).sqrt().float()
-
-
-def are_finite(x: Tensor) -> bool:
-    """Return whether no number is NaN or infinite; some rows at a time, since there may be very many."""
-    return not x.is_floating_point() or all(bool(torch.isfinite(part).all()) for part in x.split(1024))
 
 
 def _draw(n: int, count: int, generator: torch.Generator) -> Tensor:

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.checks import check_choice, check_count, check_draw, check_kind, check_number, told
-from greedy_ensembles.generators import WEIGHTING_SET, generator
 from greedy_ensembles.inputs import Inputs, as_tensor, each, entries
-from greedy_ensembles.method.from_data import ArrayLike, are_finite, examples_of, moments
+from greedy_ensembles.method.from_data import ArrayLike, examples_of
 from greedy_ensembles.method.from_data import FromData as FromData
 from greedy_ensembles.method.from_data import PhaseScrambled as PhaseScrambled
 from greedy_ensembles.method.from_data import Shuffled as Shuffled
@@ -40,27 +39,14 @@ class Weighting(Protocol):
 
 def as_weighting(weighting: Any) -> Weighting:
     """Return a weighting, of a dict or tuple of them the one of all entries, or refuse what cannot be sampled."""
-    if isinstance(weighting, dict | tuple) and all(map(_can_sample, dict(entries(weighting)).values())):
+    if isinstance(weighting, dict | tuple) and all(hasattr(one, "sample") for _, one in entries(weighting)):
         return Entries(weighting)
-    if not _can_sample(weighting):
+    if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
         raise TypeError(
             "weighting must have sample(n, generator), as ge.weighting.FromData(x) and Gaussian.from_data(x) have it; "
             f"got {told(weighting)}"
         )
     return weighting  # type: ignore[no-any-return]
-
-
-def _can_sample(weighting: Any) -> bool:
-    return not isinstance(weighting, type) and callable(getattr(weighting, "sample", None))
-
-
-def draw_samples(weighting: Weighting, count: int, seed: int) -> Inputs:
-    """Draw the p* set of a run, or refuse samples that are fewer or not finite."""
-    samples: Inputs = weighting.sample(count, generator(WEIGHTING_SET, seed))
-    for _, one in entries(samples):
-        if len(one) != count or not are_finite(one):
-            raise ValueError(f"weighting must draw {count} finite samples; NaN, inf or fewer came")
-    return samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +268,7 @@ class Mixture:
 
     def __post_init__(self) -> None:
         parts = tuple(self.parts) if isinstance(self.parts, Iterable) else ()
-        if not parts or not all(map(_can_sample, parts)):
+        if not parts or not all(callable(getattr(part, "sample", None)) for part in parts):
             raise ValueError(
                 f"parts of a Mixture must be a list of weightings, at least one; got {type(self.parts).__name__}"
             )
@@ -314,11 +300,8 @@ class Mixture:
         places = torch.randperm(n, generator=generator).split(apportion(n, self.shares or ()))
         for part, rows in zip(self.parts, places, strict=True):
             if len(rows):
-                each(
-                    lambda one, values, at=rows: one.index_copy_(0, at, values.to(one)),
-                    samples,
-                    part.sample(len(rows), generator),
-                )
+                drawn = part.sample(len(rows), generator)
+                each(lambda one, values, at=rows: one.index_copy_(0, at, values.to(one)), samples, drawn)
         return samples
 
 
@@ -342,3 +325,24 @@ def apportion(n: int, shares: Sequence[float]) -> list[int]:
     for i in by_remainder[: n - sum(counts)]:
         counts[i] += 1
     return counts
+
+
+def moments(batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return mean and (population) standard deviation of every dimension, as float32, in one pass over the batches.
+
+    Means and squared deviations of the batches are merged in double precision, so that a large offset costs no digits.
+    """
+    count, mean, deviations = 0, torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for batch in batches:
+        batch = batch.double()
+        batch_mean = batch.mean(dim=0)
+        difference = batch_mean - mean
+        total = count + len(batch)
+        deviations = (
+            deviations + (batch - batch_mean).square().sum(dim=0) + difference.square() * count * len(batch) / total
+        )
+        mean = mean + difference * len(batch) / total
+        count = total
+    if count == 0:
+        raise ValueError("mean and standard deviation need at least one example")
+    return mean.float(), (deviations / count).sqrt().float()

@@ -27,8 +27,8 @@ from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.generators import WEIGHTING_BATCH, generator, seed_generators
 from greedy_ensembles.inputs import as_stored, dtype_of, move, take, to_model
 from greedy_ensembles.labels import bernoulli, log_bernoulli
-from greedy_ensembles.method import Bank, Coupling, Schedule
-from greedy_ensembles.method.weighting import Weighting, draw_samples
+from greedy_ensembles.method import Bank, Coupling, Schedule, draw_samples
+from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
 from greedy_ensembles.runs.notes import non_finite

@@ -30,7 +30,7 @@ from greedy_ensembles.inputs import (
     split_labels,
     take,
 )
-from greedy_ensembles.method.from_data import moments
+from greedy_ensembles.method.weighting import moments
 from greedy_ensembles.storage import digest_of_tensor
 
 #: A column's size, and how many times another's it is, from which on networks do not learn well from a table.

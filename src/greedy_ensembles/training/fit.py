@@ -136,7 +136,9 @@ def fit(
         bars = ProgressBars() if progress and first else nullcontext()
         with kept as folder, bars as shown:
             threads = algorithm.execution.threads if folder is None else folder.threads
-            execution.use(threads if ranks.world == 1 else ranks.share(threads))
+            threads = threads if ranks.world == 1 else ranks.share(threads)
+            if threads not in (None, torch.get_num_threads()):
+                torch.set_num_threads(threads)
             watchers = [*callbacks, *([shown.show] if shown else [])] if first else []
             done = _train(algorithm, folder, watchers, place is not None)
             return _collect(algorithm, folder, done, data, validation)

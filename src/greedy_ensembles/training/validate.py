@@ -19,8 +19,7 @@ from greedy_ensembles.generators import generator
 from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together
-from greedy_ensembles.method.from_data import moments
-from greedy_ensembles.method.weighting import Gaussian, Weighting, as_weighting
+from greedy_ensembles.method.weighting import Gaussian, Weighting, as_weighting, moments
 from greedy_ensembles.metrics import (
     adaptive_calibration_error,
     brier_score,
