@@ -96,7 +96,7 @@ def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int]
     1
     """
     positions = math.prod(shape[1:])  # where a kernel is applied, unless strides skip some
-    weights = (math.prod(own) * (positions if len(own) > 2 else 1) for own in parameters.values())
+    weights = (math.prod(size) * (positions if len(size) > 2 else 1) for size in parameters.values())
     return 1 if rows * sum(weights) < FEW_MULTIPLICATIONS else torch.get_num_threads()
 
 
@@ -194,10 +194,10 @@ class Ranks:
         """Return what the first process has."""
         if self.world == 1:
             return value  # type: ignore[return-value]
-        held = [value]
+        values = [value]
         with _connected():
-            distributed.broadcast_object_list(held, src=0)
-        return held[0]  # type: ignore[return-value]
+            distributed.broadcast_object_list(values, src=0)
+        return values[0]  # type: ignore[return-value]
 
 
 ALONE = Ranks()

@@ -1,11 +1,11 @@
 """Keeping samples of p* out of BatchNorm's statistics (Section 4.2: freezing it helped convergence substantially).
 
-The paper normalises them by the running statistics. Those trail the weights by some ten steps, and where the learning
-rate is high, the diversity term finds that out: a member that keeps moving what BatchNorm takes out of the examples
-(the mean of a channel) stays ahead of its own running mean, and differs from the others on p* as long as it moves. It
-is right in training, wrong in eval mode, and like the others again when the learning rate falls. Normalised by the
-statistics of the step's own examples, through which gradients flow, samples leave no such way: what BatchNorm takes out
-is taken out of them as well.
+The paper normalises them by the running statistics, which trail the weights by some ten steps. Where the learning rate
+is high, the diversity term exploits that. The mean of a channel does not matter for the examples, since BatchNorm takes
+it out of them. So a member can keep moving it, stay ahead of its running mean, and differ from the others on p* as long
+as it moves: right in training, wrong in eval mode, and like the others again when the learning rate falls. Normalised
+by the statistics of the step's examples, with gradients through these, samples have no such loophole: what BatchNorm
+takes out of the examples is taken out of them, too.
 """
 
 import copy
@@ -37,9 +37,9 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
             outputs = model(weighting_samples).softmax(dim=1)
         ge.diversity_term(outputs, earlier, strength, size).backward()
 
-    Give a layer right before BatchNorm no bias. BatchNorm takes it out of the training examples, so the loss does not
-    hold it, while here it counts: the diversity term moves it ahead of the running mean, and a member can then be right
-    in training and wrong in eval mode, all the more with Adam.
+    Give a layer right before BatchNorm no bias. BatchNorm takes a bias out of the training examples, so the loss does
+    not depend on it, and the diversity term here does. It moves the bias ahead of the running mean, and a member can
+    then be right in training and wrong in eval mode, all the more with Adam.
     """
     check_kind("model", model, nn.Module, "an nn.Module")
     layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.training]
@@ -54,17 +54,16 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def split_batchnorm(model: nn.Module, count: int, statistics: Statistics = "running") -> Iterator[None]:
-    """Let one pass do for two: BatchNorm trains on the first `count` rows of a batch, and not on the others.
+    """Train BatchNorm on the first `count` rows of a batch alone, so that examples and samples of p* share a pass.
 
-    The first rows are normalised by their own statistics and update the running ones. It holds where rows of the batch
-    stay rows in front of every BatchNorm layer.
+    These rows are normalised by their own statistics and update the running ones. The model must keep the rows of the
+    batch apart, and in their order, in front of every BatchNorm layer.
 
     Args:
         model: the network; layers in eval mode stay as they are.
         count: how many rows, from the first on, are training examples; the others are samples of p*.
-        statistics: what normalises these others. "running": the running ones, just updated, which is what two passes
-            do, the second one inside `frozen_batchnorm`, at the price of a single larger one. "batch": those of the
-            first rows, gradients included.
+        statistics: what normalises these others. "running": the running statistics, just updated, as in a second pass
+            inside `frozen_batchnorm`. "batch": those of the first rows, with gradients.
     """
     check_kind("model", model, nn.Module, "an nn.Module")
     check_count("count", count, least=1)
@@ -128,7 +127,7 @@ def _replaced(layers: dict[_BatchNorm, dict[str, Any]], method: str, forward: Ca
     kinds = [type(layer) for layer in layers]
     for (layer, attributes), kind in zip(layers.items(), kinds, strict=True):
         vars(layer).update(attributes)
-        layer.__class__ = _kind_with(kind, method if hasattr(kind, method) else "forward", forward)  # type: ignore[assignment]
+        layer.__class__ = _kind_with(kind, method if hasattr(kind, method) else "forward", forward)  # type: ignore[arg-type]
     try:
         yield
     finally:
@@ -198,9 +197,9 @@ class _SplitBatchNorm(torch.autograd.Function):
         x, given, mean, rstd, variance = ctx.saved_tensors
         count, eps, weight = ctx.count, ctx.eps, torch.ones_like(mean) if given is None else given
         (first, others), (g, h) = ((one[:count], one[count:]) for one in (x, gradient))
-        passed = torch.ops.aten.native_batch_norm_backward
-        trained = passed(g, first, weight, None, None, mean, rstd, True, eps, [True] * 3)
-        stayed = passed(h, others, weight, mean, variance, None, None, False, eps, [True] * 3)
+        backward = torch.ops.aten.native_batch_norm_backward
+        trained = backward(g, first, weight, None, None, mean, rstd, True, eps, [True] * 3)
+        stayed = backward(h, others, weight, mean, variance, None, None, False, eps, [True] * 3)
         share = -weight * rstd * (x.shape[1] / first.numel())
         by_statistics = batch_norm(first, mean, variance, share * stayed[1], share * stayed[2], False, 0.0, eps)
         affine = (None, None) if given is None else (trained[1] + stayed[1], trained[2] + stayed[2])

@@ -135,7 +135,7 @@ def check_weighting(weighting: Any, examples: Examples) -> Weighting:
                 f"samples of weighting{which} are from {one.min():g} to {one.max():g}, and {name} holds {own}, from "
                 f"{low:g} to {high:g}: {remedy}"
             )
-    return weighting
+    return weighting  # type: ignore[no-any-return]
 
 
 def default_weighting(asked: Any, examples: Examples) -> Gaussian:
