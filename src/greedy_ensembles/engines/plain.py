@@ -217,12 +217,11 @@ def means(totals: Tensor, plan: Plan, step: Step, seen: Sequence[int] | None = N
     """Return the means of an epoch's sums (2, members): of losses over the examples seen, and of terms over steps."""
     losses, terms = totals.tolist()  # the one time in an epoch that the host waits for the device
     seen, steps = seen or [sum(batch.shape[1] for batch in plan.examples)] * len(losses), len(plan.rates)
-    first_is_alone = step.bank is None or (len(step.bank) == 0 and step.coupling.sees == "earlier")
     first_is_here = step.exchange is None or step.exchange.own.start == 0
+    first_is_alone = step.bank is None or (len(step.bank) == 0 and step.coupling.sees == "earlier")
+    without_term = range(1 if first_is_here and first_is_alone else 0) if plan.samples else range(len(losses))
     return [
-        Losses(
-            loss / seen[k], None if not plan.samples or (first_is_alone and first_is_here and k == 0) else term / steps
-        )
+        Losses(loss / seen[k], None if k in without_term else term / steps)
         for k, (loss, term) in enumerate(zip(losses, terms, strict=True))
     ]
 
