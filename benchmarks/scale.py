@@ -36,7 +36,7 @@ from torch import distributed, nn
 
 import greedy_ensembles as ge
 from greedy_ensembles import machine
-from greedy_ensembles.engines.ranks import Exchange, Ranks
+from greedy_ensembles.engines.execution import Exchange, Ranks
 from greedy_ensembles.paper.pages import Page
 from greedy_ensembles.report.table import markdown_table
 from greedy_ensembles.sweeps.executor import Processes

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_generators
+from greedy_ensembles.generators import SHUFFLE, generator, seed_generators
 from greedy_ensembles.sweeps.executor import Processes
 
 SIZE, EPOCHS, BATCH = 3, 3, 16

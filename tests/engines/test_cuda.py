@@ -27,15 +27,6 @@ def images():
 RECIPE = ge.Recipe(epochs=3, batch_size=32, augment="flip_crop", normalize=(0.5, 0.25))
 
 
-class Stop(Exception):
-    pass
-
-
-def stop(event):
-    if (event.member, event.epoch) == (2, 2):
-        raise Stop
-
-
 def test_it_trains_on_the_gpu_by_default_and_predicts_there(images):
     ensemble = ge.fit(network, images, size=2, strength=1.0, recipe=RECIPE, progress=False)
     assert next(ensemble[0].parameters()).is_cuda
@@ -45,18 +36,6 @@ def test_it_trains_on_the_gpu_by_default_and_predicts_there(images):
     torch.testing.assert_close(probs.sum(dim=2), torch.ones(2, 120))
     on_cpu = ensemble.to("cpu").predict_proba(images[0])
     torch.testing.assert_close(on_cpu, probs, atol=2e-3, rtol=0)
-
-
-def test_a_run_that_was_stopped_goes_on_to_the_same_weights(images, tmp_path):
-    options = {"size": 3, "strength": 1.0, "recipe": RECIPE, "progress": False, "device": "cuda"}
-    with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
-        whole = ge.fit(network, images, **options)
-        with pytest.raises(Stop):
-            ge.fit(network, images, run_dir=tmp_path / "run", callbacks=[stop], **options)
-        resumed = ge.fit(network, images, run_dir=tmp_path / "run", **options)
-    for a, b in zip(whole, resumed, strict=True):
-        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True):
-            torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
 
 
 def test_data_may_already_be_on_the_gpu_and_generators_are_left_alone(images):

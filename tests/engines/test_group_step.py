@@ -1,9 +1,11 @@
 """The step that a GPU records, run here one operation after another, against the plain engine; and its check."""
 
+import random
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from tests.engines.groups import Group, assert_close, build
@@ -13,13 +15,14 @@ import greedy_ensembles as ge
 from greedy_ensembles.engines.captured import (
     CHECKED,
     GroupStep,
+    _host_generators,
     _part,
     _preserved,
     _state,
     take_on_copies,
     why_not_captured,
 )
-from greedy_ensembles.engines.graphs import CannotCapture, Draws, check_replayed, make_capturable
+from greedy_ensembles.engines.graphs import CannotCapture, DeviceGenerators, check_replayed, make_capturable
 from greedy_ensembles.engines.plain import PlainEngine
 
 CPU = torch.device("cpu")
@@ -40,7 +43,7 @@ def group(make_model=network, in_bank=0, size=3, method="greedy", **changes):
 
 def made(of, plan):
     totals = torch.zeros(2, len(of.members), dtype=torch.float64)
-    return GroupStep(of.members, of.step, totals, plan, Draws(of.members, CPU)), totals
+    return GroupStep(of.members, of.step, totals, plan, DeviceGenerators(of.members, CPU)), totals
 
 
 def train_by_group_step(of):
@@ -242,6 +245,15 @@ def test_statistics_that_move_much_do_not_hide_weights_that_stand_still():
     ]
     with pytest.raises(CannotCapture):
         check_replayed(*states)
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(()), np.random.rand, random.random])
+def test_draws_on_the_host_are_noticed(draw):
+    """A recording would repeat the first of them for ever."""
+    before = _host_generators()
+    assert _host_generators() == before
+    draw()
+    assert _host_generators() != before
 
 
 def test_a_model_that_cannot_be_copied_is_not_captured():

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from greedy_ensembles.engines.accelerate import BatchNormReLU, ConvolutionBeforeNorm, accelerate, swaps
-from greedy_ensembles.method import NotedStatistics
+from greedy_ensembles.method import TwoPasses
 
 
 def fusable(net):
@@ -285,16 +285,16 @@ def test_whoever_else_gets_what_lacks_its_bias_gets_it_with_the_bias(as_on_a_gpu
     torch.testing.assert_close(torch.autograd.grad(found.square().sum(), list(net[0].parameters())), theirs)
 
 
-def test_statistics_that_are_noted_count_the_bias(as_on_a_gpu):
+def test_statistics_that_are_recorded_count_the_bias(as_on_a_gpu):
     """In two passes, a hook of every norm looks at what it is given, and the second pass goes round the kernels."""
     plain = convolution()
     ours, x = copy.deepcopy(plain), images(6, 5)
 
     def outputs(net):
-        statistics = NotedStatistics(net)
-        with statistics.noted():
+        passes = TwoPasses(net, "batch")
+        with passes.of_examples():
             first = net(x[:4])
-        with statistics.used():
+        with passes.of_samples():
             return [first, net(x[4:])]
 
     expected = [one.detach() for one in outputs(plain)]

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 import greedy_ensembles as ge
 from greedy_ensembles.engines.captured import GroupStep
-from greedy_ensembles.engines.graphs import Draws, make_capturable
+from greedy_ensembles.engines.graphs import DeviceGenerators, make_capturable
 from greedy_ensembles.engines.plain import PlainEngine
 from greedy_ensembles.engines.stacked import StackedEngine
 from greedy_ensembles.method import Hyper
@@ -30,7 +30,7 @@ def group_step(members, step, plan):
     totals = torch.zeros(2, len(members), dtype=torch.float64)
     for rows in (slice(2), slice(2, 3)):  # full batches, and the rest
         part = type(plan)(*(column[rows] for column in plan))
-        of_rows = GroupStep(members, step, totals, part, Draws(members, CPU))
+        of_rows = GroupStep(members, step, totals, part, DeviceGenerators(members, CPU))
         for _ in part.rates:
             of_rows.run()
     return (totals[0] / 40).tolist()

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_generators
+from greedy_ensembles.generators import SHUFFLE, generator, seed_generators
 from greedy_ensembles.training.recipe import make_optimizer, takes_targets
 
 STEPS = {"epochs": 2, "schedule": "constant", "momentum": 0.0, "weight_decay": 0.0}

@@ -12,7 +12,7 @@ from tests.training.members import Recorder, all_same, same
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.execution import WEIGHTING_SET, generator
+from greedy_ensembles.generators import WEIGHTING_SET, generator
 from greedy_ensembles.training.validate import split
 
 

@@ -10,7 +10,7 @@ from tests.training.members import all_same
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.execution import generator
+from greedy_ensembles.generators import generator
 from greedy_ensembles.training.validate import advice_on_scale, as_examples, default_weighting
 
 

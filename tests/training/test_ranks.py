@@ -16,7 +16,7 @@ from tests.training import ranks_script
 from torch import distributed
 
 import greedy_ensembles as ge
-from greedy_ensembles.engines.ranks import Exchange, Ranks, backend_for
+from greedy_ensembles.engines.execution import Exchange, Ranks, backend_for
 from greedy_ensembles.sweeps.executor import Processes, at_once
 from greedy_ensembles.training.shared import SharedAlgorithm
 

@@ -10,9 +10,10 @@ not be added in a pass of its own, nor its gradient summed in another. `accelera
 Parameters, buffers and their names stay what they are, so optimizers and checkpoints notice nothing. The layers run
 kernels of our own where these can run, on a GPU and on images that lie channels last; elsewhere they do what they did.
 
-What follows what is read off symbolic traces of the network's forward pass, in training and in eval mode. A network
-that cannot be traced is left as it is. A trace, like a CUDA graph, sees one way through the network: where a call goes
-another way, and what is activated already reaches something else than its ReLU, it is refused with a RuntimeError.
+Which layer follows which is read off symbolic traces of the network's forward pass (`torch.fx`), in training and in
+eval mode. A network that cannot be traced is left as it is. A trace, like a CUDA graph, sees one way through the
+network: where a later call goes another way, and an activated output reaches something other than its ReLU, that is a
+RuntimeError.
 """
 
 import copy
@@ -55,14 +56,14 @@ def accelerate(*models: nn.Module) -> Iterator[None]:
 
 
 class BatchNormReLU(nn.BatchNorm2d):
-    """BatchNorm2d in front of ReLU: where the kernels run, its output is activated, and marked so.
+    """BatchNorm2d in front of ReLU: where the kernels run, its output is already activated, and marked so.
 
-    Inside `split_batchnorm`, `first_rows` of the batch are those to train on, and `frozen` says whether the others are
+    Inside `split_batchnorm` it trains on the `first_rows` of the batch, and `frozen` says whether the other rows are
     normalised by the running statistics.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the normalised input, which may be activated already."""
+        """Return the normalised input, activated where the kernels run."""
         shift: Tensor | None = vars(x).pop("lacks", None)
         if self.training and can_fuse(self, x):
             y = norm_relu(x, self, getattr(self, "first_rows", len(x)), getattr(self, "frozen", True), shift)
@@ -74,12 +75,12 @@ class BatchNormReLU(nn.BatchNorm2d):
         return y
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Return the normalised input: what `split_batchnorm` takes over."""
+        """Return the normalised input; `split_batchnorm` puts its own method here."""
         return super().forward(x)
 
 
 class ConvolutionBeforeNorm(nn.Conv2d):
-    """Conv2d in front of `BatchNormReLU`: leaves its bias to that where kernels run, and marks what lacks it."""
+    """Conv2d in front of `BatchNormReLU`, which adds the bias where kernels run; outputs without it are marked."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution, with or without the bias."""
@@ -91,15 +92,15 @@ class ConvolutionBeforeNorm(nn.Conv2d):
 
 
 class _Marks(TorchFunctionMode):
-    """Returns what is activated already as it is, whichever way ReLU is called; nobody else gets it.
+    """Makes ReLU return marked outputs as they are, however it is called, and refuses them to any other function.
 
-    Whoever else looks at what lacks its bias gets it with the bias.
+    Where a function other than `BatchNormReLU` gets an output that lacks its bias, the bias is added first.
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # A copy is given all that was copied before it, which is not looked through every time.
+        # The arguments of a copy hold all copies before it; to look through them every time would be slow.
         for value in args[:1] if func is Tensor.__deepcopy__ else tree_leaves((args, kwargs)):
             if type(value) is not Tensor:
                 continue
@@ -115,7 +116,7 @@ class _Marks(TorchFunctionMode):
 
 
 def swaps(model: nn.Module) -> list[tuple[nn.Module, type[nn.Module]]]:
-    """Return which layers of a network can be swapped, and for which kind of layer."""
+    """Return the layers of a network that can be swapped, and the class that each gets."""
     if _has_any_global_hook() or not any(type(layer) is nn.BatchNorm2d for layer in model.modules()):
         return []
     try:
@@ -135,26 +136,26 @@ def has_hooks(layer: nn.Module) -> bool:
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    """Return whether a layer is exactly of a kind, and nobody watches it or has put another `forward` in its place."""
+    """Return whether a layer is exactly of a class, without hooks and without a `forward` of its own."""
     return type(layer) is kind and "forward" not in vars(layer) and not has_hooks(layer)
 
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Return whether a module is not looked into: PyTorch's layers, and what is watched from outside."""
+        """Return whether a module is not traced into: PyTorch's layers, and modules with hooks."""
         return has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
 
 
 class _Trace(NamedTuple):
     model: nn.Module  #: a copy
     calls: dict[str, list[fx.Node]]  #: of its layers, by name
-    remembered: set[fx.Node]  #: what modules keep for anyone to read
+    remembered: set[fx.Node]  #: results that modules keep as attributes
 
 
 def _trace(model: nn.Module, training: bool) -> _Trace:
-    """Return what a network's forward pass does, in training or not.
+    """Return the trace of a network's forward pass, in training or eval mode.
 
-    Of a copy, which shares the parameters, since a forward pass may change a module; and with random numbers put back.
+    A copy is traced, which shares the parameters, since a forward pass may change a module; random states are restored.
     """
     traced = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()}).train(training)
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers()) if tensor.is_cuda}
@@ -175,11 +176,11 @@ def _trace(model: nn.Module, training: bool) -> _Trace:
 
 
 def _always(traces: list[_Trace], kind: type[nn.Module], follows: Callable[[fx.Node, nn.Module], bool]) -> list[str]:
-    """Return the plain layers of a kind, by name, whose results all go to one user that follows, and nowhere else."""
+    """Return the names of plain layers of a class whose every result has one user, for which `follows` is true."""
     verdicts: dict[str, bool] = {}
     for traced, calls, remembered in traces:
         leaves = {name: traced.get_submodule(name) for name in calls}
-        # What a leaf of the trace has inside may be called there, unseen.
+        # Layers inside a leaf of the trace may be called there, which the trace does not show.
         inside = {id(part) for leaf in leaves.values() for part in leaf.modules() if part is not leaf}
         for name, layer in leaves.items():
             single = all(len(node.users) == 1 and follows(next(iter(node.users)), traced) for node in calls[name])

@@ -23,10 +23,17 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.engines.accelerate import accelerate
-from greedy_ensembles.engines.execution import Generators
-from greedy_ensembles.engines.graphs import CannotCapture, Draws, check_replayed, make_capturable, record, warm_up
+from greedy_ensembles.engines.graphs import (
+    CannotCapture,
+    DeviceGenerators,
+    check_replayed,
+    make_capturable,
+    record,
+    warm_up,
+)
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.plain import Losses, Pass, PlainEngine, Plan, Step, means
+from greedy_ensembles.generators import Generators
 
 #: How many members are under way at the same time: enough to fill the gaps that one leaves, few enough for what one
 #: kernel wrote to be in the cache still when the next reads it, and for their activations to fit.
@@ -39,7 +46,7 @@ def why_not_captured(step: Step) -> str | None:
     """Return what forbids capturing a training, as far as can be told without trying."""
     if step.off_device is not None:
         return step.off_device
-    if step.accumulate > 1:
+    if step.recipe.accumulate > 1:
         return "gradients are accumulated over batches"
     if step.make_optimizer is None:
         return "optimizers of one's own may do what cannot be recorded; those of the recipe can"
@@ -55,7 +62,7 @@ class CapturedEngine(PlainEngine):
         for member in members:
             member.model.train()
         self._totals = torch.zeros(2, len(members), dtype=torch.float64, device=device)
-        self._draws = Draws(members, device)
+        self._generators = DeviceGenerators(members, device)
         self._pool = torch.cuda.graph_pool_handle()  # of all recordings: what outlives one of them is made before it
         make_capturable(members, device)
         lengths = [batch.shape[1] for batch in plan.examples]
@@ -68,7 +75,7 @@ class CapturedEngine(PlainEngine):
         """Train every member for one epoch, and return its means of loss and term."""
         self._totals.zero_()
         full = self._full.rows
-        with self._draws.lent():
+        with self._generators.loaded():
             self._full.play(_part(plan, slice(0, full)))
             if self._rest is not None:
                 self._rest.play(_part(plan, slice(full, None)))
@@ -79,13 +86,13 @@ class CapturedEngine(PlainEngine):
         """Return the recorded step, after holding its first replays against plain steps."""
         device, start = self._step.execution.device, [[v.clone() for v in kind] for kind in _state(self.members)]
         exchange = self._step.exchange
-        alone = self._step if exchange is None else replace(self._step, exchange=replace(exchange, alone=True))
+        trial = self._step if exchange is None else replace(self._step, exchange=replace(exchange, simulated=True))
         # Before there is a recording, whose memory they would otherwise have to leave alone.
-        plain, again = (take_on_copies(self.members, alone, plan) for _ in range(2))
-        step = GroupStep(self.members, alone, self._totals, plan, self._draws)
+        plain, again = (take_on_copies(self.members, trial, plan) for _ in range(2))
+        step = GroupStep(self.members, trial, self._totals, plan, self._generators)
         with _preserved(self.members, device):
-            recording = Recording(step, plan, device, self._draws, self._pool)
-        with _preserved(self.members, device), self._draws.lent():
+            recording = Recording(step, plan, self._pool)
+        with _preserved(self.members, device), self._generators.loaded():
             recording.play(plan, CHECKED)
             check_replayed(start, plain, again, _state(self.members))
         step.exchange = exchange
@@ -102,10 +109,12 @@ class GroupStep:
     With an exchange between processes it is two such sequences, `begin` and `end`, with `meet` between them.
     """
 
-    def __init__(self, members: Sequence[Member], step: Step, totals: Tensor, plan: Plan, draws: Draws) -> None:
-        self._members, self._step, self._totals, self._draws = members, step, totals, draws
-        self.exchange = step.exchange
-        device = step.execution.device
+    def __init__(
+        self, members: Sequence[Member], step: Step, totals: Tensor, plan: Plan, generators: DeviceGenerators
+    ) -> None:
+        self._members, self._step, self._totals = members, step, totals
+        self.generators, self.exchange = generators, step.exchange
+        self.device = device = step.execution.device
         self._examples = torch.stack(plan.examples)
         self._samples = torch.stack(plan.samples) if plan.samples else None
         self._rates = torch.tensor(plan.rates, device=device)
@@ -113,7 +122,7 @@ class GroupStep:
         count = len(members) if device.type == "cuda" else 0
         self._streams = [torch.cuda.Stream(device) for _ in range(min(STREAMS, count))] if count > 1 else []
         self._passes: list[Pass] = []  # which stay until the next step makes them anew: streams share them
-        self._pulls: Sequence[Tensor | None] = ()
+        self._gradients: Sequence[Tensor | None] = ()
         self._bank: Tensor | None = None
         self._live: Tensor | None = None  # outputs on p*, of one's own members
         self._everyone: Tensor | None = None  # and of all that train together, where it does not move
@@ -128,7 +137,7 @@ class GroupStep:
 
     def forget(self) -> None:
         """Let go of what the step left for itself."""
-        self._passes, self._pulls = [], ()
+        self._passes, self._gradients = [], ()
 
     def run(self) -> None:
         """Take the step of the current row, and advance to the next."""
@@ -148,7 +157,7 @@ class GroupStep:
         self._set_learning_rates()
         self._counter += 1
         for position in self._side_by_side(members):
-            with self._draws.of(position):
+            with self.generators.of(position):
                 model = self._members[position].model
                 self._passes.append(step.forward(model, inputs[position], targets[position], samples))
             if self._bank is None:  # who meets no one need not wait for the others, nor keep activations meanwhile
@@ -168,14 +177,14 @@ class GroupStep:
         live = self._live if self._everyone is None else self._everyone
         if live is None or self._bank is None:
             return
-        terms, self._pulls = self._step.couple(live, self._bank)
+        terms, self._gradients = self._step.couple(live, self._bank)
         for position in self._side_by_side(range(len(self._members))):
-            self._update(position, self._pulls[position])
+            self._update(position, self._gradients[position])
         self._totals[1].add_(terms)
 
-    def _update(self, position: int, pull: Tensor | None) -> None:
+    def _update(self, position: int, gradient: Tensor | None) -> None:
         passed = self._passes[position]
-        self._step.update(self._members[position], passed, pull)
+        self._step.update(self._members[position], passed, gradient)
         self._totals[0, position].add_(passed.loss.detach(), alpha=self._examples.shape[2])
 
     def _side_by_side(self, members: Sequence[int]) -> Iterator[int]:
@@ -209,22 +218,22 @@ class GroupStep:
 class Recording:
     """A step that was recorded, to be played as often as its tables have rows."""
 
-    def __init__(self, step: GroupStep, plan: Plan, device: torch.device, draws: Draws, pool: Any) -> None:
+    def __init__(self, step: GroupStep, plan: Plan, pool: Any) -> None:
         self._step, self.rows = step, len(plan.rates)
 
         def first_row() -> None:
             step.load(plan)
             step.run()
 
-        with _whatever_fails():
+        with _failures_as_reasons():
             before = _host_generators()
-            with draws.lent():
-                warm_up(first_row, device)
+            with step.generators.loaded():
+                warm_up(first_row, step.device)
             if _host_generators() != before:
                 raise CannotCapture("model, loss or augmentation draws random numbers on the host")
             self._graphs = []
             for part in [step.run] if step.exchange is None else [step.begin, step.end]:
-                self._graphs.append(record(part, device, draws.generators, pool)[0])
+                self._graphs.append(record(part, step.device, step.generators.generators, pool)[0])
             step.forget()  # so that the next recording can use the memory
         self._alive = step.objects()  # what a recording reads must not be freed, whoever replaces it
 
@@ -244,24 +253,25 @@ def take_on_copies(members: Sequence[Member], step: Step, plan: Plan) -> list[li
     Model, loss, augmentation and coupling are copied with all that they remember in Python, so that it is the same at
     the start of every repetition.
     """
-    with _whatever_fails():
-        kept = {id(one.recipe): one.recipe for one in members}  # nothing of it is called in a step
+    with _failures_as_reasons():
+        not_copied = {id(one.recipe): one.recipe for one in members}  # nothing of it is called in a step
         of_step = (list(members), step.loss, step.augment, step.coupling)
-        theirs, loss, augment, coupling = copy.deepcopy(of_step, kept)
+        copies, loss, augment, coupling = copy.deepcopy(of_step, not_copied)
         step, device = replace(step, loss=loss, augment=augment, coupling=coupling), step.execution.device
-        draws, totals = Draws(theirs, device), torch.zeros(2, len(theirs), dtype=torch.float64, device=device)
-        few = _part(plan, slice(0, CHECKED))
-        group = GroupStep(theirs, step, totals, few, draws)
-        for member in theirs:  # which a copy forgets, and then warns that it is not being recorded
+        totals = torch.zeros(2, len(copies), dtype=torch.float64, device=device)
+        generators = DeviceGenerators(copies, device)
+        first = _part(plan, slice(0, CHECKED))
+        group = GroupStep(copies, step, totals, first, generators)
+        for member in copies:  # which a copy forgets, and then warns that it is not being recorded
             member.optimizer._warned_capturable_if_run_uncaptured = True
-        with draws.lent():
-            for _ in few.rates:
+        with generators.loaded():
+            for _ in first.rates:
                 group.run()
-        return [[value.detach() for value in kind] for kind in _state(theirs)]
+        return [[value.detach() for value in kind] for kind in _state(copies)]
 
 
 @contextmanager
-def _whatever_fails() -> Iterator[None]:
+def _failures_as_reasons() -> Iterator[None]:
     """Turn errors of any kind into a reason why the step cannot be recorded, but for those of memory."""
     try:
         yield
@@ -269,13 +279,14 @@ def _whatever_fails() -> Iterator[None]:
         raise
     except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
         lines = str(error).strip().splitlines()
-        said = f": {lines[0][:200]}" if lines else ""
-        raise CannotCapture(f"{type(error).__name__}{said}") from error
+        message = f": {lines[0][:200]}" if lines else ""
+        raise CannotCapture(f"{type(error).__name__}{message}") from error
 
 
-def _host_generators() -> str:
+def _host_generators() -> tuple[object, ...]:
     """Return the states of the generators that a graph cannot advance, in a form that can be compared."""
-    return repr(Generators.current(torch.device("cpu")).state())
+    states = Generators.current(torch.device("cpu"))
+    return states.cpu.tolist(), states.numpy[1].tolist(), states.numpy[2:], states.python
 
 
 def _state(members: Sequence[Member]) -> list[list[Tensor]]:
@@ -287,9 +298,7 @@ def _state(members: Sequence[Member]) -> list[list[Tensor]]:
 @contextmanager
 def _preserved(members: Sequence[Member], device: torch.device) -> Iterator[None]:
     """Leave members as they were found, in the same memory: recording takes steps that are not part of training."""
-    weights = [{name: v.clone() for name, v in _tensors(member).items()} for member in members]
-    averages = [[v.clone() for v in member.average] for member in members]
-    moments = [{key: v.clone() for key, v in _moments(member).items()} for member in members]
+    before = [{key: value.clone() for key, value in _tensors(member).items()} for member in members]
     generators = [member.generators for member in members]
     default = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     try:
@@ -297,30 +306,26 @@ def _preserved(members: Sequence[Member], device: torch.device) -> Iterator[None
     finally:
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # a step that broke off may be under way on some streams still
-        for member, own, moved, states in zip(members, weights, moments, generators, strict=True):
-            for name, tensor in _tensors(member).items():
-                if name in own:  # the first step may have made a buffer
-                    tensor.copy_(own[name])
-            for key, value in _moments(member).items():
-                value.copy_(moved[key]) if key in moved else value.zero_()  # what the first step made starts from 0
+        for member, found, states in zip(members, before, generators, strict=True):
+            for key, value in _tensors(member).items():
+                if key in found:
+                    value.copy_(found[key])
+                elif key[0] == "optimizer":  # what the first step made starts from 0; a buffer that it made stays
+                    value.zero_()
             member.generators = states
-        for member, average in zip(members, averages, strict=True):
-            for here, value in zip(member.average, average, strict=True):
-                here.copy_(value)
         if default is not None:
             torch.cuda.set_rng_state(default, device)
 
 
-def _tensors(member: Member) -> dict[str, Tensor]:
-    named = (*member.model.named_parameters(), *member.model.named_buffers())
-    return {name: value.detach() for name, value in named}
-
-
-def _moments(member: Member) -> dict[tuple[int, str], Tensor]:
-    parameters = [p for group in member.optimizer.param_groups for p in group["params"]]
-    return {
-        (index, name): value
-        for index, parameter in enumerate(parameters)
-        for name, value in member.optimizer.state.get(parameter, {}).items()
-        if isinstance(value, Tensor)
+def _tensors(member: Member) -> dict[tuple[object, ...], Tensor]:
+    """Return all that a step changes in place: weights, statistics, averages, and what the optimizer remembers."""
+    model, optimizer = member.model, member.optimizer
+    found: dict[tuple[object, ...], Tensor] = {
+        ("model", name): value.detach() for name, value in (*model.named_parameters(), *model.named_buffers())
     }
+    found |= {("average", index): value for index, value in enumerate(member.average)}
+    for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                found["optimizer", index, name] = value
+    return found

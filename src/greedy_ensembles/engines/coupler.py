@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from greedy_ensembles.checks import check_choice, check_count, check_kind
-from greedy_ensembles.engines.execution import WEIGHTING_BATCH, WEIGHTING_SET, generator
+from greedy_ensembles.generators import WEIGHTING_BATCH, generator
 from greedy_ensembles.inputs import (
     SOFTMAX,
     Inputs,
@@ -23,13 +23,12 @@ from greedy_ensembles.inputs import (
     device_of,
     dtype_of,
     each,
-    entries,
     logits_of,
     take,
 )
 from greedy_ensembles.labels import DISTANCES, TARGETS
-from greedy_ensembles.method import Bank, Coupling, NotedStatistics, Statistics, as_coupling, frozen_batchnorm
-from greedy_ensembles.method.weighting import Weighting
+from greedy_ensembles.method import Bank, Coupling, Statistics, TwoPasses, as_coupling, draw_samples
+from greedy_ensembles.method.weighting import Weighting, as_weighting
 
 _ROWS = 1024  # samples at once outside of training steps
 
@@ -44,7 +43,7 @@ class Coupler:
     >>> for model in members:
     ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     ...     for _ in range(3):
-    ...         with coupler.step(model):  # notes BatchNorm's statistics
+    ...         with coupler.step(model):  # records BatchNorm's statistics
     ...             logits = model(x)
     ...         loss = torch.nn.functional.cross_entropy(logits, y) + coupler.term(model)
     ...         optimizer.zero_grad()
@@ -95,21 +94,15 @@ class Coupler:
         check_choice("distance", distance, DISTANCES[targets])
         if transform is not None and not callable(transform):
             raise TypeError(f"transform must be a callable from samples to what the model takes, got {transform!r}")
-        if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
-            raise TypeError(f"weighting must have sample(n, generator), as those of ge.weighting; got {weighting!r}")
         self._coupling = as_coupling(method, size, strength)
         _check_one_after_another(self._coupling, size)
         self._batch_size, self._statistics, self._seed = batch_size, statistics, seed
         self._compared, self._targets = DISTANCES[targets][distance], targets
         self._transform = transform if transform is not None else lambda one: one
-        drawn: Inputs = weighting.sample(samples, generator(WEIGHTING_SET, seed))
-        for _, one in entries(drawn):
-            if len(one) != samples or not bool(torch.isfinite(one).all()):
-                raise ValueError(f"weighting must draw {samples} finite samples; NaN, inf or fewer came")
-        self._samples = drawn
+        self._samples = draw_samples(as_weighting(weighting), samples, seed)
         self._bank: Bank | None = None  # made with the first member, which says how many classes there are
         self._steps = 0
-        self._noted: tuple[nn.Module, NotedStatistics] | None = None
+        self._passes: tuple[nn.Module, TwoPasses] | None = None  # of the step under way
 
     def __len__(self) -> int:
         """Return how many members are finished."""
@@ -117,16 +110,16 @@ class Coupler:
 
     @contextmanager
     def step(self, model: nn.Module) -> Iterator[None]:
-        """Note, inside the block, the statistics of the examples that BatchNorm layers see; call the model there."""
+        """Record, inside the block, the statistics of the examples in BatchNorm layers; call the model there."""
         model = _plain(model)
         synced = any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules())
         if synced and self._statistics == "batch":
             raise ValueError(
                 "model has SyncBatchNorm, whose statistics are of all processes; use Coupler(statistics='running')"
             )
-        statistics = NotedStatistics(model)
-        self._noted = model, statistics
-        with statistics.noted() if self._meets and self._statistics == "batch" else nullcontext():
+        passes = TwoPasses(model, self._statistics)
+        self._passes = model, passes
+        with passes.of_examples() if self._meets else nullcontext():
             yield
 
     def term(self, model: nn.Module) -> Tensor:
@@ -135,9 +128,9 @@ class Coupler:
         It is 0, and counts as no step, where gradients are off, as other libraries have it when they evaluate.
         """
         model = _plain(model)
-        if self._noted is None or self._noted[0] is not model:
+        if self._passes is None or self._passes[0] is not model:
             raise ValueError("model must be the one of the step before: with coupler.step(model): logits = model(x)")
-        (_, statistics), self._noted = self._noted, None
+        (_, passes), self._passes = self._passes, None
         if not torch.is_grad_enabled():
             return torch.zeros((), device=device_of(model))
         number, self._steps = self._steps, self._steps + 1
@@ -147,10 +140,10 @@ class Coupler:
         chosen = torch.randint(
             self._bank.count, (self._batch_size,), generator=generator(WEIGHTING_BATCH, self._seed, number)
         ).to(self._bank.device)
-        with statistics.used() if self._statistics == "batch" else frozen_batchnorm(model):
+        with passes.of_samples():
             try:
                 live = self._outputs(model, take(self._bank.samples, chosen))
-            except StopIteration:  # a layer has no statistics left
+            except StopIteration:  # a layer has no recorded statistics left
                 raise ValueError("model must be called inside coupler.step, on the examples of the step") from None
         return self._coupling.terms(live[None], self._bank.at(chosen)).sum()
 
@@ -175,7 +168,7 @@ class Coupler:
         if row.shape != self._bank.row_shape:
             raise ValueError(f"model has {row.shape[1]} classes, and members before it {self._bank.row_shape[1]}")
         self._bank.append(row)
-        self._steps, self._noted = 0, None
+        self._steps, self._passes = 0, None
 
     @property
     def _meets(self) -> bool:

@@ -1,29 +1,26 @@
-"""How training is carried out: on which device, in which arithmetic, and where every random number comes from.
+"""How training is carried out: on which device, in which arithmetic, by how many threads, and by which processes.
 
-The validation split and p* come from the run's seed alone; initialisation, shuffling, augmentation and dropout of
-member k (from 1) come from ``seed + k - 1``, as in Algorithm 2. What can be is drawn from a generator of its own, made
-afresh from whole numbers such as (seed, step), so that nothing depends on what was drawn before; initialisation,
-augmentation and dropout use the global generators, whose states are part of a checkpoint.
+Processes are those that `torchrun` started. Members meet in their outputs on a batch of p* and nowhere else, numbers
+(members, n, classes) a step. So every process trains its own members, and a step exchanges these numbers; everything
+else travels at the end of an epoch.
 """
 
-import functools
+import atexit
 import itertools
 import math
 import os
-import random
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, TypeVar
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, distributed, nn
 
 from greedy_ensembles.checks import check_choice
 from greedy_ensembles.inputs import Inputs, logits_of, move
 
+Value = TypeVar("Value")
 Precision = Literal["float32", "tf32", "bf16"]
 #: Multiplications of a step's forward pass below which one thread trains. Where other processes keep the cores busy,
 #: threads wait for each other in every operation. Two cores of an AMD EPYC at a load of 9, a step with one thread and
@@ -31,11 +28,6 @@ Precision = Literal["float32", "tf32", "bf16"]
 #: on 28x28 pixels (6e7) 21 and 770 ms. On cores of its own a network of this size takes some milliseconds a step with
 #: one thread, so that others save little; larger ones need them.
 FEW_MULTIPLICATIONS = 1e8
-_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
-_LONG, _MOST = 100, 10_000  # items of a list, and objects, among which generators of a Dataset are looked for
-_PLAIN = (torch.Tensor, np.ndarray, str, bytes, int, float, type, types.ModuleType)
-# The first key of a generator: what it is for.
-WEIGHTING_SET, WEIGHTING_BATCH, SHUFFLE, READ = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -87,13 +79,9 @@ class Execution:
         finally:
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
             torch.backends.cudnn.benchmark = benchmark
-            self.use(threads)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
             torch.set_grad_enabled(gradients)  # an interrupt may leave it off
-
-    def use(self, threads: int | None) -> None:
-        """Compute with so many threads from here on; None: as they are."""
-        if threads not in (None, torch.get_num_threads()):
-            torch.set_num_threads(threads)
 
 
 def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int], rows: int) -> int:
@@ -108,7 +96,7 @@ def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int]
     1
     """
     positions = math.prod(shape[1:])  # where a kernel is applied, unless strides skip some
-    weights = (math.prod(own) * (positions if len(own) > 2 else 1) for own in parameters.values())
+    weights = (math.prod(size) * (positions if len(size) > 2 else 1) for size in parameters.values())
     return 1 if rows * sum(weights) < FEW_MULTIPLICATIONS else torch.get_num_threads()
 
 
@@ -128,130 +116,29 @@ def as_device(device: torch.device | str | None) -> torch.device:
     return torch.device(name)
 
 
-def generator(*keys: int) -> torch.Generator:
-    """Return a CPU generator that depends on the keys and on nothing else."""
-    state = np.random.SeedSequence(keys).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0]))
-
-
-class Generators(NamedTuple):
-    """The states of the global generators: those of torch, on a GPU where there is one, numpy and Python."""
-
-    cpu: torch.Tensor
-    cuda: torch.Tensor | None
-    numpy: Any
-    python: Any
-
-    @classmethod
-    def current(cls, device: torch.device) -> "Generators":
-        """Return the states as they are now."""
-        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        return cls(torch.get_rng_state(), cuda, np.random.get_state(), random.getstate())  # noqa: NPY002
-
-    def restore(self, device: torch.device) -> None:
-        """Put the global generators back to these states."""
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state(self.cuda, device)
-        np.random.set_state(self.numpy)  # noqa: NPY002
-        random.setstate(self.python)
-
-    def state(self) -> dict[str, Any]:
-        """Return the states as tensors, numbers and lists, to be saved."""
-        kind, keys, position, has_gauss, cached = self.numpy
-        version, internal, gauss = self.python
-        state: dict[str, Any] = {
-            "torch": self.cpu,
-            "numpy": [str(kind), _as_tensor(keys), int(position), int(has_gauss), float(cached)],
-            "python": [version, _as_tensor(internal), gauss],
-        }
-        return state if self.cuda is None else {**state, "cuda": self.cuda}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "Generators":
-        """Return what `state` was made of."""
-        kind, keys, position, has_gauss, cached = state["numpy"]
-        version, internal, gauss = state["python"]
-        if len(keys) != 624 or type(position) is not int or not 0 <= position <= 624:  # numpy reads wherever it points
-            raise ValueError(f"the state of numpy's generator is at {position!r} of {len(keys)} words")
-        numpy = (kind, keys.numpy().astype(np.uint32), position, has_gauss, cached)
-        return cls(state["torch"], state.get("cuda"), numpy, (version, tuple(internal.tolist()), gauss))
-
-
-@contextmanager
-def preserved_generators(device: torch.device) -> Iterator[None]:
-    """Leave the global generators as they were found, whatever happens inside the block."""
-    found = Generators.current(device)
-    try:
-        yield
-    finally:
-        found.restore(device)
-
-
-def _as_tensor(words: Any) -> torch.Tensor:
-    return torch.from_numpy(np.array(words, np.int64))  # 32-bit words without a sign, which fit
-
-
-def own_generators(holder: object) -> list[Any]:
-    """Return the generators of random numbers that a Dataset keeps, itself or in what it keeps, transforms included."""
-    waiting: list[Any] = [holder]
-    known: dict[int, Any] = {}
-    while waiting and len(known) < _MOST:
-        value = waiting.pop()
-        if id(value) in known or isinstance(value, _PLAIN):
-            continue
-        known[id(value)] = value
-        if isinstance(value, _GENERATORS):
-            continue
-        if isinstance(value, list | tuple | dict):
-            items = value.values() if isinstance(value, dict) else value
-            waiting += itertools.islice(items, _LONG)  # longer ones are of paths or items, and all alike
-        elif isinstance(value, types.FunctionType):
-            for cell in value.__closure__ or ():
-                with suppress(ValueError):  # of a cell that is empty
-                    waiting.append(cell.cell_contents)
-        elif isinstance(value, types.MethodType | types.BuiltinMethodType):
-            waiting.append(value.__self__)
-        elif isinstance(value, functools.partial):
-            waiting += [value.func, value.args, value.keywords]
-        else:
-            waiting += getattr(value, "__dict__", {}).values()
-    return [value for value in known.values() if isinstance(value, _GENERATORS)]
-
-
-def seed_own_generators(holder: object, seed: int) -> None:
-    """Seed the generators that a Dataset keeps."""
-    for one in own_generators(holder):
-        if isinstance(one, torch.Generator):
-            one.manual_seed(seed)
-        elif isinstance(one, np.random.Generator):
-            one.bit_generator.state = type(one.bit_generator)(seed).state
-        else:
-            one.seed(seed)
-
-
-def seed_generators(seed: int, host_alone: bool = False) -> None:
-    """Seed the global generators, which models and augmentations use; those of GPUs, too, if not the host's alone."""
-    (torch.default_generator if host_alone else torch).manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 (the global generator is what users' transforms draw from)
-    random.seed(seed)
-
-
 # PyTorch has two generations of switches for TF32. Where one of the newer kind (``fp32_precision``) was set, the older
 # ones (``allow_tf32``) can refuse to be read; and what the older ones forbid, a newer one can still allow. Whoever uses
 # either must be able to train and predict here, get the precision asked for, and read all switches later as before.
-_NEWER = hasattr(torch.backends.cudnn, "conv")  # whether this PyTorch has both kinds
+_BACKENDS: Any = torch.backends
+#: What has a switch of the newer kind: convolutions, recurrent layers, products.
+_NEWER = [_BACKENDS.cudnn.conv, _BACKENDS.cudnn.rnn, _BACKENDS.cuda.matmul] if hasattr(_BACKENDS.cudnn, "conv") else []
 
 
 def tf32_in_convolutions() -> bool:
     """Return whether convolutions in single precision may round factors to TF32, as PyTorch lets them by default."""
-    allowed: bool = torch.backends.cudnn.conv.fp32_precision == "tf32" if _NEWER else torch.backends.cudnn.allow_tf32  # type: ignore[attr-defined]
+    allowed: bool = _NEWER[0].fp32_precision == "tf32" if _NEWER else _BACKENDS.cudnn.allow_tf32
     return allowed
 
 
-def tf32_settings() -> tuple[object, ...]:
-    """Return all switches, for telling whether one has changed."""
-    return _older_of_convolutions(), _older_of_products(), *(part.fp32_precision for part in _tf32_parts())
+def tf32_settings() -> tuple[Any, ...]:
+    """Return all switches, for telling whether one has changed; of the older two, None for one that cannot be read."""
+    older: list[Any] = []
+    for read in (lambda: _BACKENDS.cudnn.allow_tf32, torch.get_float32_matmul_precision):
+        try:
+            older.append(read())
+        except RuntimeError:  # a newer switch was set to something else
+            older.append(None)
+    return *older, *(part.fp32_precision for part in _NEWER)
 
 
 @contextmanager
@@ -260,39 +147,114 @@ def tf32_inside(allowed: bool) -> Iterator[None]:
     convolutions, products, *newer = tf32_settings()
     try:
         if convolutions is not None:
-            torch.backends.cudnn.allow_tf32 = allowed
+            _BACKENDS.cudnn.allow_tf32 = allowed
         if products is not None:
-            torch.backends.cuda.matmul.allow_tf32 = allowed
-        for part in _tf32_parts():
+            _BACKENDS.cuda.matmul.allow_tf32 = allowed
+        for part in _NEWER:
             if (part.fp32_precision == "tf32") != allowed:
                 part.fp32_precision = "tf32" if allowed else "ieee"
         yield
     finally:
         if convolutions is not None:
-            torch.backends.cudnn.allow_tf32 = convolutions  # type: ignore[assignment]
+            _BACKENDS.cudnn.allow_tf32 = convolutions
         if products is not None:
-            torch.set_float32_matmul_precision(products)  # type: ignore[arg-type]
-        for part, before in zip(_tf32_parts(), newer, strict=True):
+            torch.set_float32_matmul_precision(products)
+        for part, before in zip(_NEWER, newer, strict=True):
             if part.fp32_precision != before:
                 part.fp32_precision = before
 
 
-def _tf32_parts() -> list[Any]:
-    """Return what has a switch of the newer kind: its setting, or what it takes from a more general one."""
-    if not _NEWER:
-        return []
-    return [torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of a training, of which this is number `rank`, counted from 0."""
+
+    rank: int = 0
+    world: int = 1
+
+    def shares(self, count: int) -> list[slice]:
+        """Return which of `count` members each process trains: neighbours, as many as the others or one more.
+
+        >>> Ranks(0, 3).shares(5)
+        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+        """
+        least, more = divmod(count, self.world)
+        ends = [rank * least + min(rank, more) for rank in range(self.world + 1)]
+        return [slice(*pair) for pair in itertools.pairwise(ends)]
+
+    def gather(self, value: Value) -> list[Value]:
+        """Return what every process has, in the order of ranks."""
+        if self.world == 1:
+            return [value]
+        found: list[Any] = [None] * self.world
+        with _connected():
+            distributed.all_gather_object(found, value)
+        return found
+
+    def share(self, value: Value | None) -> Value:
+        """Return what the first process has."""
+        if self.world == 1:
+            return value  # type: ignore[return-value]
+        values = [value]
+        with _connected():
+            distributed.broadcast_object_list(values, src=0)
+        return values[0]  # type: ignore[return-value]
 
 
-def _older_of_convolutions() -> bool | None:
+ALONE = Ranks()
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Every step's exchange of outputs on p*, between the processes that train `count` members."""
+
+    ranks: Ranks
+    count: int
+    simulated: bool = False  #: whether to make up the others' outputs, so that a step can be tried
+
+    @property
+    def own(self) -> slice:
+        """Which of the members this process trains."""
+        return self.ranks.shares(self.count)[self.ranks.rank]
+
+    def __call__(self, outputs: Tensor) -> Tensor:
+        """Return all members' outputs (members, n, classes) from those of one's own, without gradients."""
+        if self.simulated:
+            return torch.stack([outputs[k % len(outputs)].roll(k, dims=-1) for k in range(self.count)])
+        shares = self.ranks.shares(self.count)
+        most = max(share.stop - share.start for share in shares)
+        padded = outputs.new_zeros(most, *outputs.shape[1:])  # processes may differ by one member
+        padded[: len(outputs)] = outputs
+        found = [torch.empty_like(padded) for _ in shares]
+        with _connected():
+            distributed.all_gather(found, padded)
+        return torch.cat([one[: share.stop - share.start] for one, share in zip(found, shares, strict=True)])
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    """Turn the error of a broken connection into one that says what to do."""
     try:
-        return torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # a newer switch was set to something else
-        return None
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ConnectionError(
+            "another process of this training ended, or does not answer; its own message says why. With run_dir, the "
+            f"same command goes on after the last epoch that was saved ({str(error).splitlines()[0]})"
+        ) from error
 
 
-def _older_of_products() -> str | None:
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:
-        return None
+def backend_for(device: torch.device) -> str:
+    """Return what carries tensors of a device between processes; states and members go from CPU to CPU."""
+    return "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+
+
+def join(device: torch.device) -> Ranks:
+    """Join the processes that `torchrun` started, if it did; once in a process, since a second start would not meet."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if not distributed.is_available() or (world == 1 and not distributed.is_initialized()):
+        return ALONE
+    if not distributed.is_initialized():
+        distributed.init_process_group(backend_for(device))
+        atexit.register(distributed.destroy_process_group)
+    return Ranks(distributed.get_rank(), distributed.get_world_size())

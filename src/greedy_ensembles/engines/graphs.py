@@ -60,17 +60,17 @@ def _renew_default_generator(device: torch.device) -> None:
     torch.cuda.default_generators[device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
-class Draws:
-    """Random numbers on the device, members' own; one alone has the device's."""
+class DeviceGenerators:
+    """A generator on the device for each member, which a recorded step draws from; there are none on a CPU."""
 
     def __init__(self, members: Sequence[Member], device: torch.device) -> None:
         self._members, self._device = members, device
         self.generators = [torch.Generator(device) for _ in members] if device.type == "cuda" else []
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Take the members' random numbers, and give them back as they are then."""
-        for generator, member in zip(self.generators, self._members, strict=False):  # there are none on a CPU
+    def loaded(self) -> Iterator[None]:
+        """Give the generators the members' states inside the block, and members the states at its end."""
+        for generator, member in zip(self.generators, self._members, strict=False):
             assert member.generators.cuda is not None
             generator.set_state(member.generators.cuda)
         try:
@@ -81,17 +81,17 @@ class Draws:
 
     @contextmanager
     def of(self, position: int) -> Iterator[None]:
-        """Let the device's default generator, which dropout uses, be the member's."""
+        """Let the device's default generator, which dropout uses, be a member's inside the block."""
         if not self.generators:
             yield
             return
         default = torch.cuda.default_generators[self._device.index or 0]
-        own = default.graphsafe_get_state()
+        before = default.graphsafe_get_state()
         default.graphsafe_set_state(self.generators[position].graphsafe_get_state())
         try:
             yield
         finally:
-            default.graphsafe_set_state(own)
+            default.graphsafe_set_state(before)
 
 
 def make_capturable(members: Sequence[Member], device: torch.device) -> None:
@@ -133,5 +133,5 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
     pairs = [(a, b) for a, b in zip(one, other, strict=True) if a.numel()]
     if not pairs:
         return 0.0
-    apart = [torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).max() for a, b in pairs]
-    return float(torch.stack([one.double() for one in apart]).max().nan_to_num(torch.inf, torch.inf))
+    largest = [torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).max() for a, b in pairs]
+    return float(torch.stack([one.double() for one in largest]).max().nan_to_num(torch.inf, torch.inf))

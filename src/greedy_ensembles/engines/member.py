@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.engines.execution import Generators
+from greedy_ensembles.generators import Generators
 from greedy_ensembles.storage import FolderError
 
 History = list[dict[str, Any]]
@@ -64,8 +64,8 @@ class Member:
         self._finite = [name for name, v in state if v.is_floating_point() and bool(torch.isfinite(v).all())]
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Let the global generators be this member's inside the block."""
+    def random_state(self) -> Iterator[None]:
+        """Give the global generators this member's states inside the block, and keep what they are at its end."""
         self.generators.restore(self.device)
         try:
             yield
@@ -80,12 +80,12 @@ class Member:
             return
         with torch.no_grad():
             parameters = [p.detach() for p in self.model.parameters()]
-            own = [p.clone() for p in parameters]
+            trained = [p.clone() for p in parameters]
             torch._foreach_copy_(parameters, self.average)
         try:
             yield
         finally:
-            torch._foreach_copy_(parameters, own)
+            torch._foreach_copy_(parameters, trained)
 
     def end_epoch(self, record: dict[str, Any]) -> None:
         """Note a finished epoch; keep its weights if none before was better, or always without a score.
@@ -99,19 +99,19 @@ class Member:
         self.history.append(record)
         score: float | None = record["validation_score"]
         best = None if self._best is None else self._best["score"]
-        if score is None or best is None or score >= best or math.isnan(best):
-            needed = score is not None or self.recipe.ema is not None
-            self._best = {"epoch": self.epoch, "score": score, "weights": self._weights() if needed else None}
-        if self.epoch in self.kept_epochs:
-            self.kept.append(self._weights())
+        is_best = score is None or best is None or score >= best or math.isnan(best)
+        needed = is_best and (score is not None or self.recipe.ema is not None)  # else it is the model as it is
+        weights: dict[str, Tensor] | None = None
+        if needed or self.epoch in self.kept_epochs:
+            with self.averaged():
+                weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if is_best:
+            self._best = {"epoch": self.epoch, "score": score, "weights": weights if needed else None}
+        if weights is not None and self.epoch in self.kept_epochs:
+            self.kept.append(weights)
         if self.recipe.patience is not None and score is not None:
             scores = [-math.inf if math.isnan(s := past["validation_score"]) else s for past in self.history]
             self.stopped = self.epoch - (1 + scores.index(max(scores))) >= self.recipe.patience
-
-    def _weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights that the member is judged with."""
-        with self.averaged():
-            return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
     def finish(
         self, size: int, members: Callable[[nn.Module, list[dict[str, Tensor]]], list[nn.Module]] | None = None
@@ -120,7 +120,7 @@ class Member:
 
         Args:
             size: M.
-            members: from the model and the weights that were kept to the members that they make; None: the model.
+            members: returns the members that are made of the model and its kept weights; None: the model is the member.
         """
         self.optimizer.zero_grad()  # the model outlives training, gradients need not
         assert self._best is not None
@@ -170,19 +170,25 @@ class Member:
             for record in history:
                 record.setdefault("validation_score", None)
             _check_course(state, history)
-            self._check_tensors(state)
-            self._check_optimizer(state["optimizer"])
-            self.epoch, self.history, self._best = state["epoch"], history, state["best"]
-            self.kept = state.get("kept", [])
-            self.stopped = state.get("stopped", False)  # which 0.1 did not have, nor averages
-            self.average = [value.to(self.device) for value in state.get("average", [])]
-            self.model.load_state_dict(state["model"])
+            # Version 0.1 had no averages, no kept weights, and no member that stopped.
+            average, kept = state.get("average", []), state.get("kept", [])
+            due = sum(epoch <= state["epoch"] for epoch in self.kept_epochs)
+            if len(kept) != due:
+                raise ValueError(f"weights of {len(kept)} epochs were kept, not of {due}")
+            _check_like("average", average, self.average)
+            for weights in (state["model"], state["best"]["weights"], *kept):
+                if weights is not None:  # the best ones are not kept where nothing is held out
+                    _check_like("weights", weights, self.model.state_dict())
             self._restore_optimizer(state["optimizer"])
+            self.epoch, self.history, self._best = state["epoch"], history, state["best"]
+            self.kept, self.stopped = kept, state.get("stopped", False)
+            self.average = [value.to(self.device) for value in average]
+            self.model.load_state_dict(state["model"])
             restored = Generators.from_state(state["generators"])
             if restored.cuda is None:  # saved on a CPU: on a GPU the member goes on with numbers of its own seed
                 restored = restored._replace(cuda=self.generators.cuda)
             self.generators = restored
-            with self.at_work():  # fails now rather than later
+            with self.random_state():  # fails now rather than later
                 pass
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, RecursionError) as error:
             raise FolderError(
@@ -190,31 +196,18 @@ class Member:
                 f"{error}). Delete it to train this member again from its first epoch"
             ) from error
 
-    def _check_tensors(self, state: dict[str, Any]) -> None:
-        """Refuse weights that are not of this model: of the last epoch, of the best one, and averaged ones."""
-        model, best = self.model.state_dict(), state["best"]["weights"]
-        due = sum(epoch <= state["epoch"] for epoch in self.kept_epochs)
-        if len(state.get("kept", [])) != due:
-            raise ValueError(f"weights of {len(state.get('kept', []))} epochs were kept, not of {due}")
-        average = dict(enumerate(self.average))
-        _check_alike("model", dict(state["model"]), model)
-        _check_alike("average", dict(enumerate(state.get("average", []))), average)
-        for name, weights in (("best", best), *(("kept", one) for one in state.get("kept", []))):
-            if weights is not None:
-                _check_alike(name, dict(weights), model)
+    def _restore_optimizer(self, saved: dict[str, Any]) -> None:
+        """Refuse what the optimizer would not have made of these parameters, or take it: fused updates check nothing.
 
-    def _check_optimizer(self, saved: dict[str, Any]) -> None:
-        """Refuse what the optimizer would not have made of these parameters: fused updates look at nothing themselves.
-
-        What it makes of them is seen in a step of it, which what is restored undoes. Other names that it saved are its
+        What it makes of them is seen in a step, after which weights must be restored. Other names that it saved are its
         own affair: some optimizers add them later.
         """
         for ours, theirs in zip(self.optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True):
             if theirs["params"] != ours["params"]:
                 raise ValueError("the optimizer has other parameters")
             for name in ours.keys() & theirs.keys():
-                if ours[name] is not None and not _is_alike(theirs[name], ours[name]):
-                    raise ValueError(f"{name!r} of the optimizer is {theirs[name]!r}")
+                if ours[name] is not None:
+                    _check_like(f"{name!r} of the optimizer", theirs[name], ours[name])
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         with suppress(RuntimeError, TypeError, ValueError):  # of one that cannot take such a step nothing is known
             for parameter in parameters:
@@ -225,13 +218,10 @@ class Member:
         for index, values in saved["state"].items():
             if type(index) is not int or not 0 <= index < len(parameters):
                 raise ValueError(f"the optimizer's state is of parameter {index!r}")
-            if values:
-                expected = {name: value for name, value in made.get(index, {}).items() if isinstance(value, Tensor)}
-                found = {name: value for name, value in values.items() if name in expected}
-                _check_alike("optimizer", found, expected, parameters[index].dtype)
-
-    def _restore_optimizer(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state)
+            for name, value in made.get(index, {}).items() if values else ():
+                if isinstance(value, Tensor):
+                    _check_like(f"{name!r} of the optimizer", values[name], value, parameters[index].dtype)
+        self.optimizer.load_state_dict(saved)
         for parameter, values in self.optimizer.state.items():
             for name, value in values.items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
@@ -259,32 +249,30 @@ def _check_course(state: dict[str, Any], history: Any) -> None:
                 raise ValueError(f"{name!r} in the history is {record[name]!r}")
     if type(best["epoch"]) is not int or not 0 < best["epoch"] <= len(history):
         raise ValueError(f"the best epoch is {best['epoch']!r}")
-    if not _is_alike(best["score"], history[best["epoch"] - 1]["validation_score"]):
-        raise ValueError(f"the best score is {best['score']!r}")
+    _check_like("the best score", best["score"], history[best["epoch"] - 1]["validation_score"])
 
 
-def _check_alike(
-    what: str, found: dict[Any, Any], expected: dict[Any, Tensor], dtype: torch.dtype | None = None
-) -> None:
-    """Refuse tensors of other names, shapes or types than those expected (or of `dtype`), or that are not finite."""
-    if found.keys() != expected.keys():
-        raise ValueError(f"{what} has other tensors: {sorted(map(str, found.keys() ^ expected.keys()))[0]!r}")
-    for name, value in found.items():
-        own = expected[name]
-        if not isinstance(value, Tensor) or value.shape != own.shape or value.dtype not in (own.dtype, dtype):
-            kind = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"{name!r} of {what} is {kind}, not {own.dtype} of shape {tuple(own.shape)}")
-        if bool(own.isfinite().all()) and not bool(value.isfinite().all()):
-            raise ValueError(f"{name!r} of {what} holds NaN or infinity")
+def _check_like(what: str, found: Any, expected: Any, dtype: torch.dtype | None = None) -> None:
+    """Refuse a saved value that is of another kind than the one expected: in names, lengths, shapes or types.
 
-
-def _is_alike(found: Any, expected: Any) -> bool:
-    """Return whether two plain values, or tensors, are of one kind."""
-    if isinstance(found, Tensor) and isinstance(expected, Tensor):
-        return found.shape == expected.shape and found.dtype == expected.dtype
+    Tensors may also be of `dtype`, and must be finite where those expected are. A number may be whole or not.
+    """
+    if isinstance(expected, Tensor):
+        if not isinstance(found, Tensor) or found.shape != expected.shape or found.dtype not in (expected.dtype, dtype):
+            kind = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(f"{what} is {kind}, not {expected.dtype} of shape {tuple(expected.shape)}")
+        if bool(expected.isfinite().all()) and not bool(found.isfinite().all()):
+            raise ValueError(f"{what} holds NaN or infinity")
+        return
+    numbers = isinstance(found, int | float) and isinstance(expected, int | float) and not isinstance(found, bool)
     if isinstance(found, Tensor) and isinstance(expected, float):  # a learning rate of steps that were captured
-        return found.ndim == 0 and found.is_floating_point()
-    if isinstance(found, list | tuple):
-        return type(found) is type(expected) and len(found) == len(expected) and all(map(_is_alike, found, expected))
-    numbers = isinstance(found, int | float) and isinstance(expected, int | float)
-    return type(found) is type(expected) or (numbers and not isinstance(found, bool))
+        numbers = found.ndim == 0 and found.is_floating_point()
+    mappings = isinstance(found, dict) and isinstance(expected, dict)
+    if not (type(found) is type(expected) or numbers or mappings):
+        raise ValueError(f"{what} is {found!r}")
+    if isinstance(expected, dict | list | tuple):
+        found, expected = (one if mappings else dict(enumerate(one)) for one in (found, expected))
+        if found.keys() != expected.keys():
+            raise ValueError(f"{what} has other entries: {sorted(map(str, found.keys() ^ expected.keys()))[0]!r}")
+        for name, value in expected.items():
+            _check_like(f"{name!r} of {what}", found[name], value)

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from greedy_ensembles.engines.execution import Execution
+from greedy_ensembles.engines.execution import Exchange, Execution
 from greedy_ensembles.engines.member import Member
-from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.inputs import Inputs, as_logits, concatenate, length, take
-from greedy_ensembles.method import Bank, Coupling, NotedStatistics, Statistics, frozen_batchnorm, split_batchnorm
+from greedy_ensembles.method import Bank, Coupling, TwoPasses, split_batchnorm
 
 Call = Callable[[Any], Any]
 
@@ -37,15 +36,15 @@ class Plan(NamedTuple):
     rates: list[float]  #: what the learning rate is multiplied by
 
 
-class Turn(NamedTuple):
+class MicroBatch(NamedTuple):
     """The place of a batch among those whose gradients are averaged for one update."""
 
-    share: float
-    first: bool
-    last: bool
+    share: float = 1.0
+    first: bool = True
+    last: bool = True
 
 
-ALONE = Turn(1.0, first=True, last=True)
+WHOLE = MicroBatch()
 
 
 class Losses(NamedTuple):
@@ -60,24 +59,22 @@ class Step:
     """All that a step needs to know beside members, whichever engine takes it."""
 
     execution: Execution
+    recipe: Any  #: the `ge.Recipe`, of which loss, augmentation and optimizer are below, ready for use
     look_up: Callable[[Any], tuple[Any, Tensor]]  #: from indices, or an iterator, to inputs and targets
     to_model: Call  #: from samples as they are stored to inputs as models take them
     loss: Callable[[Tensor, Tensor], Tensor]
     augment: Callable[..., Any] | None
     mixes: bool  #: whether `augment` takes and returns targets, too
-    accumulate: int  #: batches whose gradients are averaged for one update
     coupling: Coupling
     bank: Bank | None  #: None where no p* is drawn
     outputs: Call  #: from logits to what distances are measured between
-    statistics: Statistics
     one_pass: bool  #: whether examples and samples of p* can go through a model together
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None  #: None where it is the user's own
-    clip: float | None  #: the norm that a member's gradients are cut down to
     exchange: Exchange | None  #: between processes that train members together; None where one trains all of them
     off_device: str | None  #: why `look_up` cannot be recorded; None where it looks up one tensor on the device
 
     def samples(self, chosen: Tensor | None) -> tuple[Any, Tensor | None]:
-        """Return samples of p* as models take them, and what finished members say of them."""
+        """Return samples of p* as models take them, and the outputs of finished members on them."""
         if chosen is None or self.bank is None:
             return None, None
         return self.to_model(take(self.bank.samples, chosen)), self.bank.at(chosen)
@@ -90,20 +87,20 @@ class Step:
         if samples is None:
             logits = run(model, inputs)
         elif self.one_pass:
-            with split_batchnorm(model, len(targets), self.statistics):
+            with split_batchnorm(model, len(targets), self.recipe.weighting_statistics):
                 both = run(model, concatenate([inputs, samples]))
             logits, others = both.split([len(targets), length(samples)])
         else:
-            statistics = NotedStatistics(model)
-            with statistics.noted() if self.statistics == "batch" else nullcontext():
+            passes = TwoPasses(model, self.recipe.weighting_statistics)
+            with passes.of_examples():
                 logits = run(model, inputs)
-            with statistics.used() if self.statistics == "batch" else frozen_batchnorm(model):
+            with passes.of_samples():
                 others = run(model, samples)
         outputs = None if others is None else self.outputs(as_logits(others))
         return Pass(self.loss(as_logits(logits), targets), outputs)
 
     def couple(self, live: Tensor, bank: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Return the term of every member of this process, and its gradient at the member's outputs on p*.
+        """Return the term of every member of this process, and its gradient by the member's outputs on p*.
 
         Args:
             live: outputs (members, n, classes) of all that train together, in other processes, too.
@@ -113,27 +110,35 @@ class Step:
         live = live.detach().requires_grad_()
         with torch.enable_grad():
             terms = self.coupling.terms(live, bank)
-        if not terms.requires_grad:  # a method may have nothing to say, in a step or ever
+        if not terms.requires_grad:  # a method's terms may be constants, in a step or ever
             return terms[own], [None] * (own.stop - own.start)
-        (pull,) = torch.autograd.grad(terms.sum(), live)
-        return terms[own].detach(), list(pull[own])
+        (gradient,) = torch.autograd.grad(terms.sum(), live)
+        return terms[own].detach(), list(gradient[own])
 
-    def update(self, member: Member, passed: Pass, pull: Tensor | None, turn: Turn = ALONE) -> None:
-        """Move a member against the gradient of its loss plus its term, whose gradient at its outputs is `pull`."""
-        if turn.first:
+    def update(self, member: Member, passed: Pass, gradient: Tensor | None, batch: MicroBatch = WHOLE) -> None:
+        """Move a member against the gradient of its loss plus its term.
+
+        Args:
+            member: the member.
+            passed: its forward pass.
+            gradient: that of its term by its outputs; None where it meets no one.
+            batch: the place of its examples among those of one update.
+        """
+        if batch.first:
             member.optimizer.zero_grad()
-        loss = passed.loss if turn.share == 1 else passed.loss * turn.share
-        if pull is None or passed.outputs is None:
+        loss = passed.loss if batch.share == 1 else passed.loss * batch.share
+        if gradient is None or passed.outputs is None:
             loss.backward()
         else:
-            torch.autograd.backward([loss, passed.outputs], [None, pull if turn.share == 1 else pull * turn.share])
-        if not turn.last:
+            gradient = gradient if batch.share == 1 else gradient * batch.share
+            torch.autograd.backward([loss, passed.outputs], [None, gradient])
+        if not batch.last:
             return
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(member.model.parameters(), self.clip)
+        if self.recipe.clip is not None:
+            nn.utils.clip_grad_norm_(member.model.parameters(), self.recipe.clip)
         member.optimizer.step()
         if member.average:  # the average moves towards the weights
-            torch._foreach_lerp_(member.average, [p.detach() for p in member.model.parameters()], 1 - member.recipe.ema)
+            torch._foreach_lerp_(member.average, [p.detach() for p in member.model.parameters()], 1 - self.recipe.ema)
 
 
 class PlainEngine:
@@ -147,44 +152,51 @@ class PlainEngine:
 
     def train_epoch(self, plan: Plan) -> list[Losses]:
         """Train every member for one epoch, and return its means of loss and term."""
-        count = len(self.members)
         samples: Sequence[Tensor | None] = plan.samples or [None] * len(plan.rates)
+        count, steps, most = len(self.members), len(plan.rates), self._step.recipe.accumulate
         totals = torch.zeros(2, count, dtype=torch.float64, device=self._step.execution.device)
-        seen, most, steps = [0] * count, self._step.accumulate, len(plan.rates)
-        groups = [min(most, steps - first) for first in range(0, steps, most)]  # batches of each update
-        turns = [Turn(1 / size, k == 0, k == size - 1) for size in groups for k in range(size)]
+        seen = [0] * count
+        updates = [min(most, steps - first) for first in range(0, steps, most)]  # batches of each
+        batches = [MicroBatch(1 / size, k == 0, k == size - 1) for size in updates for k in range(size)]
         for member in self.members:
             member.model.train()
         # Members that meet no one need not take turns.
-        for part in [slice(count)] if plan.samples else [slice(k, k + 1) for k in range(count)]:
-            members = self.members[part]
-            with members[0].at_work() if len(members) == 1 else nullcontext():
-                for examples, chosen, rate, turn in zip(plan.examples, samples, plan.rates, turns, strict=True):
-                    for k, rows in enumerate(self._take(members, examples[part], chosen, rate, turn, totals[:, part])):
-                        seen[(part.start or 0) + k] += rows
+        for first, last in [(0, count)] if plan.samples else [(k, k + 1) for k in range(count)]:
+            group = self.members[first:last]
+            with group[0].random_state() if len(group) == 1 else nullcontext():
+                for examples, chosen, rate, batch in zip(plan.examples, samples, plan.rates, batches, strict=True):
+                    rows = self._take(group, examples[first:last], chosen, rate, batch, totals[:, first:last])
+                    for k, row_count in enumerate(rows, start=first):
+                        seen[k] += row_count
         return means(totals, plan, self._step, seen)
 
     def _take(
-        self, members: list[Member], examples: Any, chosen: Tensor | None, rate: float, turn: Turn, totals: Tensor
+        self,
+        members: list[Member],
+        examples: Any,
+        chosen: Tensor | None,
+        rate: float,
+        batch: MicroBatch,
+        totals: Tensor,
     ) -> list[int]:
         """Take a step of these members, add losses and terms to their sums, and return how many examples each saw."""
         step = self._step
         samples, bank = step.samples(chosen)
         passes, rows = [], []
         for member, indices in zip(members, examples, strict=True):
-            with nullcontext() if len(members) == 1 else member.at_work():
+            with nullcontext() if len(members) == 1 else member.random_state():
                 inputs, targets = step.look_up(indices)
                 passes.append(step.forward(member.model, inputs, targets, samples))
                 rows.append(len(targets))
         terms: Tensor | None = None
-        pulls: Sequence[Tensor | None] = [None] * len(members)
+        gradients: Sequence[Tensor | None] = [None] * len(members)
         if bank is not None:
             live = torch.stack([one.outputs.detach() for one in passes if one.outputs is not None])
-            terms, pulls = step.couple(live if step.exchange is None else step.exchange(live), bank)
-        for position, (member, passed, pull) in enumerate(zip(members, passes, pulls, strict=True)):
+            terms, gradients = step.couple(live if step.exchange is None else step.exchange(live), bank)
+        for position, (member, passed, gradient) in enumerate(zip(members, passes, gradients, strict=True)):
             set_learning_rate(member.optimizer, rate)
-            with nullcontext() if len(members) == 1 else member.at_work():
-                step.update(member, passed, pull, turn)
+            with nullcontext() if len(members) == 1 else member.random_state():
+                step.update(member, passed, gradient, batch)
             totals[0, position].add_(passed.loss.detach(), alpha=rows[position])
         if terms is not None:
             totals[1] += terms
@@ -196,7 +208,7 @@ class PlainEngine:
         rows = []
         for member in self.members:
             member.model.eval()
-            with member.at_work(), member.averaged():
+            with member.random_state(), member.averaged():
                 rows.append(in_pieces(member.model, inputs, self._step.execution))
         return torch.stack(rows)
 
@@ -205,10 +217,11 @@ def means(totals: Tensor, plan: Plan, step: Step, seen: Sequence[int] | None = N
     """Return the means of an epoch's sums (2, members): of losses over the examples seen, and of terms over steps."""
     losses, terms = totals.tolist()  # the one time in an epoch that the host waits for the device
     seen, steps = seen or [sum(batch.shape[1] for batch in plan.examples)] * len(losses), len(plan.rates)
-    alone = step.bank is None or (len(step.bank) == 0 and step.coupling.sees == "earlier")  # then the first has no term
-    alone = alone and (step.exchange is None or step.exchange.own.start == 0)
+    first_is_here = step.exchange is None or step.exchange.own.start == 0
+    first_is_alone = step.bank is None or (len(step.bank) == 0 and step.coupling.sees == "earlier")
+    without_term = range(1 if first_is_here and first_is_alone else 0) if plan.samples else range(len(losses))
     return [
-        Losses(loss / seen[k], None if not plan.samples or (alone and k == 0) else term / steps)
+        Losses(loss / seen[k], None if k in without_term else term / steps)
         for k, (loss, term) in enumerate(zip(losses, terms, strict=True))
     ]
 

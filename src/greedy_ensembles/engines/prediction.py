@@ -1,7 +1,7 @@
-"""What members say about a batch: one of them, as exported graphs have it too, and all of them as one CUDA graph.
+"""Outputs of members on a batch: of one, also in exported graphs; of all, one after another or as one CUDA graph.
 
-A loop over members would wait for launches, not for the GPU. So their passes are recorded once, side by side, and
-replayed from then on.
+On a GPU a loop over small members would wait for kernels to be launched. So the passes of all members are recorded
+once, side by side, and replayed from then on.
 """
 
 import difflib
@@ -33,13 +33,15 @@ from greedy_ensembles.inputs import (
 )
 from greedy_ensembles.labels import bernoulli, log_bernoulli
 
-#: What is made of a member and a batch as the member takes it (`to_model`), which is its own to write to.
+#: What is computed with a member on a batch as the member takes it (`to_model`), which it may write to.
 Statement = Callable[[nn.Module, Inputs], Tensor]
 
+#: What is said of a member whose outputs may be those of a sigmoid.
+SIGMOID = "returns numbers from 0 to 1 where logits are expected; if it ends in a sigmoid, leave it out"
 #: Full batches from which on recording, which takes about as long as predicting two of them, pays.
 WORTH_CAPTURING = 3
 _FEW, _SEVERAL = 4, 16  # rows by which logits are told from probabilities of all classes, and of one
-_judged: WeakSet[nn.Module] = WeakSet()  # members whose outputs were looked at for that
+_checked: WeakSet[nn.Module] = WeakSet()  # members whose outputs were looked at for that
 _STREAMS = 4  # for members side by side: each of them nearly fills a GPU
 
 
@@ -75,15 +77,12 @@ def logits(member: nn.Module, x: Inputs, of_labels: bool = False) -> Tensor:
     single, found = of_labels or found.shape[1:].numel() == 1, as_logits(found)
     # Once a member: it costs as much as a small network. Of results on a GPU this would have to wait for each of them.
     enough = exporting or not single or len(found) >= _SEVERAL
-    if not exporting and enough and member not in _judged and found.device.type == "cpu":
-        _judged.add(member)
+    if not exporting and enough and member not in _checked and found.device.type == "cpu":
+        _checked.add(member)
         if are_probabilities(found[:_FEW]):
             warnings.warn(f"a member {SOFTMAX}", stacklevel=7)
         elif single and bool(((found >= 0) & (found <= 1)).all()):
-            told = (
-                "a member returns numbers from 0 to 1 where logits are expected; if it ends in a sigmoid, leave it out"
-            )
-            warnings.warn(told, stacklevel=7)
+            warnings.warn(f"a member {SIGMOID}", stacklevel=7)
     return found
 
 
@@ -92,14 +91,14 @@ FeatureFunction = Callable[[nn.Module, Any], Tensor]
 
 
 class LogitsWithFeatures:
-    """A statement: a member's logits and behind them, (n, classes + d), features of the same pass.
+    """A statement: a member's logits, and behind them the features of the same pass, (n, classes + d).
 
     `of` is the name of a layer, whose outputs are taken, or a function of a member and a batch as the member takes it.
     Outputs of shape (n, channels, height, width) are averaged over pixels; what else has several axes is flattened.
     """
 
     classes: int = 0  #: how many of the columns are logits, as of the last batch
-    recordable = False  #: a recording's layers are fused, and their outputs other ones
+    recordable = False  #: in a recording layers are fused, which changes what they return
 
     def __init__(self, of: str | FeatureFunction) -> None:
         self.of = of
@@ -107,24 +106,26 @@ class LogitsWithFeatures:
     def __call__(self, member: nn.Module, x: Inputs) -> Tensor:
         """Return logits and features of a batch."""
         if isinstance(self.of, str):
-            seen: list[Tensor] = []
-            layer = member.get_submodule(self.of)
-            # A copy: the next layer may work in place.
-            hook = layer.register_forward_hook(lambda _layer, _given, out: seen.append(out.clone()))
+            features: Any = None
+
+            def keep(_layer: nn.Module, _given: object, output: Tensor) -> None:
+                nonlocal features
+                features = output.clone()  # the next layer may work in place
+
+            hook = member.get_submodule(self.of).register_forward_hook(keep)
             try:
-                said = logits(member, x)
+                outputs = logits(member, x)
             finally:
                 hook.remove()
-            found = seen[-1] if seen else None
         else:
-            said = logits(member, each(Tensor.clone, x))
-            found = self.of(member, x)
-        if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != len(said):
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            outputs = logits(member, each(Tensor.clone, x))
+            features = self.of(member, x)
+        if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != len(outputs):
+            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ValueError(f"features must be a tensor of shape (n, ...), but {self.of!r} gave {shape}")
-        self.classes = said.shape[1]
-        rows = found.mean(dim=(2, 3)) if found.ndim == 4 else found.flatten(1)
-        return torch.cat([said, rows.to(said.dtype)], dim=1)
+        self.classes = outputs.shape[1]
+        rows = features.mean(dim=(2, 3)) if features.ndim == 4 else features.flatten(1)
+        return torch.cat([outputs, rows.to(outputs.dtype)], dim=1)
 
 
 def check_features(members: Iterable[nn.Module], features: object) -> None:
@@ -148,14 +149,14 @@ def of_all(
     normalize: Normalize | None,
     target: torch.device,
 ) -> Tensor:
-    """Return what every member says of a batch, one after another, (members, n, ...), on the device `target`.
+    """Return every member's outputs on a batch, computed one after another, (members, n, ...).
 
     Args:
-        say: what is made of a member and a batch as the member takes it.
-        placed: the members, where their parameters lie, and of which type these are.
+        say: what is computed with a member.
+        placed: every member, the device of its parameters, and their type.
         batch: inputs in the space of the data.
         normalize: mean and standard deviation that are taken out of them.
-        target: where the result lies.
+        target: the device of the result.
     """
     inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
     with once(getattr(say, "recordable", True)):  # members on one backbone run it once
@@ -168,7 +169,7 @@ def of_all(
 def channels_last(x: Tensor) -> Tensor:
     """Return images with the channels of a pixel together.
 
-    Those of one channel lie so in any case; it is by their strides that PyTorch tells in which layout to go on.
+    Images of one channel lie so in any case, and PyTorch reads the layout off their strides, so these are set.
     """
     _, channels, height, width = x.shape
     laid_out = x.contiguous(memory_format=torch.channels_last)
@@ -176,10 +177,10 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 class CapturedPrediction:
-    """Predicts batches of one shape; fails to be made where the members cannot be recorded.
+    """A recording of all members on batches of one shape; making it raises where members cannot be recorded.
 
-    It reads weights and statistics where they lie, whatever they are by then. What else members have, such as a
-    temperature that is a Python number, is as it was when they were recorded.
+    A replay reads weights and statistics from the memory that they were recorded in: new values there count. All else
+    that members have, such as a temperature that is a Python number, is as it was when they were recorded.
     """
 
     def __init__(
@@ -202,16 +203,16 @@ class CapturedPrediction:
         self._alive = [dict(vars(module)) for member in members for module in member.modules()]  # what it reads
 
     def fits(self, say: Statement, members: Sequence[nn.Module], normalize: Normalize | None, batch: Tensor) -> bool:
-        """Return whether this is a recording of what these members say, where their weights lie now, for such a batch.
+        """Return whether this is a recording of this statement, with these members and weights, for such a batch.
 
-        Kernels are chosen when they are recorded: what chose them must not have changed since.
+        Kernels are chosen while recording: the switches that chose them must not have changed since.
         """
         return (say, normalize, _state(members, batch)) == (self._say, self._normalize, self._recorded)
 
     def over(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[Tensor]:
-        """Yield what every member says of each batch, (members, n, classes), on the device `target`."""
+        """Yield every member's outputs on each batch, (members, n, classes), on the device `target`."""
         for batch in batches:
-            rows = len(batch)  # where it is not full, what is left there of the one before is predicted once more
+            rows = len(batch)  # behind a batch that is not full, rows of the one before are predicted once more
             self._input[:rows].copy_(batch)
             self._graph.replay()
             yield self._output[:, :rows].to(target, copy=True)

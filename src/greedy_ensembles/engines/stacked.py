@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
+from greedy_ensembles.engines.accelerate import has_hooks
 from greedy_ensembles.engines.member import Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, means, set_learning_rate
 from greedy_ensembles.inputs import as_logits, dtype_of
@@ -52,34 +53,38 @@ class StackedEngine(PlainEngine):
         super().__init__(members, step)
         for member in members:
             member.model.train()
-        #: For every parameter, that of each member.
+        #: For every parameter of the model, that of each member.
         self._parameters = list(zip(*(member.model.parameters() for member in members), strict=True))
         self._leaves = nn.ParameterList(
-            nn.Parameter(torch.stack(own).detach(), requires_grad=own[0].requires_grad) for own in self._parameters
+            nn.Parameter(torch.stack(parts).detach(), requires_grad=parts[0].requires_grad)
+            for parts in self._parameters
         )
         self._model = StackedModel(members[0].model, list(self._leaves))
         assert step.make_optimizer is not None  # or `why_not_stacked` has a reason
         self._optimizer = step.make_optimizer(self._leaves)
         # Without hooks and records for profilers, which take longer than a step of small weights.
         self._update = partial(inspect.unwrap(type(self._optimizer).step), self._optimizer)
-        for leaf, own in zip(self._leaves, self._parameters, strict=True):
-            states = [member.optimizer.state.get(p, {}) for member, p in zip(members, own, strict=True)]
+        for leaf, parts in zip(self._leaves, self._parameters, strict=True):
+            states = [member.optimizer.state.get(p, {}) for member, p in zip(members, parts, strict=True)]
             for name, value in states[0].items():
-                alike = value.shape == own[0].shape  # a count of steps is the same for all
+                alike = value.shape == parts[0].shape  # a count of steps is the same for all
                 stack = torch.stack([state[name] for state in states]) if alike else value.clone()
                 self._optimizer.state[leaf][name] = stack
-        self._lent = [
+        #: Every member's parameters, and the parts of the stack that they are while they train.
+        self._views = [
             (parameter, leaf.detach()[k])
-            for leaf, own in zip(self._leaves, self._parameters, strict=True)
-            for k, parameter in enumerate(own)
+            for leaf, parts in zip(self._leaves, self._parameters, strict=True)
+            for k, parameter in enumerate(parts)
         ]
-        for parameter, place in self._lent:
-            parameter.data = place
-        self._lend_states()
+        for parameter, view in self._views:
+            parameter.data = view
+        self._share_states()
 
     def train_epoch(self, plan: Plan) -> list[Losses]:
         """Train every member for one epoch, and return its means of loss and term."""
-        self._take_back()
+        for parameter, view in self._views:
+            if parameter.data_ptr() != view.data_ptr():  # it was given others, in other memory, since the epoch before
+                parameter.data = view.copy_(parameter.detach())
         samples: Sequence[Tensor | None] = plan.samples or [None] * len(plan.rates)
         losses, terms = [], []
         for examples, chosen, rate in zip(plan.examples, samples, plan.rates, strict=True):
@@ -90,7 +95,7 @@ class StackedEngine(PlainEngine):
         for member in self.members:
             set_learning_rate(member.optimizer, plan.rates[-1])
         if not self.members[0].optimizer.state:  # the first step makes it
-            self._lend_states()
+            self._share_states()
         totals = torch.stack([torch.stack(part).sum(dim=0, dtype=torch.float64) for part in (losses, terms)])
         return means(totals, plan, self._step)
 
@@ -131,28 +136,21 @@ class StackedEngine(PlainEngine):
 
     def _clip_gradients(self) -> None:
         """Cut every member's gradients down to a norm, as `torch.nn.utils.clip_grad_norm_` does."""
-        gradients = [leaf.grad for leaf in self._leaves if leaf.grad is not None]
-        if self._step.clip is None:
+        if self._step.recipe.clip is None:
             return
+        gradients = [leaf.grad for leaf in self._leaves if leaf.grad is not None]
         norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
-        scales = (self._step.clip / (norms + 1e-6)).clamp(max=1.0)
+        scales = (self._step.recipe.clip / (norms + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(scales.view(-1, *(1,) * (gradient.ndim - 1)))
 
-    def _lend_states(self) -> None:
-        """Let members' optimizers have their parts of the stack's states."""
-        for leaf, own in zip(self._leaves, self._parameters, strict=True):
+    def _share_states(self) -> None:
+        """Make the states of members' optimizers parts of those of the stack's."""
+        for leaf, parameters in zip(self._leaves, self._parameters, strict=True):
             for name, value in self._optimizer.state.get(leaf, {}).items():
-                parts = value if value.shape == leaf.shape else [value] * len(own)
-                for member, parameter, part in zip(self.members, own, parts, strict=True):
+                parts = value if value.shape == leaf.shape else [value] * len(parameters)
+                for member, parameter, part in zip(self.members, parameters, parts, strict=True):
                     member.optimizer.state[parameter][name] = part
-
-    @torch.no_grad()
-    def _take_back(self) -> None:
-        """Take the weights of members that were given others, in other memory, since the epoch before."""
-        for parameter, place in self._lent:
-            if parameter.data_ptr() != place.data_ptr():
-                parameter.data = place.copy_(parameter)
 
 
 class StackedModel:
@@ -182,7 +180,7 @@ def _apply(layer: nn.Module, parameters: dict[str, Tensor], x: Tensor) -> Tensor
         if x.ndim == 3:
             return Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
         return Linear.apply(x.flatten(1, -2), weight, bias).unflatten(1, x.shape[1:-1])  # type: ignore[no-any-return, no-untyped-call]
-    return vmap(lambda own, rows: functional_call(layer, own, (rows,)))(parameters, x)  # type: ignore[no-any-return]
+    return vmap(lambda weights, rows: functional_call(layer, weights, (rows,)))(parameters, x)  # type: ignore[no-any-return]
 
 
 class Linear(torch.autograd.Function):
@@ -226,8 +224,8 @@ def why_not_stacked(members: list[Member], step: Step) -> str | None:
         "the optimizer is the user's own": step.make_optimizer is None,
         "the loss is the user's own": step.loss is not cross_entropy,
         "the recipe augments": step.augment is not None,
-        "gradients are accumulated": step.accumulate > 1,
-        "weights are averaged": members[0].recipe.ema is not None,
+        "gradients are accumulated": step.recipe.accumulate > 1,
+        "weights are averaged": step.recipe.ema is not None,
         f"{step.off_device}": step.off_device is not None,
         "examples and samples of p* cannot share a pass": step.bank is not None and not step.one_pass,
         "members differ in structure": len({_structure(model) for model in models}) > 1,
@@ -255,7 +253,8 @@ def why_no_layers(model: nn.Module) -> str | None:
     for name, layer in parts:
         if type(layer) not in _LAYERS:
             return f"{name or 'the model'} is a {type(layer).__name__}"
-    if any(_is_watched(module) for module in model.modules()):
+    hooks = ((p._backward_hooks, p._post_accumulate_grad_hooks) for p in model.parameters())
+    if any(map(has_hooks, model.modules())) or any(map(any, hooks)):
         return "the model has hooks"
     used = [id(p) for _, layer in parts for p in layer.parameters()]
     if len(used) != len(set(used)):
@@ -274,12 +273,3 @@ def _structure(model: nn.Module) -> tuple[object, ...]:
     """Return what has to be the same in all members; a layer's representation names its settings."""
     parameters = ((name, p.shape, p.requires_grad) for name, p in model.named_parameters())
     return (*((name, repr(layer)) for name, layer in layers(model)), *parameters)
-
-
-def _is_watched(module: nn.Module) -> bool:
-    """Return whether a layer, or one of its parameters, has hooks."""
-    of_layers = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    of_gradients = ("_backward_hooks", "_post_accumulate_grad_hooks")
-    return any(getattr(module, name) for name in of_layers) or any(
-        getattr(p, name) for p in module.parameters(recurse=False) for name in of_gradients
-    )

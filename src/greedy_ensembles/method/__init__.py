@@ -9,13 +9,13 @@ from torch import Tensor
 from greedy_ensembles.checks import check_choice, check_number
 from greedy_ensembles.method.batch import Batch
 from greedy_ensembles.method.batchnorm import (
-    NotedStatistics,
     Statistics,
+    TwoPasses,
     frozen_batchnorm,
     rows_stay_rows,
     split_batchnorm,
 )
-from greedy_ensembles.method.coupling import SCHEDULES, Bank, Coupling, Schedule, Sees
+from greedy_ensembles.method.coupling import SCHEDULES, Bank, Coupling, Schedule, Sees, draw_samples
 from greedy_ensembles.method.deep import Deep
 from greedy_ensembles.method.dropout import Dropout
 from greedy_ensembles.method.greedy import Greedy, diversity_term
@@ -40,28 +40,35 @@ METHODS: dict[str, type[Coupling]] = {
 
 
 def as_coupling(method: str | Coupling, size: int | None = None, strength: float | None = None) -> Coupling:
-    """Return the method of a name, or the one that is given; where a size is, a copy for members of that strength."""
-    if size is not None:
-        coupling = copy.copy(as_coupling(method))
-        coupling.size = int(size)
-        if coupling.sees != "none":
-            check_number("strength (lambda_M)", strength, least=0.0)
-            coupling.strength = float(strength or 0)
-            if type(coupling) not in METHODS.values():
-                _check_terms(coupling)
-            elif not strength:  # what is left of these terms is a constant
-                coupling.sees = "none"
-        return coupling
+    """Return the method of a name, or the one that is given; where a size is, a copy for so many members.
+
+    Args:
+        method: a name of `METHODS`, or an object.
+        size: M, how many members the ensemble will have.
+        strength: lambda_M; methods whose members do not meet do not look at it.
+    """
+    if isinstance(method, type) and issubclass(method, Coupling):
+        raise TypeError(f"method must be a name or an object; {method.__name__} is a class, use {method.__name__}()")
     if isinstance(method, Coupling):
         kind = type(method).__name__
         if not isinstance(getattr(method, "label", None), str):
             raise TypeError(f"{kind} needs a label: what tables call the method, as in label = {kind.lower()!r}")
         check_choice(f"{kind}.sees", method.sees, get_args(Sees))
-        return method
-    if isinstance(method, type) and issubclass(method, Coupling):
-        raise TypeError(f"method must be a name or an object; {method.__name__} is a class, use {method.__name__}()")
-    check_choice("method", method, METHODS)
-    return METHODS[method]()
+    else:
+        check_choice("method", method, METHODS)
+    coupling = method if isinstance(method, Coupling) else METHODS[method]()
+    if size is None:
+        return coupling
+    coupling = copy.copy(coupling)
+    coupling.size = int(size)
+    if coupling.sees != "none":
+        check_number("strength (lambda_M)", strength, least=0.0)
+        coupling.strength = float(strength or 0)
+        if type(coupling) not in METHODS.values():
+            _check_terms(coupling)
+        elif not strength:  # what is left of these terms is a constant
+            coupling.sees = "none"
+    return coupling
 
 
 def _check_terms(coupling: Coupling) -> None:
@@ -98,16 +105,17 @@ __all__ = [
     "Dropout",
     "Greedy",
     "Hyper",
-    "NotedStatistics",
     "Pairwise",
     "Pointwise",
     "Repulsive",
     "Schedule",
     "Snapshot",
     "Statistics",
+    "TwoPasses",
     "as_coupling",
     "check_together",
     "diversity_term",
+    "draw_samples",
     "frozen_batchnorm",
     "rows_stay_rows",
     "split_batchnorm",

@@ -1,17 +1,17 @@
 """Keeping samples of p* out of BatchNorm's statistics (Section 4.2: freezing it helped convergence substantially).
 
-The paper normalises them by the running statistics. Those trail the weights by some ten steps, and where the learning
-rate is high, the diversity term finds that out: a member that keeps moving what BatchNorm takes out of the examples
-(the mean of a channel) stays ahead of its own running mean, and differs from the others on p* as long as it moves. It
-is right in training, wrong in eval mode, and like the others again when the learning rate falls. Normalised by the
-statistics of the step's own examples, through which gradients flow, samples leave no such way: what BatchNorm takes out
-is taken out of them as well.
+The paper normalises them by the running statistics, which trail the weights by some ten steps. Where the learning rate
+is high, the diversity term exploits that. The mean of a channel does not matter for the examples, since BatchNorm takes
+it out of them. So a member can keep moving it, stay ahead of its running mean, and differ from the others on p* as long
+as it moves: right in training, wrong in eval mode, and like the others again when the learning rate falls. Normalised
+by the statistics of the step's examples, with gradients through these, samples have no such loophole: what BatchNorm
+takes out of the examples is taken out of them, too.
 """
 
 import copy
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, get_args
 
 import torch
@@ -37,12 +37,12 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
             outputs = model(weighting_samples).softmax(dim=1)
         ge.diversity_term(outputs, earlier, strength, size).backward()
 
-    Give a layer right before BatchNorm no bias. BatchNorm takes it out of the training examples, so the loss does not
-    hold it, while here it counts: the diversity term moves it ahead of the running mean, and a member can then be right
-    in training and wrong in eval mode, all the more with Adam.
+    Give a layer right before BatchNorm no bias. BatchNorm takes a bias out of the training examples, so the loss does
+    not depend on it, and the diversity term here does. It moves the bias ahead of the running mean, and a member can
+    then be right in training and wrong in eval mode, all the more with Adam.
     """
     check_kind("model", model, nn.Module, "an nn.Module")
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.training]
     for layer in layers:
         layer.training = False
     try:
@@ -54,43 +54,96 @@ def frozen_batchnorm(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def split_batchnorm(model: nn.Module, count: int, statistics: Statistics = "running") -> Iterator[None]:
-    """Let one pass do for two: BatchNorm trains on the first `count` rows of a batch, and not on the others.
+    """Train BatchNorm on the first `count` rows of a batch alone, so that examples and samples of p* share a pass.
 
-    The first rows are normalised by their own statistics and update the running ones. It holds where rows of the batch
-    stay rows in front of every BatchNorm layer.
+    These rows are normalised by their own statistics and update the running ones. The model must keep the rows of the
+    batch apart, and in their order, in front of every BatchNorm layer.
 
     Args:
         model: the network; layers in eval mode stay as they are.
         count: how many rows, from the first on, are training examples; the others are samples of p*.
-        statistics: what normalises these others. "running": the running ones, just updated, which is what two passes
-            do, the second one inside `frozen_batchnorm`, at the price of a single larger one. "batch": those of the
-            first rows, gradients included.
+        statistics: what normalises these others. "running": the running statistics, just updated, as in a second pass
+            inside `frozen_batchnorm`. "batch": those of the first rows, with gradients.
     """
     check_kind("model", model, nn.Module, "an nn.Module")
     check_count("count", count, least=1)
     check_choice("statistics", statistics, get_args(Statistics))
-    frozen = statistics == "running"
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    settings = {"first_rows": count, "frozen": statistics == "running"}
+    layers = {layer: settings for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.training}
+    with _replaced(layers, "normalise", _split_forward):
+        yield
+
+
+class TwoPasses:
+    """What `split_batchnorm` does in one pass, in two: of the examples, and of the samples of p* after them.
+
+    >>> model, examples, samples = nn.BatchNorm1d(2), torch.randn(8, 2), torch.randn(3, 2)
+    >>> passes = TwoPasses(model, "batch")
+    >>> with passes.of_examples():
+    ...     logits = model(examples)
+    >>> with passes.of_samples():
+    ...     others = model(samples)
+
+    A layer that is called several times in a pass uses the statistics of the examples in the order of its calls.
+    """
+
+    def __init__(self, model: nn.Module, statistics: Statistics) -> None:
+        self._model, self._statistics = model, statistics
+        self._recorded: dict[_BatchNorm, list[tuple[Tensor, Tensor]]] = {
+            layer: []
+            for layer in model.modules()
+            if statistics == "batch" and isinstance(layer, _BatchNorm) and layer.training
+        }
+
+    @contextmanager
+    def of_examples(self) -> Iterator[None]:
+        """Record the statistics of what every layer is given inside the block, where it trains as usual."""
+
+        def record(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+            self._recorded[layer].append(_moments(given[0]))  # type: ignore[index]
+
+        hooks = [layer.register_forward_pre_hook(record) for layer in self._recorded]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def of_samples(self) -> AbstractContextManager[None]:
+        """Return the block in which samples are normalised, by recorded statistics or running ones; none is updated."""
+        if self._statistics == "running":
+            return frozen_batchnorm(self._model)
+        recorded = {layer: {"recorded": iter(found)} for layer, found in self._recorded.items()}
+        return _replaced(recorded, "forward", _recorded_forward)
+
+
+@contextmanager
+def _replaced(layers: dict[_BatchNorm, dict[str, Any]], method: str, forward: Callable[..., Tensor]) -> Iterator[None]:
+    """Give layers attributes and another forward pass inside the block.
+
+    Where a layer has no `method` of that name, its `forward` is replaced: one that does more than normalise has its
+    normalisation in a method `normalise`.
+    """
     kinds = [type(layer) for layer in layers]
-    for layer in layers:
-        layer.first_rows, layer.frozen = count, frozen  # type: ignore[assignment]
-        layer.__class__ = _split_kind(type(layer))  # type: ignore[arg-type]
+    for (layer, attributes), kind in zip(layers.items(), kinds, strict=True):
+        vars(layer).update(attributes)
+        layer.__class__ = _kind_with(kind, method if hasattr(kind, method) else "forward", forward)  # type: ignore[arg-type]
     try:
         yield
     finally:
-        for layer, kind in zip(layers, kinds, strict=True):
+        for (layer, attributes), kind in zip(layers.items(), kinds, strict=True):
             layer.__class__ = kind
-            del layer.first_rows, layer.frozen
+            for name in attributes:
+                delattr(layer, name)
 
 
-@functools.cache
-def _split_kind(kind: type[_BatchNorm]) -> type[_BatchNorm]:
-    """Return a kind of layer that differs in its forward pass alone; a class, since compilers look there for it.
+@functools.cache  # a class, and always the same one, since compilers look there for the method
+def _kind_with(kind: type[_BatchNorm], method: str, forward: Callable[..., Tensor]) -> type:
+    return type(kind.__name__, (kind,), {method: forward})
 
-    A layer that does more than normalise has its normalisation in a method of that name.
-    """
-    method = "normalise" if hasattr(kind, "normalise") else "forward"
-    return type(f"Split{kind.__name__}", (kind,), {method: _split_forward})
+
+def _recorded_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
+    return _normalised(x, layer, *next(layer.recorded))  # type: ignore[call-overload]
 
 
 def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
@@ -144,9 +197,9 @@ class _SplitBatchNorm(torch.autograd.Function):
         x, given, mean, rstd, variance = ctx.saved_tensors
         count, eps, weight = ctx.count, ctx.eps, torch.ones_like(mean) if given is None else given
         (first, others), (g, h) = ((one[:count], one[count:]) for one in (x, gradient))
-        passed = torch.ops.aten.native_batch_norm_backward
-        trained = passed(g, first, weight, None, None, mean, rstd, True, eps, [True] * 3)
-        stayed = passed(h, others, weight, mean, variance, None, None, False, eps, [True] * 3)
+        backward = torch.ops.aten.native_batch_norm_backward
+        trained = backward(g, first, weight, None, None, mean, rstd, True, eps, [True] * 3)
+        stayed = backward(h, others, weight, mean, variance, None, None, False, eps, [True] * 3)
         share = -weight * rstd * (x.shape[1] / first.numel())
         by_statistics = batch_norm(first, mean, variance, share * stayed[1], share * stayed[2], False, 0.0, eps)
         affine = (None, None) if given is None else (trained[1] + stayed[1], trained[2] + stayed[2])
@@ -189,60 +242,6 @@ def _normalised(x: Tensor, layer: _BatchNorm, mean: Tensor, variance: Tensor) ->
     shape = (-1, *(1,) * (x.ndim - 2))
     normalised = (x - mean.view(shape)) * scale.view(shape)
     return (normalised + layer.bias.view(shape) if layer.affine else normalised).to(x.dtype)
-
-
-class NotedStatistics:
-    """The statistics of one pass for another: how samples are normalised by those of examples in two passes.
-
-    >>> model, examples, samples = nn.BatchNorm1d(2), torch.randn(8, 2), torch.randn(3, 2)
-    >>> statistics = NotedStatistics(model)
-    >>> with statistics.noted():
-    ...     logits = model(examples)
-    >>> with statistics.used():
-    ...     others = model(samples)
-
-    A layer that is called several times in a pass uses its statistics in the order of its calls.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
-        self._notes: dict[_BatchNorm, list[tuple[Tensor, Tensor]]] = {layer: [] for layer in self._layers}
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note the statistics of what every layer is given inside the block, where it trains as usual."""
-
-        def note(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
-            self._notes[layer].append(_moments(given[0]))  # type: ignore[index]
-
-        hooks = [layer.register_forward_pre_hook(note) for layer in self._layers]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        """Normalise by what was noted inside the block, and update nothing."""
-        kinds = [type(layer) for layer in self._layers]
-        for layer in self._layers:
-            layer.notes = iter(self._notes[layer])  # type: ignore[assignment]
-            layer.__class__ = _noted_kind(type(layer))  # type: ignore[arg-type]
-        try:
-            yield
-        finally:
-            for layer, kind in zip(self._layers, kinds, strict=True):
-                layer.__class__ = kind
-                del layer.notes
-
-
-@functools.cache
-def _noted_kind(kind: type[_BatchNorm]) -> type[_BatchNorm]:
-    def forward(layer: _BatchNorm, x: Tensor) -> Tensor:
-        return _normalised(x, layer, *next(layer.notes))  # type: ignore[call-overload]
-
-    return type(f"Noted{kind.__name__}", (kind,), {"forward": forward})
 
 
 def _momentum(layer: _BatchNorm) -> float:

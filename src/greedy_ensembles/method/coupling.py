@@ -13,7 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.generators import WEIGHTING_SET, generator
 from greedy_ensembles.inputs import Inputs, entries, length, move
+from greedy_ensembles.method.weighting import Weighting
 
 #: Where a network has the name of the method that swapped its layers, which files have to say.
 BUILT_BY = "built_by"
@@ -129,6 +131,15 @@ class Coupling(ABC):
     def as_member(self, model: nn.Module) -> nn.Module:
         """Return a network of ``make_model`` in the form that `members` have, to be given their weights."""
         return model
+
+
+def draw_samples(weighting: Weighting, count: int, seed: int) -> Inputs:
+    """Draw the p* set of a run, or refuse samples that are fewer or not finite."""
+    samples: Inputs = weighting.sample(count, generator(WEIGHTING_SET, seed))
+    for _, one in entries(samples):
+        if len(one) != count or not all(bool(torch.isfinite(part).all()) for part in one.split(1024)):
+            raise ValueError(f"weighting must draw {count} finite samples; NaN, inf or fewer came")
+    return samples
 
 
 class Bank:

@@ -65,8 +65,8 @@ class Dropout(Deep):
 
     def members(self, model: nn.Module, kept: Sequence[dict[str, Tensor]], seed: int) -> list[nn.Module]:
         """Return the network with masks of its own for each member; all of them share its weights."""
-        own = {id(value): value for value in (*model.parameters(), *model.buffers())}
-        members = [self.as_member(copy.deepcopy(model, dict(own))) for _ in range(self.size)]
+        shared = {id(value): value for value in (*model.parameters(), *model.buffers())}
+        members = [self.as_member(copy.deepcopy(model, dict(shared))) for _ in range(self.size)]
         for number, member in enumerate(members, start=1):
             for layer, mask in enumerate(layer for layer in member.modules() if isinstance(layer, FixedMask)):
                 mask.key.copy_(torch.tensor([seed, number, layer]))

@@ -113,18 +113,17 @@ class PhaseScrambled:
     high: float = field(init=False)
 
     def __post_init__(self) -> None:
-        x = self.x.inputs if isinstance(self.x, LabelledSet) else self.x
-        x = as_tensor(x, "x of PhaseScrambled").detach().cpu()
-        if x.ndim != 4 or x.numel() == 0:
+        x = examples_of(self.x, "x of PhaseScrambled")
+        if not isinstance(x, Tensor) or x.ndim != 4:
+            found = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+            hint = "; use x[:, None] for grey images" if isinstance(x, Tensor) and x.ndim == 3 else ""
             raise ValueError(
-                "x of PhaseScrambled must be images of shape (n, channels, height, width), at least one of them; got "
-                f"shape {tuple(x.shape)}" + ("; use x[:, None] for grey images" if x.ndim == 3 else "")
+                "x of PhaseScrambled must be images of shape (n, channels, height, width), one tensor or array of "
+                f"them; got {found}{hint}"
             )
         if not (x.dtype == torch.uint8 or x.is_floating_point()):
             raise ValueError(f"x of PhaseScrambled must be images of uint8 or floating-point type, got {x.dtype}")
-        low, high = (0.0, 255.0) if x.dtype == torch.uint8 else (float(end) for end in torch.aminmax(x))
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise ValueError("x of PhaseScrambled must be finite images; it holds NaN or infinity")
+        low, high = (0.0, 255.0) if x.dtype == torch.uint8 else map(float, torch.aminmax(x))
         for name, value in (("x", x), ("low", low), ("high", high)):
             object.__setattr__(self, name, value)
 

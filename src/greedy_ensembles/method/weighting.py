@@ -19,8 +19,8 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from greedy_ensembles.checks import check_choice, check_count, check_draw, check_kind, check_number
-from greedy_ensembles.inputs import Inputs, as_tensor, each
+from greedy_ensembles.checks import check_choice, check_count, check_draw, check_kind, check_number, told
+from greedy_ensembles.inputs import Inputs, as_tensor, each, entries
 from greedy_ensembles.method.from_data import ArrayLike, examples_of
 from greedy_ensembles.method.from_data import FromData as FromData
 from greedy_ensembles.method.from_data import PhaseScrambled as PhaseScrambled
@@ -35,6 +35,18 @@ class Weighting(Protocol):
     def sample(self, n: int, generator: torch.Generator) -> Any:
         """Draw n samples, a tensor or a dict or tuple of them, every random number from `generator`."""
         ...
+
+
+def as_weighting(weighting: Any) -> Weighting:
+    """Return a weighting, of a dict or tuple of them the one of all entries, or refuse what cannot be sampled."""
+    if isinstance(weighting, dict | tuple) and all(hasattr(one, "sample") for _, one in entries(weighting)):
+        return Entries(weighting)
+    if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
+        raise TypeError(
+            "weighting must have sample(n, generator), as ge.weighting.FromData(x) and Gaussian.from_data(x) have it; "
+            f"got {told(weighting)}"
+        )
+    return weighting  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,11 +300,8 @@ class Mixture:
         places = torch.randperm(n, generator=generator).split(apportion(n, self.shares or ()))
         for part, rows in zip(self.parts, places, strict=True):
             if len(rows):
-                each(
-                    lambda one, values, at=rows: one.index_copy_(0, at, values.to(one)),
-                    samples,
-                    part.sample(len(rows), generator),
-                )
+                drawn = part.sample(len(rows), generator)
+                each(lambda one, values, at=rows: one.index_copy_(0, at, values.to(one)), samples, drawn)
         return samples
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from greedy_ensembles import machine, storage
 from greedy_ensembles.data import LabelledSet, TableSet
-from greedy_ensembles.engines.execution import generator
+from greedy_ensembles.generators import generator
 from greedy_ensembles.inputs import as_normalize
 from greedy_ensembles.machine import __version__
 from greedy_ensembles.method import Coupling

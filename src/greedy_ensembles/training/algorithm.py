@@ -18,22 +18,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from greedy_ensembles.engines.captured import CapturedEngine, why_not_captured
-from greedy_ensembles.engines.execution import (
-    WEIGHTING_BATCH,
-    WEIGHTING_SET,
-    Execution,
-    generator,
-    seed_generators,
-)
+from greedy_ensembles.engines.execution import Exchange, Execution
 from greedy_ensembles.engines.graphs import CannotCapture
 from greedy_ensembles.engines.member import Finished, Member
 from greedy_ensembles.engines.plain import Losses, PlainEngine, Plan, Step, in_pieces
-from greedy_ensembles.engines.ranks import Exchange
 from greedy_ensembles.engines.stacked import StackedEngine, why_not_stacked
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.inputs import as_stored, dtype_of, entries, move, take, to_model
+from greedy_ensembles.generators import WEIGHTING_BATCH, generator, seed_generators
+from greedy_ensembles.inputs import as_stored, dtype_of, move, take, to_model
 from greedy_ensembles.labels import bernoulli, log_bernoulli
-from greedy_ensembles.method import Bank, Coupling, Schedule
+from greedy_ensembles.method import Bank, Coupling, Schedule, draw_samples
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe
 from greedy_ensembles.runs.folder import RunFolder
@@ -115,12 +109,8 @@ class Algorithm:
             return None
         count = self.recipe.weighting_samples or self.data.examples.default_samples(len(self.data.train))
         try:
-            samples = weighting.sample(count, generator(WEIGHTING_SET, self.seed))
-            for _, one in entries(samples):
-                if len(one) != count or not all(bool(torch.isfinite(part).all()) for part in one.split(_ROWS)):
-                    raise ValueError(f"weighting must draw {count} finite samples; NaN, inf or fewer came")
-            stored = move(as_stored(samples, self.data.examples.form), self.execution.device)
-            return Bank(stored, self.size, self.data.classes)
+            samples = as_stored(draw_samples(weighting, count, self.seed), self.data.examples.form)
+            return Bank(move(samples, self.execution.device), self.size, self.data.classes)
         except RuntimeError as error:
             if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):  # on the CPU
                 raise
@@ -292,20 +282,18 @@ class Algorithm:
         augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
         return Step(
             execution=self.execution,
+            recipe=recipe,
             look_up=data.look_up,
             to_model=lambda samples: to_model(samples, data.normalize, data.dtype),
             loss=recipe.loss or cross_entropy,
             augment=augment,
             mixes=augment is not None and takes_targets(augment),
-            accumulate=recipe.accumulate,
             coupling=self.method.coupling,
             bank=bank,
             outputs=self.method.outputs,
-            statistics=recipe.weighting_statistics,
             one_pass=self.method.one_pass,
             make_optimizer=None if callable(recipe.optimizer) else lambda model: make_optimizer(recipe, model),
             off_device=data.examples.off_device,
-            clip=recipe.clip,
             exchange=None if bank is None else self.exchange,
         )
 

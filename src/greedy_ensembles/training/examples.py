@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greedy_ensembles.engines.execution import SHUFFLE, generator, seed_own_generators
 from greedy_ensembles.forms import Form, are_alike, describe_inputs, form_of, joined
+from greedy_ensembles.generators import SHUFFLE, generator, seed_own_generators
 from greedy_ensembles.inputs import (
     Inputs,
     Normalize,

@@ -12,18 +12,12 @@ from typing import Any
 import torch
 
 from greedy_ensembles.checks import as_path
-from greedy_ensembles.engines.execution import (
-    Execution,
-    as_device,
-    choose_threads,
-    preserved_generators,
-    seed_generators,
-)
+from greedy_ensembles.engines.execution import ALONE, Execution, Ranks, as_device, choose_threads, join
 from greedy_ensembles.engines.member import Finished
-from greedy_ensembles.engines.ranks import ALONE, Ranks, join
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
+from greedy_ensembles.generators import preserved_generators, seed_generators
 from greedy_ensembles.heads import Heads
 from greedy_ensembles.labels import DISTANCES, label_loss
 from greedy_ensembles.method import Coupling
@@ -132,7 +126,9 @@ def fit(
         algorithm = _build(arguments, data, validation, execution, ranks)
         opened = nullcontext() if path is None or not first else _open_folder(algorithm, path)
         with opened as folder, ProgressBars() if progress and first else nullcontext() as bars:
-            execution.use(ranks.share(algorithm.execution.threads if folder is None else folder.threads))
+            threads = ranks.share(algorithm.execution.threads if folder is None else folder.threads)
+            if threads not in (None, torch.get_num_threads()):
+                torch.set_num_threads(threads)
             watchers = Watchers([*callbacks, *([bars.show] if bars else [])] if first else [], execution.device)
             try:
                 finished = algorithm.train(folder, watchers)

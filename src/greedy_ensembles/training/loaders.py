@@ -24,7 +24,8 @@ from torch.utils.data import (
 )
 from torch.utils.data import get_worker_info as worker_info
 
-from greedy_ensembles.engines.execution import (
+from greedy_ensembles.forms import Form, InputForm, are_alike, form_of, joined
+from greedy_ensembles.generators import (
     READ,
     Generators,
     generator,
@@ -32,7 +33,6 @@ from greedy_ensembles.engines.execution import (
     seed_generators,
     seed_own_generators,
 )
-from greedy_ensembles.forms import Form, InputForm, are_alike, form_of, joined
 from greedy_ensembles.inputs import Inputs, as_entries, concatenate, each, entries
 from greedy_ensembles.labels import as_labels, split_labels
 from greedy_ensembles.storage import digest_of_tensor

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.engines.captured import CapturedEngine, why_not_captured
+from greedy_ensembles.engines.execution import Exchange, Ranks
 from greedy_ensembles.engines.graphs import CannotCapture
 from greedy_ensembles.engines.member import Finished, History, Member
 from greedy_ensembles.engines.plain import PlainEngine
-from greedy_ensembles.engines.ranks import Exchange, Ranks
 from greedy_ensembles.method import Bank
 from greedy_ensembles.runs.configuration import differences
 from greedy_ensembles.runs.folder import RunFolder

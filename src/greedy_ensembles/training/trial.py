@@ -17,9 +17,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
-from greedy_ensembles.engines.execution import Execution, generator
+from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, describe_inputs
+from greedy_ensembles.generators import generator
 from greedy_ensembles.inputs import (
     SOFTMAX,
     Inputs,

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag, told
+from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag
 from greedy_ensembles.data import LabelledSet
-from greedy_ensembles.engines.execution import generator
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, are_alike, describe_inputs
+from greedy_ensembles.generators import generator
 from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together
-from greedy_ensembles.method.weighting import Entries, Gaussian, Weighting, moments
+from greedy_ensembles.method.weighting import Gaussian, Weighting, as_weighting, moments
 from greedy_ensembles.training.examples import DatasetExamples, Examples, from_arrays
 from greedy_ensembles.training.loaders import LoaderExamples, WorkedExamples
 from greedy_ensembles.training.recipe import Recipe
@@ -240,15 +240,7 @@ def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 def check_weighting(weighting: Any, examples: Examples) -> Weighting:
     """Return the user's p*, after a check of two samples."""
-    if isinstance(weighting, dict | tuple) and all(
-        callable(getattr(one, "sample", None)) for _, one in entries(weighting)
-    ):
-        weighting = Entries(weighting)
-    if isinstance(weighting, type) or not callable(getattr(weighting, "sample", None)):
-        raise TypeError(
-            "weighting must have sample(n, generator), as ge.weighting.FromData(x) and Gaussian.from_data(x) have it; "
-            f"got {told(weighting)}"
-        )
+    weighting = as_weighting(weighting)
     samples = weighting.sample(2, generator(0))
     tensors, forms = dict(entries(samples)), dict(entries(examples.form))
     if tensors.keys() != forms.keys() or not all(isinstance(one, Tensor) for one in tensors.values()):

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import torch
 
-from greedy_ensembles.engines.execution import Generators, generator, preserved_generators, seed_generators
+from greedy_ensembles.generators import Generators, generator, preserved_generators, seed_generators
 
 CPU = torch.device("cpu")
 
