@@ -142,8 +142,8 @@ def _check_repetitions(name: str, repetitions: Sequence[Ensemble | Evaluation]) 
             shared = not ours.isdisjoint(theirs)
         if shared:
             raise ValueError(
-                f"methods[{name!r}] has repetitions that share members, and their standard error would be too small; train "
-                "them with seeds at least as far apart as an ensemble has members"
+                f"methods[{name!r}] has repetitions that share members, and their standard error would be too small; "
+                "train them with seeds at least as far apart as an ensemble has members"
             )
 
 
