@@ -141,7 +141,7 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         ([], {"model": "mine:"}, "--model must be package:function"),
         ([], {"model": "math:sqrt"}, "--model math:sqrt cannot be called: TypeError: "),
         ([], {"model": "math:pi"}, "must be a function that returns a torch.nn.Module"),
-        ([], {"dataset": "omniglot"}, "omniglot has no split 'train', only 'test'"),
+        ([], {"dataset": "omniglot"}, "split of omniglot must be one of 'test'; got 'train'"),
         ([], {"dataset": "mnst"}, "did you mean mnist"),
         ([], {"dataset": "cifar10"}, "data download cifar10"),
         ([], {"model": None}, "such as PreResNet8 (the paper's for MNIST)"),

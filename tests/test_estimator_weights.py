@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from tests.test_estimator import ONE_BATCH, QUICK, X, Y, classifier
+from torch import nn
 
 import greedy_ensembles as ge
 
@@ -27,6 +28,24 @@ def test_a_table_that_is_one_batch_trains_as_by_ge_fit_but_for_rounding():
     options = {"size": 2, "method": "deep", "recipe": ONE_BATCH, "validation": 0, "progress": False, "device": "cpu"}
     by_hand = ge.fit(partial(ge.models.MLP, 6, (16,), 3), (standardised, np.r_[Y, Y[:60]]), **options)
     np.testing.assert_allclose(fitted.predict_proba(whole), by_hand.predict_proba(standardised).mean(dim=0), atol=1e-4)
+
+
+def with_batchnorm():
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def test_repeated_rows_stay_what_p_star_and_batchnorm_see():
+    table, labels = np.r_[X[:20], X[:1].repeat(30, axis=0)], np.r_[Y[:20], Y[:1].repeat(30)]
+    standardised = (table - table.mean(axis=0)) / table.std(axis=0)
+    far = 9 * np.random.default_rng(0).normal(size=(50, 6))
+    fitted = classifier(recipe=ONE_BATCH, make_model=with_batchnorm).fit(table, labels)
+    options = {"recipe": ONE_BATCH, "validation": 0, "schedule": "concurrent", "progress": False, "device": "cpu"}
+    by_hand = ge.fit(with_batchnorm, (standardised, labels), size=2, **options)
+    for found, expected in (
+        (fitted.ensemble_.predict_proba(far * table.std(axis=0) + table.mean(axis=0)), by_hand.predict_proba(far)),
+        (fitted.ensemble_.predict_proba(table), by_hand.predict_proba(standardised)),
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("recipe", [QUICK, ONE_BATCH], ids=["batches", "one batch"])

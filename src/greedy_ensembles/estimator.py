@@ -164,8 +164,10 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         recipe: Recipe | None = None,
     ) -> Ensemble:
         """Return an ensemble that takes tables as given: standardising is a part of it, also saved or exported."""
-        if validation == 0 and len(X) <= self._recipe().batch_size:
-            X, labels, weights = _merged(X, labels, weights)
+        if validation == 0:
+            X, labels, weights = _in_one_batch(X, labels, weights, self._recipe().batch_size)
+        if weights is not None:
+            weights = None if (weights == weights[0]).all() else weights / weights.mean()
         scaler = StandardScaler().fit(X, sample_weight=weights)
         weighting = self.weighting
         # The default is made in the space of standardised columns, where single precision has the digits for it; and
@@ -203,7 +205,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return state
 
     def _weighted(self, X: Any, y: np.ndarray, given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return the rows that count, as an array, their labels, and weights of a mean of 1; None: none were given."""
+        """Return the rows that count, as an array, their labels, and weights above 0; None: none were given."""
         weights = None
         if given is not None or self.class_weight is not None:
             weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
@@ -211,7 +213,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             if not np.isfinite(weights).all() or not weights.any():
                 raise ValueError("sample_weight and class_weight must be finite, and leave some rows of weight above 0")
             counts = weights > 0
-            X, y, weights = X[counts], y[counts], weights[counts] / weights[counts].mean()
+            X, y, weights = X[counts], y[counts], weights[counts]
         return (X.toarray() if issparse(X) else X), y, weights
 
     def _recipe(self) -> Recipe:
@@ -280,19 +282,24 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return -self.uncertainty(X).epistemic
 
 
-def _merged(
-    X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+def _in_one_batch(
+    X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return a table whose rows are all different, each with the weight of all that it stands for.
+    """Return a table that is one batch in an order of its own, its rows as often as their weights say.
 
-    This is for a table that is one batch: every step sees all of it, so that it is the same training, up to rounding. A
-    row of weight 2 and two equal rows then are the same to the bit, as scikit-learn wants it.
+    Every step sees all of such a table, so that its order is of no matter, up to rounding. A row of weight 2 and two
+    equal rows then are the same to the bit, as scikit-learn wants it. Other tables are returned as they are.
     """
-    rows, place = np.unique(np.c_[X, labels], axis=0, return_inverse=True)
-    weights = np.bincount(place.reshape(-1), weights)
-    same = bool((weights == weights[0]).all())
-    labels = rows[:, X.shape[1] :].astype(np.int64).reshape(-1, *labels.shape[1:])
-    return rows[:, : X.shape[1]], labels, None if same else weights / weights.mean()
+    if weights is not None:
+        whole = bool((weights == np.round(weights)).all())
+        times = weights if whole else weights / weights.min()
+        if times.sum() <= batch_size and np.allclose(times, np.round(times), rtol=1e-9, atol=0):
+            count = np.round(times).astype(np.int64)
+            X, labels, weights = X.repeat(count, axis=0), labels.repeat(count, axis=0), None
+    if len(X) > batch_size:
+        return X, labels, weights
+    order = np.lexsort(np.c_[X, labels].T)
+    return X[order], labels[order], None if weights is None else weights[order]
 
 
 @dataclass(frozen=True)

@@ -121,9 +121,8 @@ class InputForm(NamedTuple):
         return {"shape": list(self.shape), "type": str(self.dtype).removeprefix("torch."), **known}
 
     def is_nameable(self) -> bool:
-        """Return whether files can name it: not single numbers, nor types that are rare."""
-        size = math.prod(side or 1 for side in self.shape)
-        return self.dtype in _TYPES.values() and len(self.shape) > 0 and 0 < size <= _MOST
+        """Return whether files can name it: not types that are rare."""
+        return self.dtype in _TYPES.values() and 0 < math.prod(side or 1 for side in self.shape) <= _MOST
 
     @classmethod
     def from_json(cls, value: Any) -> "InputForm":
@@ -154,8 +153,9 @@ def check_form(form: Any) -> Form:
 
 
 def as_named(form: Form) -> Form | None:
-    """Return a form that files can name, None for any other."""
-    return form if all(one.is_nameable() for _, one in entries(form)) else None
+    """Return a form that files can name, None for any other; single numbers are entries, and no inputs of their own."""
+    single = isinstance(form, InputForm) and not form.shape
+    return form if not single and all(one.is_nameable() for _, one in entries(form)) else None
 
 
 def to_json(form: Form) -> Any:

@@ -163,9 +163,13 @@ def as_inputs(x: Any, several: bool = False, of_labels: bool = False) -> Any:
 
 
 def _are_labels(y: Any, of_labels: bool) -> bool:
-    """Return whether an array is of labels: one an input, or independent ones, if it may be of those."""
-    independent = of_labels and isinstance(y, Tensor | np.ndarray) and y.ndim == 2
-    return bool(((y == 0) | (y == 1)).all()) if independent else np.ndim(y) == 1
+    """Return whether an array is of labels: one an input, no fractions, or independent ones, if it may be of those."""
+    array = isinstance(y, Tensor | np.ndarray)
+    if of_labels and array and y.ndim == 2:
+        return bool(((y == 0) | (y == 1)).all())
+    return np.ndim(y) == 1 and not (
+        array and str(y.dtype).endswith(("float64", "float32")) and bool((y % 1 != 0).any())
+    )
 
 
 def as_normalize(value: Any) -> Normalize | None:

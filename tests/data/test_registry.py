@@ -32,7 +32,7 @@ def test_where_data_lives(tmp_path, monkeypatch):
 def test_names_and_splits_are_checked(root):
     with pytest.raises(ValueError, match="did you mean 'mnist'"):
         ge.data.load("mnits")
-    with pytest.raises(ValueError, match="split must be one of 'train', 'test'"):
+    with pytest.raises(ValueError, match="split of mnist must be one of 'train', 'test'"):
         ge.data.load("mnist", "val")
     with pytest.raises(ValueError, match="severity"):
         ge.data.load("cifar10c", "fog/6")

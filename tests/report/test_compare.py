@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -205,3 +207,20 @@ def test_repetitions_have_one_score():
     )
     with pytest.raises(ValueError, match="name one in score"):
         ge.compare({"a": [one, one.by("max_probability")]}, (X, Y), OOD)
+
+
+def test_repetitions_share_no_member():
+    whole = ensemble(0, members=3)
+    copies = ge.Ensemble(copy.deepcopy(list(whole)[1:]))
+    for repetitions in ([whole, whole], [whole, whole[:1]], [ensemble(5), whole, copies], [norm()] * 2):
+        with pytest.raises(ValueError, match=r"methods\['a'\] has repetitions that share members"):
+            ge.compare({"a": repetitions}, (X, Y), OOD)
+
+
+def test_all_scores_of_repetitions_are_those_that_all_have():
+    probs = {name: ensemble(5).predict_proba(x) for name, x in OOD.items()}
+    judged = ge.benchmark.judge_probabilities("p", ensemble(5).predict_proba(X), Y, probs)
+    table = ge.compare({"a": [ensemble(0), judged, ensemble(9)[:1]]}, (X, Y), OOD, score={"a": "predictive_entropy"})
+    known = {row["score"].value for row in table.scores("a").rows}
+    assert "max_probability" in known
+    assert known.isdisjoint({"energy", "energy_of_mean"})

@@ -168,7 +168,7 @@ TWO = {name: ge.weighting.FromData(value) for name, value in DICT.items()}
         ({"data": ({}, Y)}, "at least one entry"),
         ({"validation": ({"table": TABLE}, Y)}, "validation holds"),
         ({"recipe": ge.Recipe(normalize=(0.0, 1.0))}, "normalize is for inputs of one tensor"),
-        ({"recipe": ge.Recipe(augment="flip_crop")}, "augment cannot take a dict"),
+        ({"recipe": ge.Recipe(augment="flip_crop")}, "augment must return what the model takes, .* a dict"),
     ],
 )
 def test_entries_that_will_not_do_are_refused_before_training(changes, message):
@@ -194,3 +194,32 @@ def test_flags_and_evaluations_take_entries(by_name):
     assert (evaluated.in_domain.images, evaluated.ood[0].images) == (40, 30)
     right = by_name.predict_proba(DICT).mean(dim=0).argmax(dim=1) == Y
     assert evaluated.in_domain.accuracy == pytest.approx(right.double().mean().item())
+
+
+class OfAge(nn.Module):
+    """A table, and a number an input, which it can do without."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, table, age=None):
+        age = torch.zeros(len(table)) if age is None else age
+        return self.head(torch.cat([table, age[:, None]], dim=1))
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["tuple", "dict"])
+def test_an_entry_of_one_number_an_input_stays(named, tmp_path):
+    age = torch.randn(40, generator=torch.Generator().manual_seed(0))
+    x = {"table": TABLE, "age": age} if named else (TABLE, age)
+    p_star = (ge.weighting.Gaussian.from_data(TABLE), ge.weighting.Gaussian(0.0, 1.0))
+    p_star = dict(zip(x, p_star, strict=True)) if named else p_star
+    options = {"weighting": p_star, "recipe": ge.Recipe(epochs=2), "progress": False, "device": "cpu"}
+    ensemble = ge.fit(OfAge, (x, (age > 0).long()), size=2, **options)
+    by_hand = torch.stack([member(TABLE, age).softmax(dim=1) for member in ensemble])
+    ensemble.save(tmp_path / "saved")
+    loaded = ge.Ensemble.load(tmp_path / "saved", OfAge)
+    assert loaded.inputs == ensemble.inputs
+    elsewhere = ge.Ensemble.from_members(list(ensemble))  # which knows no inputs; fractions are no labels
+    for one in (ensemble, loaded, elsewhere):
+        torch.testing.assert_close(one.predict_proba(x), by_hand)

@@ -5,11 +5,16 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
+from greedy_ensembles.forms import InputForm
 from greedy_ensembles.method import Deep
 
 
 def model():
     return ge.models.MLP(2, hidden=(4,))
+
+
+def images():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
 
 
 def normed():
@@ -102,7 +107,21 @@ def refusal(error, message, **changes):
             "normalize has 3 channels, but inputs of float32 of shape",
             recipe=ge.Recipe(normalize=([0] * 3, [1] * 3)),
         ),
-        refusal(ValueError, "augment cannot take float32 of shape", recipe=ge.Recipe(augment="flip_crop")),
+        refusal(
+            ValueError,
+            "augment must return .* float32 of shape",
+            recipe=ge.Recipe(augment="flip_crop"),
+        ),
+        *(
+            refusal(ValueError, f"augment must return .*{what}", recipe=ge.Recipe(augment=augment))
+            for what, augment in (
+                ("shapes", lambda x: x[:, :1]),
+                ("NoneType", lambda _: None),
+                ("2 inputs of 3", lambda x: x[:-1]),
+                ("ndarray", lambda x: x.numpy()),
+                ("dtype", lambda x: x.double()),
+            )
+        ),
         refusal(ValueError, "earlier member 1 must return", earlier=ge.Ensemble([nn.Linear(2, 3)])),
         refusal(ValueError, "earlier member 1 cannot take x: 3 inputs", earlier=ge.Ensemble([nn.Linear(3, 2)])),
         refusal(
@@ -113,6 +132,30 @@ def refusal(error, message, **changes):
         ),
         refusal(ValueError, "the model cannot take x: .* ended in KeyError: 'lost'", make_model=Loses),
         refusal(ValueError, "share BatchNorm layers", make_model=lambda: nn.Sequential(nn.Linear(2, 2), NORM)),
+        refusal(ValueError, "validation has weights", validation=(X, Y, torch.ones(40))),
+        refusal(
+            ValueError,
+            "earlier was trained on other inputs .*float",
+            data=(torch.zeros(40, 1, 4, 4, dtype=torch.uint8), Y),
+            make_model=images,
+            earlier=ge.Ensemble([images()], inputs=InputForm((1, 4, 4), torch.float32, (-2.0, 2.0))),
+        ),
+        refusal(
+            ValueError,
+            "earlier was trained on other inputs .*divide them by 255",
+            data=(200 * torch.rand(40, 1, 4, 4), Y),
+            make_model=images,
+            earlier=ge.Ensemble([images()], inputs=InputForm((1, 4, 4), torch.float32, (0.0, 1.0))),
+        ),
+        refusal(
+            ValueError,
+            "samples of weighting are from 0.* multiply them by 255",
+            data=(torch.randint(256, (40, 1, 4, 4), dtype=torch.uint8), Y),
+            make_model=images,
+            weighting=ge.weighting.Mixture(
+                [ge.weighting.Uniform(0, 255, (1, 4, 4)), ge.weighting.Uniform(0, 1, (1, 4, 4))]
+            ),
+        ),
         refusal(ValueError, "size counts the 3 earlier members", earlier=ge.Ensemble([model() for _ in range(3)])),
         refusal(ValueError, "earlier was made with normalize=", earlier=ge.Ensemble([model()], normalize=(0.5, 0.5))),
         refusal(ValueError, "labels go up to 2, but the model has 2 classes", data=(X, torch.arange(40) % 3)),

@@ -231,7 +231,7 @@ def test_a_set_too_large_to_be_read_is_known_by_its_length_and_a_sample(tmp_path
             return torch.tensor([i / self.length, self.shift]), i % 2
 
     def known(length, shift=0.0, **options):
-        return LoaderExamples(DataLoader(Large(length, shift), batch_size=64, **options), "data", 0)
+        return LoaderExamples(DataLoader(Large(length, shift), batch_size=64, **options), "data")
 
     one = known(10**6)
     assert one.loader.dataset.read <= 4096 + 64
@@ -314,7 +314,7 @@ def test_a_stream_that_ends_too_soon_says_so():
 def test_a_label_that_the_sample_does_not_show_is_refused_when_it_comes():
     x, labels = torch.arange(9000.0)[:, None].expand(-1, 2) / 9000, torch.arange(9000) % 2
     loader = DataLoader(TensorDataset(x, labels), batch_size=4500)
-    shown = torch.cat(list(LoaderExamples(loader, "data", 0).chunks()))[:, 0]
+    shown = torch.cat(list(LoaderExamples(loader, "data").chunks()))[:, 0]
     labels[int((~torch.isin(x[:, 0], shown)).nonzero()[0])] = 8
     with pytest.raises(ValueError, match="labels go up to 8"):
         fit(loader, validation=0)

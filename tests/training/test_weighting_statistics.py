@@ -91,3 +91,24 @@ def test_token_ids_are_trained_on_with_the_default_statistics():
 
     options = {"weighting": Words(), "recipe": ge.Recipe(epochs=1), "progress": False, "device": "cpu"}
     assert ge.fit(model, (tokens, labels), size=2, **options).predict_proba(tokens).shape == (2, 40, 2)
+
+
+class OwnNorm(nn.Module):
+    """Running means of what it is given, and a spectral norm, whose buffers change with the weights alone."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.counts, self.head = counts, nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2))
+        self.register_buffer("mean", torch.zeros(2))
+
+    def forward(self, x):
+        if self.training and self.counts:
+            self.mean.lerp_(x.detach().mean(dim=0), 0.1)
+        return self.head(x - self.mean)
+
+
+def test_a_layer_that_counts_samples_of_p_star_is_named(blobs, quick):
+    with pytest.warns(UserWarning, match=r"buffer 'mean' .*samples of p\*.* BatchNorm"):
+        ge.fit(lambda: OwnNorm(True), blobs, size=2, strength=1.0, **quick)
+    ge.fit(lambda: OwnNorm(False), blobs, size=2, strength=1.0, **quick)  # a warning would be an error
+    ge.fit(lambda: OwnNorm(True), blobs, size=2, method="deep", **quick)

@@ -267,7 +267,7 @@ class _Place(NamedTuple):
         cls, member: nn.Module, normalize: Normalize | None, precision: Arithmetic, content: str, cache: Path
     ) -> "_Place":
         rounded: dict[str, str] = {} if precision == "float32" else {"precision": precision}
-        identity = {"member": _digest_of_member(member, normalize), "images": content, **rounded}
+        identity = {"member": digest_of_member(member, normalize), "images": content, **rounded}
         name = "-".join([identity["member"][:16], identity["images"][:16], *rounded.values()])
         return cls(cache / f"{name}.safetensors", identity)
 
@@ -327,7 +327,7 @@ def in_batches(ensemble: Ensemble, x: Any, batch_size: int, say: Statement = log
     return in_batches(ensemble, x, batch_size // 2, say)  # after the handler, which would keep what failed
 
 
-def _digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:
+def digest_of_member(member: nn.Module, normalize: Normalize | None) -> str:
     """Return a hash of all that a member's predictions depend on: its layers, weights, statistics and inputs' scale."""
     digest = hashlib.sha256(f"{member!r} {normalize}".encode())
     saved = member.state_dict()

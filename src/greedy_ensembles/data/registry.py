@@ -320,7 +320,7 @@ def check_split(entry: Entry, split: str) -> None:
     if slash and entry.name == "cifar10c":
         check_choice("severity", severity, "12345")
         split = first
-    check_choice("split", split, entry.counts)
+    check_choice(f"split of {entry.name}", split, entry.counts)
 
 
 def quick_note(form: Form, split: str, root: Path) -> str:

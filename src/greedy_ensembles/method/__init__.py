@@ -11,6 +11,7 @@ from greedy_ensembles.method.batch import Batch
 from greedy_ensembles.method.batchnorm import (
     Statistics,
     TwoPasses,
+    filled_buffer,
     frozen_batchnorm,
     rows_stay_rows,
     split_batchnorm,
@@ -116,6 +117,7 @@ __all__ = [
     "check_together",
     "diversity_term",
     "draw_samples",
+    "filled_buffer",
     "frozen_batchnorm",
     "rows_stay_rows",
     "split_batchnorm",

@@ -21,7 +21,7 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from greedy_ensembles.checks import check_choice, check_count, check_kind
-from greedy_ensembles.inputs import Inputs, concatenate, each, length, logits_of
+from greedy_ensembles.inputs import Inputs, concatenate, each, length, logits_of, take
 
 #: What samples of p* are normalised by: the running statistics, or those of the examples they share a pass with.
 Statistics = Literal["running", "batch"]
@@ -251,6 +251,26 @@ def _momentum(layer: _BatchNorm) -> float:
     if layer.momentum is not None:
         return layer.momentum
     return 0.0 if layer.num_batches_tracked is None else 1.0 / float(layer.num_batches_tracked)
+
+
+def filled_buffer(model: nn.Module, first: Inputs, others: Inputs) -> str | None:
+    """Return a buffer, but for BatchNorm's, that training fills from its inputs; None where there is none.
+
+    Two copies of the model are given other inputs, and the same random numbers. What both leave the same, such as the
+    vectors of a spectral norm, depends on the weights alone.
+    """
+    rows, filled = slice(min(length(first), length(others))), []
+    try:
+        for x in (first, others):
+            tried = copy.deepcopy(model).train()
+            torch.manual_seed(0)
+            with torch.no_grad(), frozen_batchnorm(tried):
+                logits_of(tried, take(x, rows))
+            filled.append(dict(tried.named_buffers()))
+    except Exception:  # a model may refuse to be copied, or these batches
+        return None
+    one, other = filled
+    return next((name for name in one if name not in other or not torch.equal(one[name], other[name])), None)
 
 
 def rows_stay_rows(model: nn.Module, first: Inputs, others: Inputs) -> bool:

@@ -92,13 +92,16 @@ class Gaussian:
             raise ValueError("std of a Gaussian weighting must not be negative")
         check_number("scale of a Gaussian weighting", self.scale, above=0.0)
         try:
-            torch.broadcast_shapes(self.mean.shape, self.std.shape)
+            shape = torch.broadcast_shapes(self.mean.shape, self.std.shape)
         except RuntimeError:
             shapes = f"{tuple(self.mean.shape)} and {tuple(self.std.shape)}"
             raise ValueError(f"mean and std of a Gaussian weighting do not fit each other: shapes {shapes}") from None
         if self.overflow != "none":
             if self.low is None or self.high is None:
                 raise ValueError(f"overflow={self.overflow!r} needs low and high, the range of the data")
+            for name, end in (("low", self.low), ("high", self.high)):
+                if not _fits(end, shape):
+                    raise ValueError(f"{name} of shape {tuple(end.shape)} does not fit samples of shape {tuple(shape)}")
             if not (self.low < self.high).all():
                 raise ValueError("low must be below high")
         check_count("levels", self.levels, least=2)
@@ -158,6 +161,14 @@ def _finite(name: str, value: Any) -> Tensor:
     return tensor
 
 
+def _fits(tensor: Tensor, shape: Sequence[int]) -> bool:
+    """Return whether numbers broadcast to a shape."""
+    try:
+        return tuple(torch.broadcast_shapes(tensor.shape, tuple(shape))) == tuple(shape)
+    except RuntimeError:
+        return False
+
+
 def wrap(values: Tensor, low: ArrayLike, high: ArrayLike, levels: int) -> Tensor:
     """Return ``low + step * (trunc((values - low) / step) mod levels)`` with ``step = (high - low) / (levels - 1)``.
 
@@ -206,10 +217,8 @@ class Uniform:
         object.__setattr__(self, "shape", tuple(self.shape))
         for name in ("low", "high"):
             tensor = _finite(f"{name} of a Uniform weighting", getattr(self, name))
-            try:
-                torch.broadcast_to(tensor, self.shape)
-            except RuntimeError:
-                raise ValueError(f"{name} of shape {tuple(tensor.shape)} does not fit shape {self.shape}") from None
+            if not _fits(tensor, self.shape):
+                raise ValueError(f"{name} of shape {tuple(tensor.shape)} does not fit samples of shape {self.shape}")
             object.__setattr__(self, name, tensor)
         if not (self.low < self.high).all():
             raise ValueError("low must be below high")

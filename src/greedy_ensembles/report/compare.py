@@ -1,6 +1,7 @@
 """`ge.compare`: ensembles and anyone's detectors on the same data, in one table."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from greedy_ensembles.benchmark.comparison import Comparison, Method, without_information
 from greedy_ensembles.benchmark.evaluation import Evaluation, estimate
 from greedy_ensembles.benchmark.judging import as_reference, check_score, evaluate
-from greedy_ensembles.benchmark.predictions import InputSet, as_sets
+from greedy_ensembles.benchmark.predictions import InputSet, as_sets, digest_of_member
 from greedy_ensembles.checks import as_all, as_path, check_choice, check_kind
 from greedy_ensembles.engines.prediction import FeatureFunction
 from greedy_ensembles.ensemble import Ensemble
@@ -30,9 +31,10 @@ class MethodsTable(Table):
         by_name = {each.label: each for each in self.methods}
         check_choice("method", method, by_name)
         evaluations = by_name[method].evaluations
+        known = [one for one in evaluations[0].known_scores if all(one in each.known_scores for each in evaluations)]
         rows, names = [], {row["set"].value: row["set"] for row in self.rows}
         for number, result in enumerate(evaluations[0].ood):
-            for score in evaluations[0].known_scores:
+            for score in known:
                 found = [evaluation.ood[number].by_score[score] for evaluation in evaluations]
                 figures = {one.key: Entry(estimate([getattr(each, one.key) for each in found])) for one in OOD}
                 named = Entry(score, text=score.replace("_", " "))
@@ -127,7 +129,22 @@ def _checked(
                     f"methods[{name!r}] must be an Ensemble (of a classifier its ensemble_), or what "
                     f"ge.benchmark.judge_probabilities or judge_scores returned; got {type(one).__name__}"
                 )
+        _check_repetitions(name, given[name])
     return given
+
+
+def _check_repetitions(name: str, repetitions: Sequence[Ensemble | Evaluation]) -> None:
+    """Refuse repetitions that share members, whose standard error would be too small."""
+    for one, other in itertools.combinations(repetitions, 2):
+        shared = one is other
+        if isinstance(one, Ensemble) and isinstance(other, Ensemble):
+            ours, theirs = ({digest_of_member(member, each.normalize) for member in each} for each in (one, other))
+            shared = not ours.isdisjoint(theirs)
+        if shared:
+            raise ValueError(
+                f"methods[{name!r}] has repetitions that share members, and their standard error would be too small; "
+                "train them with seeds at least as far apart as an ensemble has members"
+            )
 
 
 def _check_sets(name: str, evaluation: Evaluation, inside: InputSet, outside: Sequence[InputSet]) -> None:

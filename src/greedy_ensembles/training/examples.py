@@ -147,12 +147,12 @@ class DatasetExamples(Examples):
 
     off_device = "a Dataset is read item by item; give data as a pair of arrays"
 
-    def __init__(self, dataset: Any, seed: int, name: str, targets: str) -> None:
+    def __init__(self, dataset: Any, name: str, targets: str) -> None:
         if len(dataset) == 0:
             raise ValueError(f"{name} is an empty Dataset; training needs examples")
         self.dataset = dataset
         labels, digest = [], hashlib.sha256()
-        for position, item in enumerate(self._items(seed)):
+        for position, item in enumerate(self._items()):
             x, label = self._split_item(item, position)
             form: Form = each(lambda one, at=position: form_of(one[None], at), x)
             if position == 0:
@@ -168,8 +168,8 @@ class DatasetExamples(Examples):
         self.labels = as_labels(labels, name, targets)
         self._digest = hashlib.sha256((digest.hexdigest() + digest_of_tensor(self.labels)).encode()).hexdigest()
 
-    def _items(self, seed: int) -> Iterator[Any]:
-        seed_own_generators(self.dataset, seed)  # as the global ones are, so that it is the same data at every start
+    def _items(self) -> Iterator[Any]:
+        seed_own_generators(self.dataset, 0)  # as the global ones are, so that it is the same data at every start
         return (self.dataset[position] for position in range(len(self.dataset)))
 
     def _split_item(self, item: Any, position: int) -> tuple[Inputs, Any]:

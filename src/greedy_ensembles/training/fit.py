@@ -142,8 +142,8 @@ def _build(arguments: Arguments, given: Any, validation: Any, execution: Executi
     """Put data, method and execution together, after the model was tried on a few of the examples."""
     make_model, coupling, recipe, seed = arguments.make_model, arguments.coupling, arguments.recipe, arguments.seed
     targets, distance, earlier = arguments.targets, arguments.distance, arguments.earlier
-    seed_generators(seed)  # so that a Dataset with random transforms has the same hash at every start
-    examples = as_examples(given, "data", seed, targets, recipe)
+    seed_generators(0)  # so that a Dataset with random transforms has the same hash at every start, whatever the seed
+    examples = as_examples(given, "data", targets, recipe)
     if examples.weights is not None and recipe.loss not in (None, label_loss):
         raise ValueError("weights of examples are for the recipe's own loss; leave them out, or weigh in your loss")
     if isinstance(examples, LoaderExamples):
@@ -152,7 +152,7 @@ def _build(arguments: Arguments, given: Any, validation: Any, execution: Executi
             raise ValueError("data has persistent_workers, which members that train together would share; let them end")
     share = float(validation) if isinstance(validation, Real) else None
     if not isinstance(validation, Real | str | None.__class__):
-        validation = as_examples(validation, "validation", seed, targets, recipe)
+        validation = as_examples(validation, "validation", targets, recipe)
     data = Data(examples, *split_off(examples, validation, seed), share, given, recipe.normalize)  # type: ignore[arg-type]
     asked = arguments.weighting
     take = default_weighting if asked is None or isinstance(asked, str) else check_weighting

@@ -111,11 +111,11 @@ class LoaderExamples(Examples):
     indexed = False
 
     def __init__(
-        self, loader: "DataLoader[Any]", name: str, seed: int, steps: int | None = None, targets: str = "classes"
+        self, loader: "DataLoader[Any]", name: str, steps: int | None = None, targets: str = "classes"
     ) -> None:
         self.loader, self._name, self._targets = loader, name, targets
         self.steps = _steps(loader, name, steps)
-        sample = list(self._read_sample(seed))
+        sample = list(self._read_sample())
         if not sample:
             raise ValueError(f"{name} gives no batch; training needs examples")
         self._sample = [inputs for inputs, _ in sample]
@@ -133,12 +133,12 @@ class LoaderExamples(Examples):
         known = f"{self._count} {self.steps} {self.batch_size} " + " ".join(parts)
         self._digest = hashlib.sha256(known.encode()).hexdigest()
 
-    def _read_sample(self, seed: int) -> Iterator[tuple[Inputs, Tensor]]:
-        """Return batches of a seeded sample of all items; with the user's own sampler, the first batches."""
+    def _read_sample(self) -> Iterator[tuple[Inputs, Tensor]]:
+        """Return batches of a sample of all items, with the user's own sampler of the first ones."""
         loader = self.loader
         if type(loader.batch_sampler) is BatchSampler and type(loader.sampler) in _PLAIN_SAMPLERS:
             items: Any = loader.dataset
-            chosen = random.Random(seed).sample(range(len(items)), min(len(items), _SAMPLE))
+            chosen = random.Random(0).sample(range(len(items)), min(len(items), _SAMPLE))
             size = loader.batch_size or 1
             loader = DataLoader(
                 items,
@@ -148,7 +148,7 @@ class LoaderExamples(Examples):
                 worker_init_fn=loader.worker_init_fn,
             )
         rows = size = 0
-        for batch in Iteration(loader, seed):
+        for batch in Iteration(loader, 0):
             inputs, labels = self._split_batch(batch)
             yield inputs, labels
             rows, size = rows + len(labels), size + sum(one.nbytes for _, one in entries(inputs))
@@ -252,23 +252,34 @@ def _steps(loader: "DataLoader[Any]", name: str, asked: int | None) -> int:
 
 
 class WorkedExamples(DatasetExamples):
-    """A Dataset whose items workers read, at the start and in every epoch."""
+    """A Dataset that is read in iterations of their own, at the start and in every epoch.
 
-    def __init__(self, dataset: Any, seed: int, name: str, targets: str, workers: int) -> None:
+    Workers read it, or this process where it keeps random numbers of its own: every iteration then begins with those of
+    its seed and epoch, so that training can be resumed, and members that train together do not share them.
+    """
+
+    def __init__(self, dataset: Any, name: str, targets: str, workers: int) -> None:
         self._workers = workers
-        super().__init__(dataset, seed, name, targets)
+        super().__init__(dataset, name, targets)
 
-    def _items(self, seed: int) -> Iterator[Any]:
+    def _items(self) -> Iterator[Any]:
         positions = range(len(self.dataset))
-        for items in Iteration(self._loader([positions[at : at + 64] for at in positions[::64]]), seed):
+        batches = [positions[at : at + 64] for at in positions[::64]]
+        for items in Iteration(self._loader(batches, self._workers), 0):
             yield from items
 
-    def _loader(self, batches: Sequence[Sequence[int]]) -> "DataLoader[Any]":
-        how = {"num_workers": self._workers, "collate_fn": list, "worker_init_fn": _seed_worker}
+    def _loader(self, batches: Sequence[Sequence[int]], workers: int) -> "DataLoader[Any]":
+        how = {"num_workers": workers, "collate_fn": list, "worker_init_fn": _seed_worker}
         return DataLoader(self.dataset, batch_sampler=batches, **how)  # type: ignore[arg-type]
 
-    def _read(self, batches: Sequence[Tensor], seed: int, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
-        loader = self._loader([batch.tolist() for batch in batches])
+    def inputs(self, indices: Tensor) -> Inputs:
+        """Return the inputs at these indices, read anew in this process, with the same random numbers every time."""
+        return next(self._read([indices], 0, 0, workers=0))[0]
+
+    def _read(
+        self, batches: Sequence[Tensor], seed: int, epoch: int, workers: int | None = None
+    ) -> Iterator[tuple[Inputs, Tensor]]:
+        loader = self._loader([batch.tolist() for batch in batches], self._workers if workers is None else workers)
         for indices, items in zip(batches, Iteration(loader, seed, epoch), strict=True):
             parts = (self._split_item(item, int(at))[0] for item, at in zip(items, indices, strict=True))
             yield stacked(parts), self.labels[indices]

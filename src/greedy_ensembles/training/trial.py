@@ -19,7 +19,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.forms import InputForm, describe_inputs
+from greedy_ensembles.forms import Form, InputForm, as_trained, describe_inputs
 from greedy_ensembles.generators import generator
 from greedy_ensembles.inputs import (
     SOFTMAX,
@@ -37,7 +37,7 @@ from greedy_ensembles.inputs import (
     take,
     to_model,
 )
-from greedy_ensembles.method import rows_stay_rows
+from greedy_ensembles.method import filled_buffer, rows_stay_rows
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.metrics import (
     adaptive_calibration_error,
@@ -112,7 +112,18 @@ def try_model(
         _run(model, samples, "samples of weighting", normalize)
     if recipe.augment is not None:
         _check_augment(x, labels, model, recipe, normalize)
+    if weighting is not None and any(
+        layer._buffers for layer in model.modules() if not isinstance(layer, _BatchNorm | _InstanceNorm)
+    ):
+        tried = (to_model(part, normalize, dtype_of(model)) for part in (x, samples))
+        if name := filled_buffer(model, *tried):
+            warnings.warn(
+                f"training fills the model's buffer {name!r} from its inputs, and samples of p* are inputs as well. "
+                "Where eval mode uses it, members will be wrong: take PyTorch's BatchNorm, which leaves samples out",
+                stacklevel=4,
+            )
     if earlier is not None:
+        _check_scale(earlier, x, form)
         _check_earlier(earlier, {"x": x, "samples of weighting": samples}, normalize, classes)
     if min(recipe.batch_size, len(data.train)) == 1:  # one that is left over is left out
         _run(model.train(), take(x, slice(1)), "batches of one example (use a larger batch_size)", normalize)
@@ -240,6 +251,19 @@ def _ends_in_sigmoid(model: nn.Module, x: Inputs, normalize: Normalize | None, o
     return True
 
 
+def _check_scale(earlier: Ensemble, x: Inputs, form: Form) -> None:
+    """Refuse earlier members that were trained on inputs of another type, shape or scale than the examples."""
+    if earlier.inputs is None:
+        return
+    try:
+        as_trained(x, earlier.inputs)
+        for (name, own), (_, known) in zip(entries(form), entries(earlier.inputs), strict=True):
+            if own.range is not None and (remedy := known.other_scale(*own.range)):
+                raise ValueError(f"{name} is within {own.range}, and was within {known.range}: {remedy}")
+    except ValueError as error:
+        raise ValueError(f"earlier was trained on other inputs than data holds: {error}") from None
+
+
 def _check_earlier(
     earlier: Iterable[nn.Module], batches: dict[str, Inputs | None], normalize: Normalize | None, classes: int
 ) -> None:
@@ -264,12 +288,18 @@ def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe, 
     inputs = to_model(x, normalize, dtype_of(model))
     try:
         if not takes_targets(augment):
-            augment(inputs)
+            changed = augment(inputs)
+            if not isinstance(changed, Tensor | dict | tuple):
+                raise TypeError(f"it returned a {type(changed).__name__}")
+            if (count := len(logits_of(model, changed))) != length(x):
+                raise ValueError(f"it returned {count} inputs of {length(x)}")
             return
         mixed, targets = augment(inputs, labels)
         (recipe.loss or cross_entropy)(as_logits(logits_of(model, mixed)), targets)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ValueError(f"augment cannot take {describe_inputs(x)}: {error}") from error
+        raise ValueError(
+            f"augment must return what the model takes, and did not for {describe_inputs(x)}: {error}"
+        ) from error
 
 
 def check_recipe(recipe: Recipe, data: Data, classes: int) -> None:

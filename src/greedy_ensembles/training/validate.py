@@ -19,11 +19,11 @@ from greedy_ensembles.checks import check_choice, check_count, check_factory, ch
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import InputForm, are_alike, describe_inputs
-from greedy_ensembles.generators import generator
+from greedy_ensembles.generators import generator, own_generators
 from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
 from greedy_ensembles.method import SCHEDULES, Coupling, Schedule, as_coupling, check_together
-from greedy_ensembles.method.weighting import Gaussian, Weighting, as_weighting, moments
+from greedy_ensembles.method.weighting import Gaussian, Mixture, Weighting, as_weighting, moments
 from greedy_ensembles.training.examples import DatasetExamples, Examples, from_arrays
 from greedy_ensembles.training.loaders import LoaderExamples, WorkedExamples
 from greedy_ensembles.training.recipe import Recipe
@@ -120,15 +120,12 @@ def _check_earlier(earlier: Ensemble, size: int, coupling: Coupling, recipe: Rec
         )
 
 
-def as_examples(
-    data: Any, name: str = "data", seed: int = 0, targets: str = "classes", recipe: Recipe | None = None
-) -> Examples:
+def as_examples(data: Any, name: str = "data", targets: str = "classes", recipe: Recipe | None = None) -> Examples:
     """Return labelled data behind its common face, or refuse it, naming what is wrong.
 
     Args:
         data: as `ge.fit` takes it.
         name: what messages call it; "data" is what is trained on.
-        seed: for the generators that a Dataset has of its own.
         targets: what inputs have, "classes" or "labels".
         recipe: how loaders and Datasets are read in training; None: a DataLoader is read once, and held in memory.
     """
@@ -139,7 +136,7 @@ def as_examples(
     if isinstance(data, DataLoader):
         if workers and name == "data":
             raise ValueError(f"num_workers is {workers}, and a DataLoader has its own; leave it out of the recipe")
-        loaded = LoaderExamples(data, name, seed, steps, targets)
+        loaded = LoaderExamples(data, name, steps, targets)
         return loaded.whole() if recipe is None else loaded
     kind = type(data).__name__
     if steps is not None:
@@ -161,9 +158,9 @@ def as_examples(
                 raise
             raise ValueError(f"{name}: {error}") from None
     if isinstance(data, Dataset) and hasattr(data, "__len__"):
-        if workers and read_by_item:
-            return WorkedExamples(data, seed, name, targets, workers)
-        return DatasetExamples(data, seed, name, targets)
+        if read_by_item and recipe is not None and (workers or own_generators(data)):
+            return WorkedExamples(data, name, targets, workers)
+        return DatasetExamples(data, name, targets)
     raise TypeError(
         f"{name} must be a pair (inputs, labels) or a triple (inputs, labels, weights) of tensors or arrays, an "
         f"ImageSet or a TableSet, a Dataset with a length, or a DataLoader; got {kind}"
@@ -189,6 +186,8 @@ def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, E
             f"validation={validation!r} is a share, and a DataLoader cannot be split; give validation data of its own, "
             "or 0 to keep each member's last epoch"
         )
+    if validation.weights is not None:
+        raise ValueError("validation has weights, and held-out examples count alike; leave the weights out")
     if not are_alike(validation.form, examples.form):
         raise ValueError(
             f"validation holds {describe_inputs(validation.form)}, and data {describe_inputs(examples.form)}: give "
@@ -241,6 +240,8 @@ def split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
 def check_weighting(weighting: Any, examples: Examples) -> Weighting:
     """Return the user's p*, after a check of two samples."""
     weighting = as_weighting(weighting)
+    for part in weighting.parts if isinstance(weighting, Mixture) else ():
+        check_weighting(part, examples)  # whose samples a few of the mixture may not show
     samples = weighting.sample(2, generator(0))
     tensors, forms = dict(entries(samples)), dict(entries(examples.form))
     if tensors.keys() != forms.keys() or not all(isinstance(one, Tensor) for one in tensors.values()):
