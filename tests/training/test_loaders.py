@@ -330,3 +330,30 @@ def test_a_last_batch_of_one_is_left_out():
     loader = DataLoader(TensorDataset(X[:33], Y[:33]), batch_size=16)
     fit(loader, size=1, method="deep", recipe={"epochs": 1, "augment": augment})
     assert sizes[1:] == [16, 16]  # after one trial
+
+
+def test_a_lone_last_example_of_a_stream_of_known_length_is_left_out():
+    class Known(IterableDataset):
+        def __len__(self):
+            return 33
+
+        def __iter__(self):
+            return iter(zip(X[:33], Y[:33].tolist(), strict=True))
+
+    def normed():
+        return nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+    streamed, whole = (
+        ge.fit(
+            normed,
+            DataLoader(items, batch_size=16),
+            size=2,
+            validation=0,
+            weighting=ge.weighting.Uniform(-3, 3, (2,)),
+            recipe=ge.Recipe(epochs=2, weighting_samples=20),
+            progress=False,
+            device="cpu",
+        )
+        for items in (Known(), TensorDataset(X[:32], Y[:32]))
+    )
+    assert torch.equal(streamed.predict_proba(X), whole.predict_proba(X))

@@ -127,8 +127,9 @@ class LoaderExamples(Examples):
         self.one_shape = loader.collate_fn is default_collate and not open_sides
         self.batch_size = loader.batch_size or len(sample[0][1])
         most = self.steps * self.batch_size
-        counted = type(loader.batch_sampler) is BatchSampler and not isinstance(loader.dataset, IterableDataset)
-        self._count = min(len(loader.sampler), most) if counted else most  # type: ignore[arg-type]
+        items: Any = loader.dataset if isinstance(loader.dataset, IterableDataset) else loader.sampler
+        counted = type(loader.batch_sampler) is BatchSampler and hasattr(items, "__len__")
+        self._count = min(len(items), most) if counted else most
         parts = (digest_of_inputs(inputs) + digest_of_tensor(labels) for inputs, labels in sample)
         known = f"{self._count} {self.steps} {self.batch_size} " + " ".join(parts)
         self._digest = hashlib.sha256(known.encode()).hexdigest()
