@@ -172,7 +172,9 @@ def from_json(value: Any) -> Form:
     """Return what `to_json` wrote, or refuse it."""
     several = value["entries"] if isinstance(value, dict) and "entries" in value else value
     if several is value and not isinstance(value, list):
-        return InputForm.from_json(value)
+        if as_named(form := InputForm.from_json(value)) is None:
+            raise ValueError("its 'inputs' are single numbers, which entries alone may be")
+        return form
     if not isinstance(several, dict | list) or not several:
         raise ValueError("its 'inputs' have no 'entries' by name")
     return each(InputForm.from_json, tuple(several) if isinstance(several, list) else several)  # type: ignore[no-any-return]
