@@ -65,10 +65,21 @@ def test_the_finding_has_means_over_all_sets_and_accuracies_the_best_detector_fi
 def test_a_finding_of_one_method_or_on_one_set(comparison):
     alone = finding(Comparison(comparison.methods[1:]))
     assert (len(alone.rows), alone.notes) == (1, [])
+    assert alone.title.startswith("greedy, lambda_M = 0.1: mean AUC ")
     one = evaluation(0.1, 0, ("dtd",))
     table = finding(Comparison((Method("a", (one,)), Method("b", (one,)))))
-    assert f" by a and b: mean AUC {one.ood[0].auc:.3f} over 1 set " in table.title
+    area = f"{one.ood[0].auc:.3f}"
+    assert f" by a and b: mean AUC {area} and {area} over 1 set " in table.title
     assert table.cells()[0][:3] == ["a", "1", f"{one.ood[0].auc:.3f}"]
+
+
+def test_methods_within_standard_errors_are_equally_good():
+    def method(name, *shifts):
+        return Method(name, tuple(evaluation(shift, seed, ("dtd",)) for seed, shift in enumerate(shifts)))
+
+    near, far, wide = method("near", 0.50, 0.52), method("far", 2.0, 2.02), method("wide", 0.2, 0.8)
+    assert " by near and wide: " in finding(Comparison((near, wide))).title.replace("wide and near", "near and wide")
+    assert " best by far: " in finding(Comparison((near, far, wide))).title
 
 
 def test_a_finding_without_ood_sets_is_of_accuracy():

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from greedy_ensembles.benchmark.comparison import Comparison
-from greedy_ensembles.benchmark.evaluation import OutOfDistribution, estimate
+from greedy_ensembles.benchmark.evaluation import Estimate, OutOfDistribution, estimate
 from greedy_ensembles.benchmark.runs import RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import facts_of
 from greedy_ensembles.data.image_set import Bytes
@@ -125,7 +125,7 @@ def _loadable(labelled: Sequence[tuple[str, Run]]) -> tuple[list[tuple[str, Run]
 def finding(comparison: Comparison) -> Table:
     """Return the means over all OOD sets, and the accuracy, of every method, the best detector first.
 
-    The title says which that is; methods whose means are printed alike are equally good.
+    The title says which that is. Methods are equally good whose means are printed alike, or within standard errors.
     """
     first = comparison.first
     shown = (OOD[0], OOD[2], IN_DOMAIN[0]) if first.ood else (IN_DOMAIN[0],)
@@ -138,11 +138,22 @@ def finding(comparison: Comparison) -> Table:
             found[row.method] |= {key: Entry(figure.ours) for key, figure in row.figures.items()}
     rows = sorted(found.values(), key=lambda row: float(row[shown[0].key].sort_key), reverse=True)
     single = len(rows) > 1 and any(row["seeds"].value == 1 for row in rows)
-    means = [shown[0].spelled(float(row[shown[0].key].sort_key), None) for row in rows]
-    best = " and ".join(str(row["method"].value) for row, mean in zip(rows, means, strict=True) if mean == means[0])
-    over = f"mean AUC {means[0]} over {plural(len(first.ood), 'set')} by {first.score.replace('_', ' ')}"
+    figures: list[Estimate] = [row[shown[0].key].value for row in rows]
+    means = [shown[0].spelled(each.mean, None) for each in figures]
+    low = figures[0].mean - (figures[0].standard_error or 0)
+    equal = [
+        position
+        for position, (each, mean) in enumerate(zip(figures, means, strict=True))
+        if mean == means[0] or (each.standard_error is not None and each.mean + each.standard_error >= low)
+    ]
+    names = " and ".join(str(rows[position]["method"].value) for position in equal)
+    areas = " and ".join(means[position] for position in equal)
+    lead = "OOD inputs are detected best by " if len(rows) > 1 else ""
+    if len(equal) > 1:
+        lead = "OOD inputs are detected equally well, within standard errors, by "
+    over = f"mean AUC {areas} over {plural(len(first.ood), 'set')} by {first.score.replace('_', ' ')}"
     return Table(
-        f"OOD inputs are detected best by {best}: {over}" if first.ood else first.in_domain.name,
+        f"{lead}{names}: {over}" if first.ood else first.in_domain.name,
         [Column("method"), Column("seeds"), *shown],
         rows,
         ["With one seed, a difference may be chance."] if single else [],
