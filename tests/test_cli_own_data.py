@@ -3,6 +3,7 @@
 import csv
 import io
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,6 +159,9 @@ def test_a_table_is_known_by_its_columns(at_home, invoke, tmp_path):
     assert "18 rows" in done.output
     done = invoke("evaluate", run, "--on", "table.csv", "--device", "cpu")
     assert "90 rows" in done.output
+    assert "trained on this file" in done.output
+    (tmp_path / "others.csv").write_text(Path("table.csv").read_text())
+    assert "trained on" not in invoke("evaluate", run, "--on", tmp_path / "others.csv", "--device", "cpu").output
     assert invoke("report", run, "--out", tmp_path / "page.html", "--device", "cpu").exit_code == 0
     done = invoke("predict", run, "other", "--device", "cpu")
     assert done.exit_code == 1

@@ -206,15 +206,17 @@ def read_on(text: str, run: Path) -> LabelledSet:
     shape, classes = inputs.get("shape"), names_in(data, "classes")
     if not (path := Path(text).expanduser()).exists():
         raise FileNotFoundError(f"--on {text} does not exist")
+    seen = Path(str(data.get("source"))).name == path.name  # as far as names tell
+    noted = {"note": "the run was trained on this file, or a part of it"} if seen else {}
     if path.suffix.lower() in TABLES:
         columns = names_in(data, "columns")
         if columns is None:
             raise ValueError(f"--on {text} is a table, and {run} was trained on none that has names of columns")
-        return read_table(path, str(data.get("target")), columns=columns, classes=classes).replace(name=text)
+        return read_table(path, str(data.get("target")), columns=columns, classes=classes).replace(name=text, **noted)
     if not isinstance(shape, list) or len(shape) != 3:
         raise ValueError(f"--on {text} must be a table (.csv) with the columns that {run} was trained on")
     parts = _images(path, (shape[0], shape[1], shape[2]))
-    found = parts.get("test", parts["train"])
+    found = parts["test"] if "test" in parts else parts["train"].replace(**noted)
     if path.suffix.lower() in ARRAYS or classes is None or found.labels is None or found.classes is None:
         return found.replace(name=text)
     if strange := sorted(set(found.classes) - set(classes)):

@@ -138,7 +138,7 @@ def finding(comparison: Comparison) -> Table:
             found[row.method] |= {key: Entry(figure.ours) for key, figure in row.figures.items()}
     rows = sorted(found.values(), key=lambda row: float(row[shown[0].key].sort_key), reverse=True)
     single = len(rows) > 1 and any(row["seeds"].value == 1 for row in rows)
-    figures: list[Estimate] = [row[shown[0].key].value for row in rows]
+    figures = [one for row in rows if isinstance(one := row[shown[0].key].value, Estimate)]
     means = [shown[0].spelled(each.mean, None) for each in figures]
     low = figures[0].mean - (figures[0].standard_error or 0)
     equal = [
