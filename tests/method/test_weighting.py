@@ -280,3 +280,10 @@ class Numbers:
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 3)], ids=["another width", "a row for each sample"])
+def test_the_range_of_a_gaussian_fits_its_samples(shape):
+    for low, high in ((torch.zeros(shape), torch.ones(3)), (torch.zeros(3), torch.ones(shape))):
+        with pytest.raises(ValueError, match=rf"of a Gaussian weighting is of shape \({shape[0]}.* fit \(3,\)"):
+            ge.weighting.Gaussian(torch.zeros(3), torch.ones(3), overflow="wrap", low=low, high=high)

@@ -84,10 +84,8 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         check_choice("overflow", self.overflow, get_args(Overflow))
-        for name in ("mean", "std", "low", "high"):
-            value = getattr(self, name)
-            if value is not None or name in ("mean", "std"):
-                object.__setattr__(self, name, _finite(f"{name} of a Gaussian weighting", value))
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, _finite(f"{name} of a Gaussian weighting", getattr(self, name)))
         if (self.std < 0).any():
             raise ValueError("std of a Gaussian weighting must not be negative")
         check_number("scale of a Gaussian weighting", self.scale, above=0.0)
@@ -96,12 +94,12 @@ class Gaussian:
         except RuntimeError:
             shapes = f"{tuple(self.mean.shape)} and {tuple(self.std.shape)}"
             raise ValueError(f"mean and std of a Gaussian weighting do not fit each other: shapes {shapes}") from None
+        for name in ("low", "high"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _finite(f"{name} of a Gaussian weighting", value, shape))
         if self.overflow != "none":
             if self.low is None or self.high is None:
                 raise ValueError(f"overflow={self.overflow!r} needs low and high, the range of the data")
-            for name, end in (("low", self.low), ("high", self.high)):
-                if not _fits(end, shape):
-                    raise ValueError(f"{name} of shape {tuple(end.shape)} does not fit samples of shape {tuple(shape)}")
             if not (self.low < self.high).all():
                 raise ValueError("low must be below high")
         check_count("levels", self.levels, least=2)
@@ -150,23 +148,20 @@ class Gaussian:
         return values
 
 
-def _finite(name: str, value: Any) -> Tensor:
-    """Return numbers in single precision on the CPU, where samples are drawn, or refuse them."""
+def _finite(name: str, value: Any, shape: Sequence[int] | None = None) -> Tensor:
+    """Return numbers in single precision on the CPU, where samples of a shape are drawn, or refuse them."""
     tensor = as_tensor(value, name)
     if tensor.dtype == torch.bool:
         raise TypeError(f"{name} must hold numbers, not True and False")
     tensor = tensor.to("cpu", torch.float32)
     if not torch.isfinite(tensor).all():
         raise ValueError(f"{name} must be finite")
-    return tensor
-
-
-def _fits(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Return whether numbers broadcast to a shape."""
     try:
-        return tuple(torch.broadcast_shapes(tensor.shape, tuple(shape))) == tuple(shape)
+        if shape is not None:
+            tensor.broadcast_to(tuple(shape))
     except RuntimeError:
-        return False
+        raise ValueError(f"{name} is of shape {tuple(tensor.shape)}, which does not fit {tuple(shape or ())}") from None
+    return tensor
 
 
 def wrap(values: Tensor, low: ArrayLike, high: ArrayLike, levels: int) -> Tensor:
@@ -216,10 +211,7 @@ class Uniform:
             check_count("shape", side, least=1)
         object.__setattr__(self, "shape", tuple(self.shape))
         for name in ("low", "high"):
-            tensor = _finite(f"{name} of a Uniform weighting", getattr(self, name))
-            if not _fits(tensor, self.shape):
-                raise ValueError(f"{name} of shape {tuple(tensor.shape)} does not fit samples of shape {self.shape}")
-            object.__setattr__(self, name, tensor)
+            object.__setattr__(self, name, _finite(f"{name} of a Uniform weighting", getattr(self, name), self.shape))
         if not (self.low < self.high).all():
             raise ValueError("low must be below high")
 
