@@ -16,10 +16,10 @@ def test_the_card_says_what_the_ensemble_is():
     assert "| Members | 3 |" in card
     assert "| Models | 2 x greedy_ensembles.models.mlp.MLP, 1 x torch.nn.modules.linear.Linear |" in card
     assert "| Parameters | 8 to 26 a member, 60 in all |" in card
-    assert "mean (0.5,) and standard deviation (0.25,) are taken out" in card
+    assert "mean (0.5) and standard deviation (0.25) are taken out" in card
     assert f"greedy-ensembles {ge.__version__}" in card
     assert "1,000 in all" in model_card([torch.nn.Linear(499, 2)], None, {})
-    assert "mean (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ...) and" in model_card([small()], ((0.0,) * 20, (1.0,) * 20), {})
+    assert "mean (0, 0, 0, 0, 0, 0, 0, 0, ... 20 in all) and" in model_card([small()], ((0.0,) * 20, (1.0,) * 20), {})
 
 
 def test_notes_are_lines_of_the_callers_own_and_cannot_break_the_table():

@@ -10,7 +10,7 @@
 (torch.Size([2, 200, 2]), torch.Size([200]))
 """
 
-import pkgutil
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from greedy_ensembles.machine import __version__
@@ -101,7 +101,9 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: torch takes seconds, which `--help` need not wait for."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = pkgutil.resolve_name(f"{__name__}.{_HOMES[name]}")
+    home, _, own = _HOMES[name].partition(":")
+    module = importlib.import_module(f"{__name__}.{home}")
+    found = globals()[name] = getattr(module, own) if own else module
     return found
 
 

@@ -150,7 +150,8 @@ class Ensemble:
         """Return what is made of what members say of each batch, (members, rows, classes), one after another."""
         check_count("batch_size", batch_size, least=1)
         several = type(self.inputs) is tuple
-        x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x, several, self.targets == "labels")
+        known = None if self.inputs is None else several
+        x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x, known, self.targets == "labels")
         place = entries(x)[0][1]
         target = place.device if isinstance(place, Tensor) else torch.device("cpu")
         with torch.no_grad():
@@ -257,7 +258,9 @@ class Ensemble:
         if self.calibration is None:
             raise ValueError("the ensemble is not calibrated: call calibrate(x, y) with inputs that it knows first")
         if by_labels and self.calibration.temperature is None:
-            raise ValueError("y was not given to calibrate, and this is found from labels: calibrate(x, y)")
+            raise ValueError(
+                "y was not given to calibrate, and sets and temperatures are found from labels: calibrate(x, y)"
+            )
         return self.calibration
 
     def export_onnx(self, path: str | Path, example: Any = None) -> None:

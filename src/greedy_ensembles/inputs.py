@@ -130,18 +130,25 @@ def batches_of(x: Any, batch_size: int, several: bool = False) -> Iterator[Input
         yield each(lambda one, rows=slice(first, first + batch_size): as_tensor(one[rows]), x)
 
 
-def as_inputs(x: Any, several: bool = False, of_labels: bool = False) -> Any:
+def as_inputs(x: Any, several: bool | None = False, of_labels: bool = False) -> Any:
     """Return lists of rows, data frames and the inputs of (x, y) and (x, y, weights) as arrays, and others as they are.
 
     Args:
         x: as `predict_proba` takes it.
-        several: whether inputs are tuples, so that a pair of arrays is one of them and not inputs and labels.
+        several: whether inputs are tuples, so that a pair of arrays is one of them and not inputs and labels; None: who
+            knows, so that fractions, which no labels are, are refused.
         of_labels: whether labels may be independent ones, an array (n, labels) of 0 and 1.
     """
     if isinstance(x, Dataset | DataLoader):
         return x
     labelled = isinstance(x, list | tuple) and len(x) in (2, 3)
     if labelled and (are_several(x[0]) or (not several and np.ndim(x[0]) > 1 and _are_labels(x[1], of_labels))):
+        second = as_tensor(x[1])
+        if several is None and second.is_floating_point() and bool((second != second.round()).any()):
+            raise ValueError(
+                "x holds an array and fractions, which are no labels: give the array alone or, where the model takes "
+                "both, a dict of them by the names of its arguments"
+            )
         return as_inputs(x[0])
     if are_several(x):
         found = as_entries(x)
@@ -163,13 +170,9 @@ def as_inputs(x: Any, several: bool = False, of_labels: bool = False) -> Any:
 
 
 def _are_labels(y: Any, of_labels: bool) -> bool:
-    """Return whether an array is of labels: one an input, no fractions, or independent ones, if it may be of those."""
-    array = isinstance(y, Tensor | np.ndarray)
-    if of_labels and array and y.ndim == 2:
-        return bool(((y == 0) | (y == 1)).all())
-    return np.ndim(y) == 1 and not (
-        array and str(y.dtype).endswith(("float64", "float32")) and bool((y % 1 != 0).any())
-    )
+    """Return whether an array is of labels: one an input, or independent ones, if it may be of those."""
+    independent = of_labels and isinstance(y, Tensor | np.ndarray) and y.ndim == 2
+    return bool(((y == 0) | (y == 1)).all()) if independent else np.ndim(y) == 1
 
 
 def as_normalize(value: Any) -> Normalize | None:

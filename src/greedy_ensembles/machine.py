@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import platform
-from pathlib import Path
 
 __version__ = "0.2.0"  # packaging reads it from here
 
@@ -15,6 +13,9 @@ def cores() -> int:
 
 def processor() -> str:
     """Return the processor's name and the number of its cores."""
+    import platform  # slow to import, as pathlib is, and everything imports this file
+    from pathlib import Path
+
     name = platform.processor() or platform.machine()
     with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)

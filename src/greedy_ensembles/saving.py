@@ -8,7 +8,6 @@ import copy
 import dataclasses
 import html
 import json
-import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -259,7 +258,9 @@ def model_card(
     each = f"{min(counts):,}" if len(set(counts)) == 1 else f"{min(counts):,} to {max(counts):,}"
     normalised = "none: inputs go to the members as they are, uint8 ones as numbers in [0, 1]"
     if normalize is not None:
-        mean, std = map(reprlib.repr, normalize)
+        first = [", ".join(f"{value:g}" for value in part[:8]) for part in normalize]
+        more = f", ... {len(normalize[0])} in all" if len(normalize[0]) > 8 else ""
+        mean, std = (f"({values}{more})" for values in first)
         normalised = f"mean {mean} and standard deviation {std} are taken out of the inputs, by the ensemble itself"
     facts = {
         "Members": len(members),

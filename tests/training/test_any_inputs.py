@@ -220,6 +220,9 @@ def test_an_entry_of_one_number_an_input_stays(named, tmp_path):
     ensemble.save(tmp_path / "saved")
     loaded = ge.Ensemble.load(tmp_path / "saved", OfAge)
     assert loaded.inputs == ensemble.inputs
-    elsewhere = ge.Ensemble.from_members(list(ensemble))  # which knows no inputs; fractions are no labels
-    for one in (ensemble, loaded, elsewhere):
+    for one in (ensemble, loaded):
         torch.testing.assert_close(one.predict_proba(x), by_hand)
+    elsewhere = ge.Ensemble.from_members(list(ensemble))  # which knows no inputs
+    torch.testing.assert_close(elsewhere.predict_proba({"table": TABLE, "age": age}), by_hand)
+    with pytest.raises(ValueError, match="a dict of them by the names"):
+        elsewhere.predict_proba((TABLE, age))

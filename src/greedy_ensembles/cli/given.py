@@ -27,7 +27,6 @@ from greedy_ensembles.data import SETS, ImageSet, LabelledSet, TableSet, picture
 from greedy_ensembles.data.archives import contents
 from greedy_ensembles.data.formats import channels_first, load_numbers, read_arrays
 from greedy_ensembles.data.image_set import Bytes
-from greedy_ensembles.estimator import TABLE_RECIPE
 from greedy_ensembles.flags import ImageForm, Shape
 from greedy_ensembles.models import MLP, named
 from greedy_ensembles.runs import load_run
@@ -186,9 +185,10 @@ def network(name: str, data: LabelledSet) -> Any:
 def _recipe(train: LabelledSet, augment: str | None, changes: Mapping[str, Any]) -> Recipe:
     """Return how members are trained: as tables are, or as a few hundred to some thousand small images are."""
     if isinstance(train, TableSet):
-        mean, scale = train.rows.mean(axis=0), train.rows.std(axis=0)
-        scale[scale == 0] = 1.0
-        return dataclasses.replace(TABLE_RECIPE, **{"normalize": (mean.tolist(), scale.tolist()), **changes})
+        from greedy_ensembles.estimator import TABLE_RECIPE  # which brings scikit-learn
+
+        mean, scale = train.rows.mean(axis=0).tolist(), [each or 1.0 for each in train.rows.std(axis=0).tolist()]
+        return dataclasses.replace(TABLE_RECIPE, **{"normalize": (mean, scale), **changes})
     photos = Recipe(epochs=40, batch_size=32, optimizer="adamw", lr=3e-3, weight_decay=1e-2, warmup_epochs=1)
     return dataclasses.replace(photos, **{"augment": augment, **changes})
 
@@ -239,7 +239,7 @@ def parse_shape(text: str) -> Shape:
     """
     found = re.fullmatch(r"([13])x([1-9]\d*)x\2", text.strip())
     if not found:
-        raise ValueError(f"--shape must be channels x height x width of square images, as in 3x32x32; got {text!r}")
+        raise ValueError(f"--shape must be 1 or 3 channels x height x width of square images, as 3x32x32; got {text!r}")
     return int(found[1]), int(found[2]), int(found[2])
 
 

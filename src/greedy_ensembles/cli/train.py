@@ -31,8 +31,9 @@ def _list_fields(asked: list[str] | None) -> list[str] | None:
     table = Table.grid(padding=(0, 2))
     for field in dataclasses.fields(Recipe):
         table.add_row(f"{field.name}={field.default}", " ".join(told[field.name].split()))
-    Console(markup=False).print(table)
-    print("These are the defaults of ge.Recipe. Each kind of data has a recipe of its own, which --set changes.")
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    console.print("These are the defaults of ge.Recipe. Each kind of data has its own recipe, which --set changes.")
     raise typer.Exit
 
 

@@ -150,6 +150,8 @@ def _split_forward(layer: _BatchNorm, x: Tensor) -> Tensor:
     count: int = layer.first_rows  # type: ignore[assignment]
     weight, bias, mean, variance = layer.weight, layer.bias, layer.running_mean, layer.running_var
     momentum = _momentum(layer)
+    if len(x) == count:  # PyTorch's backward pass of no rows at all ends the process
+        return batch_norm(x, mean, variance, weight, bias, True, momentum, layer.eps)
     if not layer.frozen and x.device.type == "cpu" and not is_traced():
         return _SplitBatchNorm.apply(x, weight, bias, mean, variance, count, momentum, layer.eps)  # type: ignore[no-any-return, no-untyped-call]
     first, others = x.split([count, len(x) - count])  # not slices, whose gradients would be padded to all of x
@@ -270,7 +272,7 @@ def filled_buffer(model: nn.Module, first: Inputs, others: Inputs) -> str | None
     except Exception:  # a model may refuse to be copied, or these batches
         return None
     one, other = filled
-    return next((name for name in one if name not in other or not torch.equal(one[name], other[name])), None)
+    return next((name for name, a in one.items() if not torch.equal(a.nan_to_num(), other[name].nan_to_num())), None)
 
 
 def rows_stay_rows(model: nn.Module, first: Inputs, others: Inputs) -> bool:

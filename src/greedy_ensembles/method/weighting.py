@@ -158,7 +158,7 @@ def _finite(name: str, value: Any, shape: Sequence[int] | None = None) -> Tensor
         raise ValueError(f"{name} must be finite")
     try:
         if shape is not None:
-            tensor.broadcast_to(tuple(shape))
+            tensor.broadcast_to((1, *shape))
     except RuntimeError:
         raise ValueError(f"{name} is of shape {tuple(tensor.shape)}, which does not fit {tuple(shape or ())}") from None
     return tensor

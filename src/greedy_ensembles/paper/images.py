@@ -144,7 +144,8 @@ def cut(images: ImageSet, limit: int) -> ImageSet:
     """Return the first images of a set, with a note that they are but some."""
     if len(images) <= limit:
         return images
-    return images.take(np.arange(limit)).with_note(_FIRST.format(limit, len(images)))
+    labels = None if images.labels is None else images.labels[:limit]  # slices: other strides would round otherwise
+    return images.replace(images=images.images[:limit], labels=labels).with_note(_FIRST.format(limit, len(images)))
 
 
 def stand_in(dataset: str, split: str, count: int) -> ImageSet:

@@ -1,7 +1,6 @@
 """`ge.compare`: ensembles and anyone's detectors on the same data, in one table."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -135,16 +134,15 @@ def _checked(
 
 def _check_repetitions(name: str, repetitions: Sequence[Ensemble | Evaluation]) -> None:
     """Refuse repetitions that share members, whose standard error would be too small."""
-    for one, other in itertools.combinations(repetitions, 2):
-        shared = one is other
-        if isinstance(one, Ensemble) and isinstance(other, Ensemble):
-            ours, theirs = ({digest_of_member(member, each.normalize) for member in each} for each in (one, other))
-            shared = not ours.isdisjoint(theirs)
-        if shared:
+    known: set[Any] = set()
+    for one in repetitions if len(repetitions) > 1 else ():
+        parts = {digest_of_member(each, one.normalize) for each in one} if isinstance(one, Ensemble) else {id(one)}
+        if not known.isdisjoint(parts):
             raise ValueError(
                 f"methods[{name!r}] has repetitions that share members, and their standard error would be too small; "
                 "train them with seeds at least as far apart as an ensemble has members"
             )
+        known |= parts
 
 
 def _check_sets(name: str, evaluation: Evaluation, inside: InputSet, outside: Sequence[InputSet]) -> None:

@@ -154,16 +154,19 @@ class Table:
         return markdown_table([column.heading or column.key for column in self.shown], self.cells())
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame: facts, unrounded means and, of several seeds, standard errors."""
+        """Return a pandas DataFrame of all that rows have: facts, unrounded means and, of several seeds, errors."""
         records: list[dict[str, Any]] = []
+        known = [column.key for column in self.columns]
+        more = dict.fromkeys(key for row in self.rows for key in row if key not in known)
         for row in self.rows:
             records.append({})
-            for key in (column.key for column in self.columns):
+            for key in (*known, *more):
                 value = row.get(key, EMPTY).value
                 records[-1][key] = value.mean if isinstance(value, Estimate) else value
                 if isinstance(value, Estimate):
                     records[-1][f"{key}_standard_error"] = value.standard_error
-        return import_module("pandas").DataFrame(records).dropna(axis="columns", how="all")
+        columns = [name for key in (*known, *more) for name in (key, f"{key}_standard_error")]
+        return import_module("pandas").DataFrame(records, columns=columns).dropna(axis="columns", how="all")
 
     def __repr__(self) -> str:
         """Return the table as a terminal shows it, with its title and notes."""

@@ -86,7 +86,7 @@ def describe(value: Any, depth: int = 0) -> Any:
     if isinstance(value, nn.Module):
         return {**_structure(value, depth), "state": deeper(value.state_dict())}
     if isinstance(value, types.MethodType) and not isinstance(value.__self__, type):
-        return {"method": value.__qualname__, "of": deeper(value.__self__)}
+        return {"method": f"{value.__module__}.{value.__qualname__}", "of": deeper(value.__self__)}
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     return {"class": f"{type(value).__module__}.{type(value).__qualname__}", **_attributes(value, depth)}
@@ -106,7 +106,10 @@ def _attributes(value: Any, depth: int) -> dict[str, Any]:
     described = (
         (name, item) for name, item in items if not name.startswith("_") and (isinstance(item, kinds) or callable(item))
     )
-    return {name: describe(item, depth + 1) for name, item in described}
+    return {
+        name: {"function": text} if isinstance(text := describe(item, depth + 1), str) and callable(item) else text
+        for name, item in described
+    }
 
 
 def describe_method(coupling: Coupling) -> dict[str, Any]:
@@ -141,8 +144,11 @@ def describe_data(data: Any) -> dict[str, Any] | None:
 def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:
     """Return (where, ours, theirs) for every place at which two descriptions differ.
 
-    What an object holds in lists and dicts was not always described: where one side lacks it, nothing is known of it.
+    Lists and functions that an object holds, and the objects of methods, were not always described: where one side
+    lacks them, nothing is known of them.
     """
+    if any(isinstance(one, dict) and one.get("method") == other for one, other in ((ours, theirs), (theirs, ours))):
+        return []
     if isinstance(ours, dict) and isinstance(theirs, dict):
         keys = [*ours, *(key for key in theirs if key not in ours)]
         if "class" in ours and "class" in theirs:

@@ -257,9 +257,12 @@ def _check_scale(earlier: Ensemble, x: Inputs, form: Form) -> None:
         return
     try:
         as_trained(x, earlier.inputs)
-        for (name, own), (_, known) in zip(entries(form), entries(earlier.inputs), strict=True):
-            if own.range is not None and (remedy := known.other_scale(*own.range)):
-                raise ValueError(f"{name} is within {own.range}, and was within {known.range}: {remedy}")
+        for name, known in entries(earlier.inputs):
+            own = dict(entries(form))[name]
+            if own.range is None or (known.dtype == torch.uint8 and own.range[1] <= 1):  # models see bytes in [0, 1]
+                continue
+            if remedy := known.other_scale(*own.range):
+                raise ValueError(f"{name} is within {own.range}, and {known} was trained on: {remedy}")
     except ValueError as error:
         raise ValueError(f"earlier was trained on other inputs than data holds: {error}") from None
 

@@ -164,6 +164,8 @@ def finding(comparison: Comparison) -> Table:
 def _validated(labelled: _Labelled) -> Table:
     """Return mean validation accuracies by method, of runs that were not evaluated."""
     found: dict[str, list[float]] = {}
+    (count, *others) = {_number(run.information.get("validation_examples")) for _, run, _ in labelled}
+    counted = "" if count is None or others else f"; validation accuracy is of {count:,.0f} examples"
     for label, run, _ in labelled:
         accuracy = _accuracy(run)
         found.setdefault(label, []).extend([] if accuracy is None else [accuracy])
@@ -172,7 +174,7 @@ def _validated(labelled: _Labelled) -> Table:
         for label, values in found.items()
     ]
     columns = [Column("method"), Column("accuracy", "validation accuracy (%)", 100, 2, "higher")]
-    return Table("Nothing was evaluated on OOD data", columns, rows, label="method")
+    return Table(f"Nothing was evaluated on OOD data{counted}", columns, rows, label="method")
 
 
 def trained_table(labelled: _Labelled) -> Table:
