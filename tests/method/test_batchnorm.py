@@ -258,3 +258,16 @@ def test_compiled_it_has_the_same_gradients(mode):
         outputs.softmax(dim=1).square().sum().backward()
     for (name, p), q in zip(plain.named_parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad, msg=name)
+
+
+def test_a_batch_without_samples_is_one_of_examples():
+    x = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
+    split, plain = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2)
+    with ge.split_batchnorm(split, 6, "batch"):
+        found = split(x)
+    found.square().sum().backward()  # which ended the process
+    plain(x).square().sum().backward()
+    torch.testing.assert_close(found, torch.nn.BatchNorm1d(2)(x))
+    for one, other in zip(split.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    torch.testing.assert_close(split.running_mean, plain.running_mean)

@@ -287,3 +287,12 @@ def test_the_range_of_a_gaussian_fits_its_samples(shape):
     for low, high in ((torch.zeros(shape), torch.ones(3)), (torch.zeros(3), torch.ones(shape))):
         with pytest.raises(ValueError, match=rf"of a Gaussian weighting is of shape \({shape[0]}.* fit \(3,\)"):
             ge.weighting.Gaussian(torch.zeros(3), torch.ones(3), overflow="wrap", low=low, high=high)
+
+
+def test_a_range_may_keep_the_dimension_of_samples():
+    x = torch.randn(50, 3, generator=generator())
+    ends = {"low": x.amin(0), "high": x.amax(0)}
+    kept = {name: value[None] for name, value in ends.items()}
+    for overflow in ("clip", "wrap"):
+        flat, deep = (ge.weighting.Gaussian.from_data(x, overflow=overflow, **own) for own in (ends, kept))
+        assert torch.equal(flat.sample(20, generator()), deep.sample(20, generator()))

@@ -224,3 +224,23 @@ def test_all_scores_of_repetitions_are_those_that_all_have():
     known = {row["score"].value for row in table.scores("a").rows}
     assert "max_probability" in known
     assert known.isdisjoint({"energy", "energy_of_mean"})
+
+
+def test_a_frame_has_all_figures_each_beside_its_error():
+    table = ge.compare({"a": [ensemble(0), ensemble(5)], "norm": norm()}, (X, Y), OOD)
+    columns = list(table.to_frame().columns)
+    for key in (
+        "accuracy",
+        "nll",
+        "brier",
+        "ace",
+        "ece",
+        "auc",
+        "fpr95",
+        "auc_energy",
+        "auc_energy_of_mean",
+        "auc_norm",
+    ):
+        assert key in columns
+        if key != "auc_norm":  # of one repetition
+            assert columns[columns.index(key) + 1] == f"{key}_standard_error"

@@ -78,6 +78,18 @@ def test_lists_that_older_folders_do_not_have_are_no_difference():
     older = {key: value for key, value in described.items() if key != "transforms"}
     assert differences(older, described) == []
     assert differences({**older, "margin": 1.0}, described) == [("margin", 1.0, None)]
+    holder = Scale(0.1)
+    older = describe(holder)
+    holder.inner = torch.tanh
+    assert differences(older, describe(holder)) == []
+    assert differences(describe(holder), {**describe(holder), "inner": {"function": "another"}})
+
+
+def test_methods_of_objects_were_once_known_by_name_alone():
+    bound = Scale(0.1).__call__
+    named = f"{bound.__module__}.{bound.__qualname__}"
+    assert differences(named, describe(bound)) == differences(describe(bound), named) == []
+    assert differences("tests.Other.__call__", describe(bound))
 
 
 def test_all_of_it_is_json():

@@ -278,3 +278,16 @@ def test_p_star_samples_of_a_step_are_the_same_for_every_member(blobs, make_mode
     assert all(torch.equal(a, b) for a, b in zip(second, third, strict=True))
     assert all(len(rows) == 16 for rows in second)
     assert not any(torch.equal(a, b) for a, b in pairwise(second))
+
+
+def test_earlier_members_of_bytes_and_floats_of_one_scale_go_together(quick):
+    images = torch.randint(256, (60, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(60) % 2
+
+    def make_model():
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+    for first, second in ((images, images.float() / 255), (images.float() / 255, images)):
+        earlier = ge.fit(make_model, (first, y), size=1, strength=1.0, **quick)
+        both = ge.fit(make_model, (second, y), size=2, strength=1.0, earlier=earlier, **quick)
+        torch.testing.assert_close(both[0](images / 255), earlier[0](images / 255))

@@ -272,7 +272,8 @@ def filled_buffer(model: nn.Module, first: Inputs, others: Inputs) -> str | None
     except Exception:  # a model may refuse to be copied, or these batches
         return None
     one, other = filled
-    return next((name for name, a in one.items() if not torch.equal(a.nan_to_num(), other[name].nan_to_num())), None)
+    pairs = ((name, own, other.get(name, own)) for name, own in one.items())
+    return next((name for name, own, its in pairs if not torch.equal(own.nan_to_num(), its.nan_to_num())), None)
 
 
 def rows_stay_rows(model: nn.Module, first: Inputs, others: Inputs) -> bool:
