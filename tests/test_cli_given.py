@@ -176,7 +176,7 @@ def test_slips_of_the_hand_are_refused_before_anything_is_read(pictures, tmp_pat
 def test_shapes_as_people_write_them():
     assert parse_shape(" 1x28x28") == (1, 28, 28)
     for text in ("32", "3,32,32", "3x32", "-3x32x32", "3x0x0", "3x32x64", "4x32x32"):
-        with pytest.raises(ValueError, match="--shape must be 1 or 3 channels x height x width of square images"):
+        with pytest.raises(ValueError, match="--shape must be 1 or 3 channels x height x width of a square"):
             parse_shape(text)
 
 

@@ -239,7 +239,7 @@ def parse_shape(text: str) -> Shape:
     """
     found = re.fullmatch(r"([13])x([1-9]\d*)x\2", text.strip())
     if not found:
-        raise ValueError(f"--shape must be 1 or 3 channels x height x width of square images, as 3x32x32; got {text!r}")
+        raise ValueError(f"--shape must be 1 or 3 channels x height x width of a square, as in 3x32x32; got {text!r}")
     return int(found[1]), int(found[2]), int(found[2])
 
 
