@@ -135,16 +135,15 @@ def as_inputs(x: Any, several: bool | None = False, of_labels: bool = False) -> 
 
     Args:
         x: as `predict_proba` takes it.
-        several: whether inputs are tuples, so that a pair of arrays is one of them and not inputs and labels; None: who
-            knows, so that fractions, which no labels are, are refused.
+        several: whether inputs are tuples, so that a pair of arrays is one of them and not inputs and labels; None:
+            that is unknown, and fractions in their place, which no labels are, are refused.
         of_labels: whether labels may be independent ones, an array (n, labels) of 0 and 1.
     """
     if isinstance(x, Dataset | DataLoader):
         return x
     labelled = isinstance(x, list | tuple) and len(x) in (2, 3)
     if labelled and (are_several(x[0]) or (not several and np.ndim(x[0]) > 1 and _are_labels(x[1], of_labels))):
-        second = as_tensor(x[1])
-        if several is None and second.is_floating_point() and bool((second != second.round()).any()):
+        if several is None and _are_fractions(x[1]):
             raise ValueError(
                 "x holds an array and fractions, which are no labels: give the array alone or, where the model takes "
                 "both, a dict of them by the names of its arguments"
@@ -173,6 +172,13 @@ def _are_labels(y: Any, of_labels: bool) -> bool:
     """Return whether an array is of labels: one an input, or independent ones, if it may be of those."""
     independent = of_labels and isinstance(y, Tensor | np.ndarray) and y.ndim == 2
     return bool(((y == 0) | (y == 1)).all()) if independent else np.ndim(y) == 1
+
+
+def _are_fractions(y: Any) -> bool:
+    """Return whether an array holds numbers that are not whole."""
+    y = y if isinstance(y, Tensor) else np.asarray(y)
+    is_float = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
+    return is_float and bool((y % 1 != 0).any())
 
 
 def as_normalize(value: Any) -> Normalize | None:

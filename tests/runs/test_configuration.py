@@ -65,6 +65,13 @@ def test_what_an_object_holds_tells_it_from_others():
     assert all(differences(describe(one), describe(other)) for one, other in pairs(0.1, 0.2))
 
 
+def test_objects_that_hold_each_other_are_described_once():
+    crowd = [Compose([]) for _ in range(12)]
+    for one in crowd:
+        one.transforms = list(crowd)  # at eight levels that would be 12 ** 8 descriptions
+    assert len(json.dumps(describe(crowd[0]))) < 100_000
+
+
 class Drawn:
     def __init__(self, centres):
         self.centres = centres

@@ -226,3 +226,6 @@ def test_an_entry_of_one_number_an_input_stays(named, tmp_path):
     torch.testing.assert_close(elsewhere.predict_proba({"table": TABLE, "age": age}), by_hand)
     with pytest.raises(ValueError, match="a dict of them by the names"):
         elsewhere.predict_proba((TABLE, age))
+    plain = ge.Ensemble.from_members([nn.Linear(3, 2)])
+    words = ["a", "b"] * 20  # labels of any kind are left out
+    assert torch.equal(plain.predict_proba((TABLE, words)), plain.predict_proba(TABLE))

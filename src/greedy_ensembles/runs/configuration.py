@@ -55,12 +55,13 @@ _METHODS_OF_0_1 = {
 KEPT = ("size", "configuration", "model", "data", "extended_from", "members_at_once")
 
 
-def describe(value: Any, depth: int = 0) -> Any:
+def describe(value: Any, depth: int = 0, seen: set[int] | None = None) -> Any:
     """Return JSON that is the same for two values exactly when training would be, as far as can be told.
 
     Arrays become their hash, dataclasses their fields, functions their name, methods of an object their name and that
     object, modules their layers and weights, other objects their class and their attributes. Attributes whose names
     begin with `_`, and two lambdas of one module, are not told apart: name the function where the difference matters.
+    An object that others hold as well is described where it comes first, since objects may hold each other.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -71,9 +72,10 @@ def describe(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Tensor):
         small = value.numel() <= 4
         return value.tolist() if small else {"shape": list(value.shape), "sha256": digest_of_tensor(value)}
-    if depth > _DEEPEST:  # objects may hold each other
-        return f"{type(value).__module__}.{type(value).__qualname__}"
-    deeper = functools.partial(describe, depth=depth + 1)
+    seen, kind = set() if seen is None else seen, f"{type(value).__module__}.{type(value).__qualname__}"
+    if depth > _DEEPEST or id(value) in seen:
+        return kind
+    deeper = functools.partial(describe, depth=depth + 1, seen=seen)
     if isinstance(value, Mapping):
         return {str(key): deeper(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -84,22 +86,24 @@ def describe(value: Any, depth: int = 0) -> Any:
         items = {field.name: deeper(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"class": type(value).__name__, **items}
     if isinstance(value, nn.Module):
-        return {**_structure(value, depth), "state": deeper(value.state_dict())}
+        seen.add(id(value))
+        return {**_structure(value, depth, seen), "state": deeper(value.state_dict())}
     if isinstance(value, types.MethodType) and not isinstance(value.__self__, type):
         return {"method": f"{value.__module__}.{value.__qualname__}", "of": deeper(value.__self__)}
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
-    return {"class": f"{type(value).__module__}.{type(value).__qualname__}", **_attributes(value, depth)}
+    seen.add(id(value))
+    return {"class": kind, **_attributes(value, depth, seen)}
 
 
-def _structure(module: nn.Module, depth: int) -> dict[str, Any]:
+def _structure(module: nn.Module, depth: int, seen: set[int]) -> dict[str, Any]:
     """Return a module's class and attributes, and those of its layers."""
-    described = {"class": type(module).__name__, **_attributes(module, depth)}
-    layers = {name: _structure(layer, depth) for name, layer in module.named_children()}
+    described = {"class": type(module).__name__, **_attributes(module, depth, seen)}
+    layers = {name: _structure(layer, depth, seen) for name, layer in module.named_children()}
     return {**described, "layers": layers} if layers else described
 
 
-def _attributes(value: Any, depth: int) -> dict[str, Any]:
+def _attributes(value: Any, depth: int, seen: set[int]) -> dict[str, Any]:
     """Return an object's attributes, described; what is neither a setting nor can be called is its own affair."""
     items = vars(value).items() if hasattr(value, "__dict__") else ()
     kinds: Any = (bool, int, float, str, Tensor, np.ndarray, np.generic, list, tuple, Mapping)
@@ -107,7 +111,9 @@ def _attributes(value: Any, depth: int) -> dict[str, Any]:
         (name, item) for name, item in items if not name.startswith("_") and (isinstance(item, kinds) or callable(item))
     )
     return {
-        name: {"function": text} if isinstance(text := describe(item, depth + 1), str) and callable(item) else text
+        name: {"function": text}
+        if isinstance(text := describe(item, depth + 1, seen), str) and callable(item)
+        else text
         for name, item in described
     }
 

@@ -150,13 +150,16 @@ def finding(comparison: Comparison) -> Table:
     areas = " and ".join(means[position] for position in equal)
     lead = "OOD inputs are detected best by " if len(rows) > 1 else ""
     if len(equal) > 1:
-        lead = "OOD inputs are detected equally well, within standard errors, by "
+        lead = "OOD inputs are detected equally well by "
+    remarks = ["With one seed, a difference may be chance."] if single else []
+    if len(equal) > 1 and not single:
+        remarks = ["Equally well: within standard errors."]
     over = f"mean AUC {areas} over {plural(len(first.ood), 'set')} by {first.score.replace('_', ' ')}"
     return Table(
         f"{lead}{names}: {over}" if first.ood else first.in_domain.name,
         [Column("method"), Column("seeds"), *shown],
         rows,
-        ["With one seed, a difference may be chance."] if single else [],
+        remarks,
         "method",
     )
 
