@@ -47,12 +47,21 @@ def of_section(out: Path, section: Section) -> Seeds:
     """Return the same of one section."""
     methods = json.loads((out / "records" / f"{section.stem}.json").read_text())["methods"]
     sources = {method["label"]: method["sources"] for method in methods}
-    return {
+    seeds = {
         case.weighting if case.strength else DEEP: [
-            seed(storage.read_json(out / "records" / f"{name}.json")) for name in sources[section.label(case)]
+            seed(storage.read_json(out / "records" / f"{name}.json")) for name in sources.get(section.label(case), ())
         ]
         for case in section.cases
     }
+    there = {name: len(own) for name, own in seeds.items()}
+    if len(set(there.values())) > 1:
+        raise SystemExit(f"The rule cannot choose yet: seeds of {section.title} are {there}. First {reproduce(out)}")
+    return seeds
+
+
+def reproduce(out: Path) -> str:
+    """Return the command that makes what is missing."""
+    return f"`greedy-ensembles reproduce {out.name} --page {out}`, with the options that docs/reproduce.md gives it"
 
 
 def seed(record: dict[str, Any]) -> Seed:

@@ -6,6 +6,7 @@
 Ratios are taken within one run, so that they hold on a busy machine as well.
 """
 
+import argparse
 import resource
 import subprocess
 import sys
@@ -112,8 +113,11 @@ def _timed(algorithm: object, F: theory.DivergenceObjective) -> float:
 PARTS = {"lazy": lazy, "growth": growth, "seconds": seconds, "memory": memory}
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or PARTS:
-        if part == "memory" and len(sys.argv) == 1:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=PARTS, help="one part; default: all")
+    asked = parser.parse_args().part
+    for part in [asked] if asked else PARTS:
+        if part == "memory" and not asked:
             subprocess.run([sys.executable, __file__, "memory"], check=True)  # the peak of a process of its own
         else:
             PARTS[part]()

@@ -154,7 +154,7 @@ def test_what_was_fitted_on_a_gpu_is_read_without_one(tmp_path):
         "fitted = pickle.load(open('classifier.pickle', 'rb')); "
         "np.save('probs.npy', fitted.predict_proba(np.load('x.npy')))"
     )
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
     np.testing.assert_allclose(np.load(tmp_path / "probs.npy"), fitted.predict_proba(X), atol=1e-5)
     assert next(fitted.ensemble_[0].parameters()).is_cuda
