@@ -91,7 +91,8 @@ def test_what_is_said_of_scores_on_cifar10_is_in_the_records():
     noise = ("uniform", "bernoulli", "gaussian", "blobs")
 
     def mean(name, score, of_noise=False):
-        records = [json.loads((folder / f"cifar10-VGG16BN-M5-{name}-seed{seed}.json").read_text()) for seed in (0, 100, 200)]
+        files = (folder / f"cifar10-VGG16BN-M5-{name}-seed{seed}.json" for seed in (0, 100, 200))
+        records = [json.loads(file.read_text()) for file in files]
         seen = [one for record in records for one in record["evaluation"]["ood"] if (one["name"] in noise) == of_noise]
         return sum(one["by_score"][score][0] for one in seen) / len(seen)
 
