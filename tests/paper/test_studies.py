@@ -70,7 +70,7 @@ def test_studies_that_share_runs_do_so():
     assert cases("robustness") <= cases("cifar10")
 
 
-def test_ours_differs_from_the_paper_in_p_star_its_statistics_strength_and_schedule_alone():
+def test_ours_differs_from_the_paper_in_p_star_its_batch_and_statistics_strength_and_schedule_alone():
     study = filter_study(STUDIES["cifar10"], models=["VGG16BN"], seeds=3)
     every = jobs(study, Protocol(weighting_batch=8))
     assert [job.seed for job in every] == [0] * 3 + [100] * 3 + [200] * 3
@@ -78,6 +78,6 @@ def test_ours_differs_from_the_paper_in_p_star_its_statistics_strength_and_sched
     assert (deep.case.strength, paper.case.strength, ours.case.strength) == (None, 5.0, 1.0)
     assert (paper.case.weighting, ours.case.weighting) == ("wrap", "scramble")
     assert (paper.protocol.schedule, ours.protocol.schedule) == ("sequential", "concurrent")
-    changed = {"weighting_statistics": "batch", "weighting_batch_size": None}
+    changed = {"weighting_statistics": "batch", "weighting_batch_size": 32}
     assert ours.recipe == dataclasses.replace(paper.recipe, **changed)
     assert paper.recipe == Recipe.paper("cifar10", "VGG16BN", weighting_batch_size=8)

@@ -1,13 +1,13 @@
 """All studies. Those of image sets are here: the paper's, and some that it lacks, with what is trained for which table.
 
 Most have three arms on one recipe: Deep Ensembles, the paper's settings, and ours (`study.OURS`), which differ in
-lambda_M, p*, what p* is normalised by, and the schedule. Of PreResNet20 and of M = 3, 5 and 7 the paper does not say
-which lambda_M it chose; ours is 1. Of PreResNet20 it says that it is smaller than PreResNet164's (3 on CIFAR-10), that
-nothing is gained, and that training diverges at a high one. In `weighting` CIFAR-10's natural p* is the test split of
-SVHN, whose train split is an OOD set: other images of one distribution, so that row is no fair one for it. MNIST's is
-CIFAR-10 in grey, which is none of its OOD sets. In `outlier-exposure` it is made of classes of Tiny ImageNet that
-resemble none of CIFAR-10's, and Tiny ImageNet is not judged on. `robustness` and `qualitative` have runs of `cifar10`
-and `cifar100`.
+lambda_M, p*, its batch and what it is normalised by, and the schedule. Of PreResNet20 and of M = 3, 5 and 7 the paper
+does not say which lambda_M it chose; ours is 1. Of PreResNet20 it says that it is smaller than PreResNet164's (3 on
+CIFAR-10), that nothing is gained, and that training diverges at a high one. In `weighting` CIFAR-10's natural p* is the
+test split of SVHN, whose train split is an OOD set: other images of one distribution, so that row is no fair one for
+it. MNIST's is CIFAR-10 in grey, which is none of its OOD sets. In `outlier-exposure` it is made of classes of Tiny
+ImageNet that resemble none of CIFAR-10's, and Tiny ImageNet is not judged on. `robustness` and `qualitative` have runs
+of `cifar10` and `cifar100`.
 
 `default-p-star` asks which p* `ge.fit` should take for images. Its rule was written down before it ran
 (`benchmarks/p_star.py` applies it). First `p-star-batch`: p* batches of 8, 32 and 128 on CIFAR-10 with VGG16BN; then,

@@ -29,8 +29,8 @@ CHOOSING = {
     "svhn": (*NOISE, "dtd", "cifar10"),
     "mnist": (*NOISE, "dtd"),
 }
-#: How ours is trained, whatever the protocol.
-OURS: dict[str, Any] = {"statistics": "batch", "schedule": "concurrent", "weighting_batch": None}
+#: How ours is trained, whatever the protocol. `p-star-batch` chose the batch.
+OURS: dict[str, Any] = {"statistics": "batch", "schedule": "concurrent", "weighting_batch": 32}
 #: The share of the training images that selects each member's best epoch.
 VALIDATION = 0.1
 _QUICK: dict[str, Any] = {"model": "PreResNet8", "size": 2, "epochs": 1}
