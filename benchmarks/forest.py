@@ -37,7 +37,7 @@ class Setting(NamedTuple):
     network: str  #: the data set and the network
     size: str  #: M, and the epochs where they are not the paper's
     records: str
-    strength: str
+    strength: str  #: lambda_M; and p*, where the page has several
 
     @property
     def dataset(self) -> str:
@@ -50,14 +50,15 @@ class Setting(NamedTuple):
         return json.loads((RESULTS / f"{self.records}.json").read_text())
 
 
-_VGG, _SHORT = "weighting/records/cifar-10-vgg16bn-m-5-30-epochs-lambda-m", "cifar10-short/records"
+_CURVE, _SHORT = "weighting/records/cifar-10-vgg16bn-m-5-30-epochs-lambda-m", "cifar10-short/records"
+_BATCH = "p-star-batch/records/cifar-10-vgg16bn-m-5-30-epochs-p-batch-32"
 SETTINGS = (
     *(Setting("MNIST, PreResNet8", f"M = {size}", f"mnist/records/m-{size}", "0.1") for size in (3, 5, 7, 9, 15)),
     Setting("SVHN, VGG16BN", "M = 5", "svhn/records/vgg16bn-m-5", "1"),
     Setting("CIFAR-10, VGG16BN", "M = 11", "cifar10/records/vgg16bn-m-11", "5"),
     Setting("CIFAR-10, VGG16BN*", "M = 11", "cifar10-lambda/records/vgg16bn-m-11", "1"),
-    Setting("CIFAR-10, VGG16BN", "M = 5, 30 epochs", _VGG, "5"),
-    Setting("CIFAR-10, VGG16BN", "M = 5, 30 epochs", _VGG, "1"),
+    Setting("CIFAR-10, VGG16BN", "M = 5, 30 epochs", _CURVE, "5"),
+    *(Setting("CIFAR-10, VGG16BN", "M = 5, 30 epochs", _BATCH, f"1, p* = {p}") for p in ("wrap", "half", "scramble")),
     Setting("CIFAR-10, PreResNet20", "M = 11", "capacity/records/cifar-10", "1"),
     Setting("CIFAR-10, PreResNet164", "M = 3, 15 epochs", f"{_SHORT}/preresnet164-m-3", "1"),
     Setting("CIFAR-10, WideResNet28x10", "M = 3, 15 epochs", f"{_SHORT}/wideresnet28x10-m-3", "1"),
@@ -75,6 +76,7 @@ REPEATED = (
     "cifar10-PreResNet20-M11-greedy-10-batch8-batch-statistics-concurrent-bf16-seed0",
     "cifar10-WideResNet28x10-M3-greedy-1-batch8-batch-statistics-15epochs-concurrent-bf16-seed0",
 )
+_P_STAR = {"wrap": "noise", "half": "half of each", "scramble": "scrambled images"}
 _TICKS = (-1, -0.5, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 
 
@@ -133,7 +135,7 @@ def chance(metric: str) -> dict[str, float]:
 
 def draw(path: Path) -> None:
     """Draw a panel for each metric and group: seeds as dots, mean and standard error, the paper's value as a cross."""
-    figure = new_figure(10, 11)
+    figure = new_figure(12, 12)
     axes = figure.subplots(len(METRICS), len(GROUPS), sharey=True, squeeze=False)
     contents = [each.content for each in SETTINGS]
     asked = [(content, each.strength, each.dataset) for content, each in zip(contents, SETTINGS, strict=True)]
@@ -164,8 +166,10 @@ def draw(path: Path) -> None:
 
 
 def _label(setting: Setting, content: dict[str, Any]) -> str:
+    strength, _, weighting = setting.strength.partition(", p* = ")
+    network = setting.network + (f", p*: {_P_STAR[weighting]}" if weighting else "")
     seeds = plural(len(content["methods"][0]["seeds"]), "seed")
-    return f"{setting.network}\n{setting.size}, $\\lambda_M$ = {setting.strength}, {seeds}"
+    return f"{network}\n{setting.size}, $\\lambda_M$ = {strength}, {seeds}"
 
 
 def _draw_panel(axis: Axes, ours: list[list[float]], papers: list[float | None], colour: str) -> None:
