@@ -242,7 +242,6 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             raise ValueError(f"random_state must be a seed, a RandomState or None: {error}") from None
 
     def _validated(self, X: Any, *y: Any, **how: Any) -> Any:
-        """Return what scikit-learn makes of a table and labels, or refuse them by name."""
         check_unmasked("X", X)
         try:
             return validate_data(self, X, *y, dtype=np.float64, accept_sparse="csr", **how)

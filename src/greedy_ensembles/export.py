@@ -139,7 +139,6 @@ def _two_of(example: Inputs) -> Inputs:
 
 
 def _target(path: str | Path) -> Path:
-    """Return where to write, or refuse it."""
     path = as_path("path", path).absolute()
     if path.is_dir():
         raise ValueError(f"path must be that of a file, but {path} is a folder")

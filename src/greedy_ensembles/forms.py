@@ -210,7 +210,6 @@ def joined(one: InputForm, other: InputForm) -> InputForm:
 
 
 def _beyond(example: int, x: Tensor) -> ValueError:
-    """Return why an example cannot be trained on."""
     if not torch.isfinite(x).all():
         return ValueError(f"x holds NaN or infinity, first in example {example}; training needs finite inputs")
     return ValueError(

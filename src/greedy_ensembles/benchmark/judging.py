@@ -213,7 +213,6 @@ def _chosen(every: Mapping[str, Scores], score: str, name: str) -> Scores:
 def _outside(
     inside: InDomain, every: Mapping[str, Scores], score: str, name: str, note: str = "", content: str = ""
 ) -> OutOfDistribution:
-    """Return the figures of all scores that in-domain and OOD images have."""
     own = _chosen(every, score, name)
     found = {each: Detection.of(inside.every_score[each], every[each]) for each in inside.every_score if each in every}
     return OutOfDistribution(name, kind_of(name), len(own), note, *found[score], own, content, found, every)

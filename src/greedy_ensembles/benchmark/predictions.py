@@ -103,7 +103,6 @@ class InputSet:
 
 @contextmanager
 def _naming(argument: str) -> Iterator[None]:
-    """Say which of several sets will not do."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -165,7 +165,6 @@ def from_packed(facts: RunFacts, packed: PackedPredictions, ood: Sequence[str] =
 
 
 def _shape(runs: Sequence[RunFacts]) -> tuple[int, int, int] | None:
-    """Return the shape of the images that runs were trained on, where one of them tells it."""
     known = {run.image_shape: run.source for run in runs if run.image_shape is not None}
     if len(known) > 1:
         listed = ", ".join(f"{source} on {'x'.join(map(str, shape))}" for shape, source in known.items())
@@ -174,7 +173,6 @@ def _shape(runs: Sequence[RunFacts]) -> tuple[int, int, int] | None:
 
 
 def _check_same_sets(runs: Sequence[StoredRun]) -> None:
-    """Raise ValueError where packed predictions are on other sets than the rest."""
     told = [
         ", ".join([*(f"{name} ({count:,})" for name, count in run.sets), *(f"no {name}" for name in run.missing)])
         for run in runs
@@ -247,7 +245,6 @@ def held_out(facts: RunFacts, images: ImageSet) -> ImageSet:
 
 
 def _kept(facts: RunFacts, split: str) -> ImageSet | TableSet:
-    """Return what a run on data of one's own keeps of it."""
     found = read_held_out(Path(facts.source), HELD_OUT if split == "test" else VALIDATION)
     if found is None:
         raise ValueError(
@@ -314,7 +311,6 @@ def _judge(
     device: torch.device | str | None,
     tell: Callable[[None], None],
 ) -> InDomain:
-    """Judge one run, where that is done."""
     ensemble = finished_run(folder, make_model, as_device(device)).ensemble
     found = judge(predict(ensemble, images, folder), []).in_domain
     tell(None)

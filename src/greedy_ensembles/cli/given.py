@@ -341,7 +341,6 @@ def _numbers(path: Path) -> np.ndarray:
 
 
 def _changes(found: Sequence[int], wanted: Shape) -> Iterator[str]:
-    """Yield what a conversion from one shape of images to another does."""
     if found[0] != wanted[0]:
         yield "turned to grey" if wanted[0] == 1 else "turned from grey to colour"
     if found[1] != found[2]:

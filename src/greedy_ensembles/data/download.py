@@ -284,7 +284,6 @@ def _fetch_once(source: Source, url: str, path: Path, progress: bool, timeout: f
 
 
 def _received(url: str, progress: bool, most: int, timeout: float) -> Iterator[bytes]:
-    """Yield what an address sends, as it comes."""
     import requests  # slow to import, and needed for nothing but this
     from rich import progress as bars
     from urllib3.exceptions import HTTPError

@@ -153,10 +153,7 @@ class _Trace(NamedTuple):
 
 
 def _trace(model: nn.Module, training: bool) -> _Trace:
-    """Return the trace of a network's forward pass, in training or eval mode.
-
-    A copy is traced, which shares the parameters, since a forward pass may change a module; random states are restored.
-    """
+    # A copy, which shares the parameters, since a forward pass may change a module.
     traced = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()}).train(training)
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers()) if tensor.is_cuda}
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002

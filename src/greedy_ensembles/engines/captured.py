@@ -83,7 +83,6 @@ class CapturedEngine(PlainEngine):
             return means(self._totals, plan, self._step)
 
     def _record(self, plan: Plan) -> "Recording":
-        """Return the recorded step, after holding its first replays against plain steps."""
         device, start = self._step.execution.device, [[v.clone() for v in kind] for kind in _state(self.members)]
         exchange = self._step.exchange
         trial = self._step if exchange is None else replace(self._step, exchange=replace(exchange, simulated=True))

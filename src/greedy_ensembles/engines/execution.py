@@ -232,7 +232,6 @@ class Exchange:
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """Turn the error of a broken connection into one that says what to do."""
     try:
         yield
     except RuntimeError as error:

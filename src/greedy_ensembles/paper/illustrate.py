@@ -95,7 +95,6 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
 
 
 def _page(results: dict[str, dict[str, Spread]], seed: int) -> list[str]:
-    """Return the picture, and divergences by generator and approach."""
     rows = [
         [name, *(f"{own[name].mean:.3f} ± {own[name].standard_deviation:.3f}" for own in results.values())]
         for name in GENERATORS
@@ -112,7 +111,6 @@ def _page(results: dict[str, dict[str, Spread]], seed: int) -> list[str]:
 
 
 def _choose_all(centres: Array, density: Array, weights: Array, rng: np.random.Generator) -> dict[str, Array]:
-    """Return the centres that each approach chooses from a ground set."""
     kernels = theory.KernelMixture(centres, theory.gaussian(WIDTH)).on_grid(_GRID)
     F = theory.DivergenceObjective(density, kernels, weights, SIZE, "reverse_kl")
     log_density = np.log(density_at(centres))

@@ -47,7 +47,6 @@ def _run(
     part: str | None = None,
     page_only: bool = False,
 ) -> None:
-    """Do what is missing of the runs asked for, and write the page of all that there are."""
     check_count("--seeds", seeds, least=1)
     for name in model or ():
         check_choice("--model", name, [setting.network for setting in SETTINGS])

@@ -220,7 +220,6 @@ def _target_rows(target: Target, comparison: Comparison) -> Iterator[list[str]]:
 
 
 def _values(target: Target, comparison: Comparison, label: str) -> dict[str, float]:
-    """Return the figures of a method that a target is about, by what each is of."""
     if target.metric in _INSIDE:
         value = _of(comparison.in_domain_rows, label)[0].figures[target.metric].ours.mean
         return {_INSIDE[target.metric]: -value if target.metric == "nll" else value}

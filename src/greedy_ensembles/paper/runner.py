@@ -100,7 +100,6 @@ class Runner:
         return failures
 
     def _to_do(self, study: Study, jobs: Sequence[Job]) -> dict[str, list[Job]]:
-        """Return by run the jobs that have no record yet."""
         runs: dict[str, list[Job]] = {}
         for job in jobs:
             if not self.records.complete(job, study):
@@ -226,7 +225,6 @@ def _trained(job: Job, run: Run) -> Record:
 
 
 def _machine_of(run: Run) -> dict[str, Any]:
-    """Return when, where and with what a run was started, without the paths of the machine."""
     given = run.information["command"][1:]
     command = ["greedy-ensembles", *(Path(word).name if Path(word).is_absolute() else word for word in given)]
     return {**{key: run.information.get(key) for key in _MACHINE}, "command": command}

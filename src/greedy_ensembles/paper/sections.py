@@ -94,7 +94,6 @@ def _pictures(
 
 
 def _draw_curve(section: Section, comparison: Comparison) -> Figure:
-    """Draw figures against lambda_M, and mark the one that the paper's rule would choose, where seeds allow it."""
     strengths = {section.label(case): case.strength for case in section.cases}
     trials = [
         Trial(strengths[row.method], *(row.figures[name].ours for name in CRITERIA))
@@ -140,7 +139,6 @@ def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Fi
 
 
 def _arrays(estimates: Iterable[Estimate]) -> np.ndarray:
-    """Return means, and standard errors."""
     return np.array([(each.mean, each.error) for each in estimates]).T
 
 

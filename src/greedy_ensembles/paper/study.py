@@ -233,14 +233,10 @@ def jobs(study: Study, protocol: Protocol) -> list[Job]:
     """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly."""
     ours = replace(protocol, **OURS)
     return [
-        Job(case, number * max(SPACING, case.size), _with_batch(ours if case.ours else protocol, case.batch))
+        Job(case, number * max(SPACING, case.size), replace(own, weighting_batch=case.batch or own.weighting_batch))
         for number in range(study.seeds)
-        for case in study.cases
+        for case, own in ((case, ours if case.ours else protocol) for case in study.cases)
     ]
-
-
-def _with_batch(protocol: Protocol, batch: int | None) -> Protocol:
-    return protocol if batch is None else replace(protocol, weighting_batch=batch)
 
 
 def members_to_train(case: Case, study: Study) -> int:

@@ -87,7 +87,6 @@ def _train(
     recipe: ge.Recipe,
     tell: Callable[[ge.Epoch], None],
 ) -> None:
-    """Train one panel's ensemble, in a process of its own."""
     ge.fit(
         partial(ge.models.MLP, 2, hidden=(128, 128), classes=2),
         (x, y),
@@ -125,7 +124,6 @@ def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor
 
 
 def _page(results: list[Result], runs: list[ge.Run]) -> list[str]:
-    """Return the figures of the picture as Markdown, with what they came from."""
     seed = runs[0].configuration["seed"]
     heading = ["method", "lambda_M", "accuracy on the 300 points", "MI at the data", "MI far away"]
     rows = []

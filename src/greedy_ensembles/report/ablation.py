@@ -149,7 +149,6 @@ def show(selection: Selection, measured_on: InDomain, console: Console) -> None:
 
 
 def _table(selection: Selection, measured_on: InDomain) -> Table:
-    """Return a row for every strength, Deep Ensembles first, which has none."""
     columns = [
         *(Column("set", shown=False), Column("images", shown=False), Column("lambda_M"), Column("seeds")),
         *(column for column in IN_DOMAIN if column.key in CRITERIA),

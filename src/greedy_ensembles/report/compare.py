@@ -111,7 +111,6 @@ def compare(
 def _checked(
     methods: Mapping[str, Any], inside: InputSet, outside: Sequence[InputSet]
 ) -> dict[str, list[Ensemble | Evaluation]]:
-    """Return the repetitions of every method, or refuse what was not made of the same sets."""
     if not isinstance(methods, Mapping) or not methods:
         raise TypeError(f"methods must be a dict of ensembles and evaluations by name, got {methods!r}")
     as_all("names of methods", methods, str, "texts")

@@ -104,7 +104,8 @@ def draw_curves(averages: Averages, in_domain: str, ood: str, label: str = "mutu
     inside, outside = (len(part) for part in next(iter(averages.values())))
     # Heights in inches: legends have a place of their own, since inside a panel they would hide curves.
     legend = sum(0.13 * _label(f"AUC 0.000  {method}").count("\n") + 0.16 for method in averages)
-    histograms = sum(0.78 + 0.13 * _title(method).count("\n") for method in averages)
+    titles = {method: in_lines(method, 36) for method in averages}
+    histograms = sum(0.78 + 0.13 * title.count("\n") for title in titles.values())
     below = max(legend, histograms - 1.9)
     figure = new_figure(height=1.9 + below + 1.2)
     grid = figure.add_gridspec(1, 2, width_ratios=(2.05, 1))
@@ -118,7 +119,7 @@ def draw_curves(averages: Averages, in_domain: str, ood: str, label: str = "mutu
     *stack, last = (figure.add_subplot(places[row]) for row in range(len(heights)))
     for axis, method in zip(stack, averages, strict=True):
         draw_histogram(axis, averages, method)
-        axis.set_title(_title(method), fontsize=NORMAL, color=_styles(averages)[method].colour, loc="right", pad=2)
+        axis.set_title(titles[method], fontsize=NORMAL, color=_styles(averages)[method].colour, loc="right", pad=2)
         axis.tick_params(labelbottom=axis is stack[-1])
         plain(axis)
     stack[(len(stack) - 1) // 2].set_ylabel("examples (%)")
@@ -177,10 +178,6 @@ def _styles(averages: Averages) -> dict[str, Style]:
 
 def _label(text: str) -> str:
     return in_lines(text, 30, indent=" " * 4)
-
-
-def _title(method: str) -> str:
-    return in_lines(method, 36)
 
 
 def _line(axis: Axes, x: np.ndarray, y: np.ndarray, averages: Averages, method: str, area: str) -> None:
@@ -242,7 +239,6 @@ def draw_gallery(images: Bytes, averages: Averages, name: str, *, examples: int 
 
 
 def _groups(averages: Averages) -> dict[str, np.ndarray]:
-    """Return the indices of the images in each of the four groups."""
     first, second = averages
     one, other = (outside >= balanced_threshold(inside, outside) for inside, outside in averages.values())
     return {

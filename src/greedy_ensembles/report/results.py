@@ -84,7 +84,6 @@ def _table(
 
 
 def _beside(comparison: Comparison) -> list[Column]:
-    """Return the columns of scores that were not chosen, where there are figures for them."""
     known = {key for row in comparison.ood_rows for key in row.figures}
     return [one for one in BESIDE_OOD if one.key in known and one.key != f"{_OF_SCORE}{comparison.first.score}"]
 
@@ -118,7 +117,6 @@ def marked(name: str, note: str, comparison: Comparison) -> str:
 
 
 def _marks(comparison: Comparison) -> dict[str, str]:
-    """Return a letter for every note on a set; sets with the same note share it."""
     found = dict.fromkeys(each.note for each in comparison.first.sets if each.note)
     return {note: string.ascii_lowercase[number] if number < 26 else f"{number}" for number, note in enumerate(found)}
 
@@ -232,7 +230,6 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def _by_set(comparison: Comparison, column: Column) -> str:
-    """Return one figure on OOD sets in Markdown: a row for each set, a column for each method."""
     cells = []
     for row in sorted([*comparison.ood_rows, *comparison.mean_rows], key=lambda row: _ORDER.index(row.kind)):  # stable
         counted = row.set if row.images is None else f"{row.set}, {row.images:,} images"

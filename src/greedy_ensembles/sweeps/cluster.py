@@ -189,7 +189,6 @@ def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
 
 
 def _at(node: str) -> Any:
-    """Return Ray's word for a place on this node and no other."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)

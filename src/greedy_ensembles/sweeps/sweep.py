@@ -171,7 +171,6 @@ def _train(
 
 
 def _listed(runs: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return runs one by one, of a grid all combinations."""
     if isinstance(runs, Mapping):
         for name, values in runs.items():
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
@@ -229,7 +228,6 @@ def _check(make_model: ModelFactory, data: Any, asked: Mapping[str, Any]) -> Non
 
 
 def _check_seeds(every: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ValueError where runs that differ in their seed alone would share members."""
     alike: dict[str, list[tuple[int, int]]] = {}
     for name, own in every.items():
         rest = {key: describe(value) for key, value in asked[name].items() if key not in ("seed", *_NAMELESS)}

@@ -71,7 +71,6 @@ class Examples(ABC):
             yield self.inputs(indices)
 
     def _values(self) -> int:
-        """Return how many numbers an input has."""
         return sum(math.prod(side or 1 for side in form.shape) for _, form in entries(self.form)) or 1
 
     def default_samples(self, count: int) -> int:
@@ -173,7 +172,6 @@ class DatasetExamples(Examples):
         return (self.dataset[position] for position in range(len(self.dataset)))
 
     def _split_item(self, item: Any, position: int) -> tuple[Inputs, Any]:
-        """Return input and label of an item, or refuse it."""
         x, label = split_labels(item, f"items of data must be (input, label), item {position}")
         try:
             return as_entries(x) if are_several(x, least=1) else as_tensor(x), label

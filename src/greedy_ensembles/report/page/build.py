@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
 
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.evaluation import Estimate, OutOfDistribution, estimate
 from greedy_ensembles.benchmark.runs import RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import facts_of
-from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.data.image_set import Bytes, to_picture
 from greedy_ensembles.metrics import auroc, average_precision
 from greedy_ensembles.report.detection import Averages, average_scores, draw_histogram, draw_precision_recall, draw_roc
 from greedy_ensembles.report.figure import Chart, draw_chart, method_styles
@@ -206,7 +205,6 @@ def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
 
 
 def _accuracy(run: Run) -> float | None:
-    """Return the mean validation accuracy of a run's members."""
     found = [value for member in run.members if (value := _number(member.get("validation_accuracy"))) is not None]
     return float(np.mean(found)) if found else None
 
@@ -326,9 +324,8 @@ def galleries(images: Bytes, name: str, scores: Mapping[str, np.ndarray], label:
 
 
 def _example(image: Bytes, name: str, index: int, scores: Mapping[str, np.ndarray]) -> Picture:
-    pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", optimize=True)
+    to_picture(image).save(file, "PNG", optimize=True)
     address = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
     figures = [f"{values[index]:.3f}" for values in scores.values()]
     said = ", ".join(f"{method} {figure}" for method, figure in zip(scores, figures, strict=True))
