@@ -84,11 +84,9 @@ def _as_independent(array: np.ndarray, name: str) -> Tensor:
 
 
 def label_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the binary cross-entropy, the mean over examples and labels.
+    """Return the binary cross-entropy of logits (n, labels), the mean over examples and labels.
 
-    Args:
-        logits: (n, labels).
-        targets: (n, labels) of 0 and 1, or (n, labels, 2): what the two outcomes, 0 and 1, weigh in an example.
+    Targets are 0 and 1, (n, labels), or (n, labels, 2): what the two outcomes weigh in an example.
     """
     if targets.ndim == 2:
         return binary_cross_entropy_with_logits(logits, targets)

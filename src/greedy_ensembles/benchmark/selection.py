@@ -1,13 +1,10 @@
 """The choice of lambda_M: the largest that does not harm the predictions within the domain.
 
-The paper's rule, and one of our own. A strength does no harm where the interval of one standard error about its mean
-reaches that of Deep Ensembles, or is better; and where no member is clearly below those of Deep Ensembles, which the
-mean of an ensemble hides. No OOD data have a say: which lambda_M finds them best cannot be known beforehand. Where Deep
-Ensembles themselves have learnt next to nothing, nothing is chosen.
+The paper's rule, and one of our own: no member may be clearly below those of Deep Ensembles, which the mean of an
+ensemble hides. Where Deep Ensembles themselves have learnt next to nothing, nothing is chosen.
 
-It is chosen on the examples that each run held out of its training data (`stored_runs` finds them again for runs that
-lie on disk). Each member's best epoch was chosen on these examples as well, so figures on them are a little better than
-on new ones. That holds for all strengths alike, and for Deep Ensembles.
+Each member's best epoch was chosen on the held-out examples as well, so figures on them are a little better than on new
+ones. That holds for all strengths alike, and for Deep Ensembles.
 """
 
 import statistics

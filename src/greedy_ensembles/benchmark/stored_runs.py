@@ -1,10 +1,7 @@
 """Runs to be evaluated, as they lie on disk: a run folder, or predictions that were packed elsewhere.
 
-Either gives predictions, on the in-domain set first. Image sets are read once for all runs; predictions are kept in
-`predictions/` beside each run's weights; an ensemble is in memory only while it predicts.
-
-lambda_M is chosen on the examples that each run held out of its training data. Which these were follows from the
-labels, the share and the seed; that the data are the same, from their hash in run.json.
+Image sets are read once for all runs; an ensemble is in memory only while it predicts. Which examples a run held out
+follows from the labels, the share and the seed; that the data are the same, from their hash in run.json.
 """
 
 from collections.abc import Callable, Iterator, Sequence

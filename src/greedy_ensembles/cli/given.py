@@ -2,9 +2,6 @@
 
 Members learn from one part of the data, a second selects each member's best epoch (validation), and a third is held out
 of both (test): `evaluate` judges, and `calibrate` finds its threshold, on inputs that had no say in training.
-
-Pictures to predict are brought to the form that the ensemble was trained on. One that cannot be read is named and left
-out, since a thousand others should not wait for it.
 """
 
 import dataclasses
@@ -196,9 +193,7 @@ def _recipe(train: LabelledSet, augment: str | None, changes: Mapping[str, Any])
 def read_on(text: str, run: Path) -> LabelledSet:
     """Return labelled data to judge a run on, in its shape, and labelled by the names of its classes.
 
-    Args:
-        text: the path, as it was typed. Of a folder with parts, test is taken.
-        run: the run's folder, or that of an ensemble saved from it.
+    Of a folder with parts, test is taken. `run` is the run's folder, or that of an ensemble saved from it.
     """
     information = load_run(run).information
     # Not where it was trained on several arrays, nor where someone else wrote what they liked.

@@ -6,10 +6,8 @@ TensorFlow Datasets (Places365), many loaders of Tiny ImageNet alike. Most are M
 be recorded by whoever has the published bytes; those at hand here were compressed anew. For LSUN's test set no public
 record was found: it is refused without --trust.
 
-Each file comes to a folder of this process alone beside its place. There it is hashed, and only one with the recorded
-hash takes its place. An address that fails is tried again, then the next one; if all fail, the message names each with
-its reason, and whatever was there before is there still. An address that sends more than the file can have, or next to
-nothing for a long time, has failed.
+Each file comes to a folder of this process alone beside its place, and only one with the recorded hash takes its place.
+An address that sends more than the file can have, or next to nothing for a long time, has failed.
 """
 
 import dataclasses

@@ -5,12 +5,11 @@ step does, from choosing the examples to the optimizer, is recorded once and rep
 step to step (which examples, which samples of p*, the learning rate) lies in tables on the device, whose row is chosen
 by a counter that the step itself advances; sums of the losses stay on the device too.
 
-Whether a recording does what the step does is checked by its result: before training starts, a few replayed steps are
-compared with the same steps that copies of the members took without a recording. State of a model in Python that starts
-to change later is not noticed, and not supported.
+Before training starts, a few replayed steps are compared with the same steps that copies of the members took without a
+recording. State of a model in Python that starts to change later is not noticed, and not supported.
 
-Where processes share the members, a step is two recordings: up to the members' outputs on p*, and from the terms on. In
-between processes exchange these outputs. While a process gets ready it exchanges nothing: others may not follow.
+Where processes share the members, a step is two recordings, and in between outputs on p* are exchanged. While a process
+gets ready it exchanges nothing: others may not follow.
 """
 
 import copy

@@ -118,9 +118,7 @@ class Member:
     ) -> list[Finished]:
         """Give the model the weights of its best epoch, for good, and return what came of it: one member, mostly.
 
-        Args:
-            size: M.
-            members: returns the members that are made of the model and its kept weights; None: the model is the member.
+        `members` makes several of the model and its kept weights; None: the model is the member. `size` is M.
         """
         self.optimizer.zero_grad()  # the model outlives training, gradients need not
         assert self._best is not None

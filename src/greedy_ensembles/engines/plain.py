@@ -102,9 +102,7 @@ class Step:
     def couple(self, live: Tensor, bank: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the term of every member of this process, and its gradient by the member's outputs on p*.
 
-        Args:
-            live: outputs (members, n, classes) of all that train together, in other processes, too.
-            bank: those of finished members.
+        `live` are outputs (members, n, classes) of all that train together, in other processes, too.
         """
         own = slice(0, len(live)) if self.exchange is None else self.exchange.own
         live = live.detach().requires_grad_()

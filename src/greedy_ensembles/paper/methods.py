@@ -1,8 +1,7 @@
 """The study of all methods of the registry: what their runs came to, in one table with what they cost.
 
 Sets are of three groups: noise, natural sets on which a score is chosen together with the noise, and other natural
-sets, which have no say. The score of a method is the one with the largest mean AUC on the choosing sets and the noise,
-over all seeds. A method that refuses a setting is in the table with its reason, and without figures.
+sets, which have no say. A method that refuses a setting is in the table with its reason, and without figures.
 """
 
 import math

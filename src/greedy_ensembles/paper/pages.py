@@ -6,8 +6,6 @@ records/          reading.md: yours: the answer, which stands first, and below a
                   every run: figures, settings, seed, machine, date, seconds, versions, commit;
                   SECTION.csv, .json, .tex: figures of a section, unrounded;
                   study.json: what was asked for, which runs there are, and which are missing
-
-Other pages of results are written by `publish`, too.
 """
 
 import dataclasses

@@ -1,8 +1,6 @@
 """What a page shows of a section: comparisons with their pictures, costs of training, and corrupted images.
 
-Pictures are the curve over lambda_M, figures against the severity of corruptions, and AUC over OOD sets as a radar
-plot, as the paper has it of CIFAR-100: an axis for each set, a polygon for each method. In that, synthetic and natural
-sets stand apart, because a method may owe its average to the first alone.
+In the radar plot synthetic and natural sets stand apart, because a method may owe its average to the first alone.
 """
 
 import math

@@ -1,8 +1,7 @@
 """What a study is: data. Which ensembles are trained, in which sections their figures stand, and what is expected.
 
 A study names the cases, a `Protocol` says how they are trained, and `jobs` gives one run for each case and seed, with a
-name that a person can read. Two studies that want the same run have the same name for it, and share it. `filter_study`
-gives a part of a study; `quick` its tiny version, which has all its steps and no meaning.
+name that a person can read. Two studies that want the same run have the same name for it, and share it.
 """
 
 import math

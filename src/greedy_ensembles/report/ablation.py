@@ -1,8 +1,7 @@
 """The choice of lambda_M as it is shown: figures against lambda_M on the terminal, as CSV and JSON, and in a picture.
 
-The picture has accuracy, negative log-likelihood and calibration on in-domain data. Other figures may stand below
-these, such as means of AUC: to be seen, not to choose by. The baseline, which has no strength, is a level to compare
-with: a line at its mean in a band of one standard error.
+Other figures than those on in-domain data, such as means of AUC, are to be seen, not to choose by. The baseline, which
+has no strength, is a level to compare with: a line at its mean in a band of one standard error.
 """
 
 import dataclasses

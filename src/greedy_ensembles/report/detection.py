@@ -3,9 +3,8 @@
 The layout is that of the paper's figure of curves. As there, one curve is drawn for scores averaged over seeds: its
 area is not the mean of the areas of the seeds, which tables show.
 
-Examples are images that both of two methods tell right, only the one, only the other, or neither. Each method judges by
-its own threshold, the one that balances its true-positive and true-negative rates. Which images are shown of a group is
-drawn by lot from a seed, never chosen.
+In galleries each method judges by the threshold that balances its true-positive and true-negative rates. Which images
+are shown of a group is drawn by lot from a seed, never chosen.
 """
 
 import re
@@ -63,11 +62,9 @@ def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, By
 
 
 def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterator[tuple[str, Figure]]:
-    """Yield curves-SET and, where images are given, gallery-SET of the first and last method.
+    """Yield curves-SET and gallery-SET of the first and last method, of sets whose `images` are given by name.
 
-    Args:
-        comparison: what is drawn.
-        images: the images of OOD sets by name, in the order of their scores.
+    Those are in the order of their scores.
     """
     label, inside = _LABELS[comparison.first.score], comparison.first.in_domain
     stems: list[str] = []

@@ -91,11 +91,9 @@ def weak_members(members: Sequence[Mapping[str, Any]], held_out: int) -> str:
 
 
 def guessing(counts: Sequence[int], weights: Sequence[float] | None = None) -> float:
-    """Return the mean cross-entropy of the best guess that looks at no input.
+    """Return the mean cross-entropy of the best guess that looks at no input, from the count of each class.
 
-    Args:
-        counts: how many examples each class has.
-        weights: the sum of their weights; None: they weigh 1 each.
+    `weights` are the sum of each class's weights; None: examples weigh 1.
 
     >>> round(guessing([50, 50]), 3), round(guessing([50, 50], [100.0, 0.0]), 3)
     (0.693, 0.0)

@@ -241,15 +241,10 @@ class Data:
 
         Targets are labels (n,), or, of examples with weights, (n, classes): the weight at the label and 0 elsewhere.
         Independent labels, (n, labels), are floating-point numbers there, with weights (n, labels, 2) of them.
-
-        Args:
-            batch: indices, or an iterator whose next batch is meant.
-            held_out: whether it is of the held-out examples, whose labels are returned as they are.
+        A batch is indices, or an iterator whose next one is meant. Of held-out examples labels are as they are.
         """
-        examples, precision = (
-            self.held_out if held_out else self.examples,
-            torch.promote_types(self.dtype, torch.float32),
-        )
+        examples = self.held_out if held_out else self.examples
+        precision = torch.promote_types(self.dtype, torch.float32)
         if not isinstance(batch, Tensor):
             inputs, labels = self._next(batch)
             return inputs, labels if held_out or labels.ndim == 1 else labels.to(precision)

@@ -1,8 +1,7 @@
 """From runs and what was found about them to the page: what was trained on each data set, how it went, how good it is.
 
-Each part opens with the finding, a sentence above a table: who detects OOD inputs best or, where nothing was
-evaluated, validation accuracies. Images are shown with the scores of all methods: the lowest and the highest, which
-say what the ensemble takes for known and for strange, and some drawn by lot, which alone show what is usual.
+Images of the lowest and the highest scores say what the ensemble takes for known and for strange; some drawn by lot
+alone show what is usual.
 """
 
 import base64
