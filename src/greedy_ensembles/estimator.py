@@ -205,7 +205,6 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return state
 
     def _weighted(self, X: Any, y: np.ndarray, given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return the rows that count, as an array, their labels, and weights above 0; None: none were given."""
         weights = None
         if given is not None or self.class_weight is not None:
             weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)

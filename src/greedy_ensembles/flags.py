@@ -126,11 +126,6 @@ def threshold_at(scores: np.ndarray, rate: float, name: str = "fpr") -> float:
     exchangeable with the n, at most a share of `rate` lies above, ties or not. Counting n + 1 and not n makes it hold
     for new scores, rather than for those that the threshold was found on.
 
-    Args:
-        scores: of in-domain inputs, (n,).
-        rate: above 0 and below 1; refused where it needs more than n scores.
-        name: what messages call it.
-
     >>> threshold_at(np.array([0.1, 0.2, 0.3, 0.4]), 0.2) > 0.4  # one score in five may be new, and above all four
     True
     """

@@ -241,14 +241,7 @@ def _are_bytes(batch: Tensor) -> bool:
 def admit(
     batches: Iterator[Inputs], form: Form | None, normalize: Normalize | None, dtype: torch.dtype
 ) -> Iterator[Inputs]:
-    """Return inputs as members take them, or refuse what they would take for something else.
-
-    Args:
-        batches: inputs in the space of the data.
-        form: what members were trained on, if that is known.
-        normalize: what is taken out of the inputs.
-        dtype: of the members' parameters.
-    """
+    """Return inputs as members take them, or refuse what they would take for something else."""
     first = 0
     for batch in batches:
         if form is not None:

@@ -38,12 +38,9 @@ def split_labels(item: Any, message: str) -> tuple[Any, Any]:
 
 
 def as_labels(y: Any, data: str = "data", targets: str = "classes") -> Tensor:
-    """Return labels as int64 on the CPU, or refuse them.
+    """Return class indices (n,), or 0 and 1 (n, labels), as int64 on the CPU, or refuse them.
 
-    Args:
-        y: class indices (n,), or 0 and 1 (n, labels).
-        data: what messages call the examples that these are the labels of.
-        targets: which of the two, "classes" or "labels".
+    Messages call the examples that these are the labels of `data`.
     """
     name = "labels" if data == "data" else f"labels of {data}"
     check_unmasked(name, y)

@@ -56,11 +56,7 @@ class InputSet:
     def of(cls, argument: str, data: Any, name: str = "", labelled: bool = False) -> "InputSet":
         """Return data under a name, sets of ge.data under their own where none is given; or refuse it.
 
-        Args:
-            argument: what messages call it.
-            data: inputs, or where they are labelled what `ge.fit` takes.
-            name: what tables call it.
-            labelled: whether labels are needed.
+        Messages call it `argument`. Where labels are needed, data are what `ge.fit` takes.
         """
         if isinstance(data, InputSet):
             return data

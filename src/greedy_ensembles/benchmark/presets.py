@@ -46,11 +46,7 @@ def lay_out(
 ) -> Bench:
     """Return the test split of an in-domain set and the OOD sets asked for, or else those of its preset.
 
-    Args:
-        dataset: name of the in-domain set.
-        ood: names or paths of OOD sets; empty: the preset's.
-        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
-        shape: that of the images that runs were trained on, where it is known; None: the set's own.
+    `shape` is that of the images that runs were trained on, where it is known; None: the set's own.
     """
     if not ood and dataset not in PRESETS:
         raise ValueError(f"there is no preset of OOD sets for {dataset}, only for {', '.join(PRESETS)}; name some sets")

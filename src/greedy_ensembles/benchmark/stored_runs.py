@@ -68,16 +68,9 @@ def open_runs(
 ) -> list[StoredRun]:
     """Return runs that can be compared, or refuse them before anything is predicted.
 
-    Args:
-        paths: run folders, and files that `pack_predictions` wrote.
-        predict: from an ensemble, an image set and a run's folder to predictions.
-        ood: names or paths of OOD sets; empty: those of the in-domain set's preset, or all that were packed. Beside
-            data of one's own there is always noise.
-        on: labelled in-domain data; None: what runs on data of one's own held out, else the test split of a set with a
-            name.
-        make_model: of runs with a model of one's own.
-        device: where the members go.
-        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+    Paths are of run folders, and of files that `pack_predictions` wrote. Without `ood`, OOD sets are those of the
+    in-domain set's preset, or all that were packed; beside data of one's own there is always noise. Without `on`,
+    in-domain data are what runs on data of one's own held out, else the test split of a set with a name.
     """
     packed = {path: unpack_predictions(path) for path in paths if path.suffix == ".npz" and path.is_file()}
     facts = {
@@ -264,15 +257,8 @@ def try_strengths(
 ) -> tuple[list[Trial], InDomain, list[RunFacts]]:
     """Return the in-domain figures of each strength over its seeds, those of one run, for the set, and all runs.
 
-    Args:
-        folders: runs that differ in lambda_M and seed alone, with Deep Ensembles among them, and two seeds of each.
-        predict: from an ensemble, an image set and a run's folder to predictions.
-        split: "validation", what each run held out, or "test".
-        make_model: of runs with a model of one's own.
-        device: where the members go; None: to a GPU where there is one, where a run is predicted.
-        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
-        executor: who predicts; None: this process.
-        hear: called with the name of a run once it is predicted, and None.
+    Runs may differ in lambda_M and seed alone; Deep Ensembles must be among them, and two seeds of each. `split` is
+    "validation", what each run held out, or "test". `hear` is called with the name of a run once it is predicted.
     """
     check_choice("split", split, SPLITS)
     facts = [facts_of(finished_run(folder, make_model)) for folder in folders]

@@ -109,11 +109,7 @@ def command(
     """Register a function as a command that ends in one line, not in a traceback, where its user can mend it.
 
     Warnings are one line as well. Of the processes that `torchrun` starts, the others speak of errors alone.
-
-    Args:
-        name: of the command.
-        of: the application, or a part of it.
-        interrupted: what is said after Ctrl-C where what was under way has not said it already.
+    `interrupted` is said after Ctrl-C where what was under way has not said it already.
     """
     return lambda function: of.command(name)(_in_one_line(function, interrupted))
 

@@ -1,8 +1,8 @@
 """``greedy-ensembles predict``: classes and uncertainties of images; ``calibrate``: from when on to distrust them.
 
-The ensemble lies in a run folder, or in one that `Ensemble.save` wrote. A run on data of one's own is calibrated on
-the part that had no say in its training. One on a published set held out validation images alone: each member's best
-epoch was chosen on them, so on new images the rate of false alarms may be a little above what was asked for.
+A run on data of one's own is calibrated on the part that had no say in its training. One on a published set held out
+validation images alone: each member's best epoch was chosen on them, so on new images the rate of false alarms may be a
+little above what was asked for.
 """
 
 import csv
@@ -113,13 +113,9 @@ def calibrate(
 def calibrate_folder(
     saved: "SavedEnsemble", fpr: float = 0.05, values: "np.ndarray | None" = None, root: Path | None = None
 ) -> "Calibration":
-    """Find the threshold of an ensemble, and write it beside the weights.
+    """Find the threshold of an ensemble from in-domain inputs, and write it beside the weights.
 
-    Args:
-        saved: the ensemble.
-        fpr: the share of in-domain inputs that may be flagged.
-        values: in-domain inputs, (n, ...); None: those that a run held out.
-        root: the data folder, where these are found.
+    `values` are such inputs, (n, ...); None: those that a run held out.
     """
     import numpy as np
 
@@ -171,10 +167,7 @@ def open_saved(
 ) -> SavedEnsemble:
     """Return a finished run or a saved ensemble, or refuse the folder.
 
-    Args:
-        folder: what `ge.fit` or `Ensemble.save` wrote.
-        make_model: may be left out where it came from a run with one of `ge.models`.
-        device: where the members go; None: to a GPU where there is one.
+    `make_model` may be left out where it came from a run with one of `ge.models`.
     """
     from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
     from greedy_ensembles.cli.given import names_in
@@ -206,13 +199,7 @@ def open_saved(
 
 
 def form_of(saved: SavedEnsemble, root: Path | None = None, asked: str | None = None) -> "ImageForm":
-    """Return what is known of the images: as asked for, else from the calibration, the folder, or the data set.
-
-    Args:
-        saved: the ensemble.
-        root: the data folder, where the data set may be.
-        asked: the shape of images, as people write it.
-    """
+    """Return what is known of the images: as asked for, else from the calibration, the folder, or the data set."""
     import torch
 
     from greedy_ensembles.cli.given import names_in, parse_shape
@@ -243,11 +230,7 @@ def judge_inputs(
 ) -> dict[str, list[Any]]:
     """Return by its heading each column of what is predicted: flags where the ensemble is calibrated.
 
-    Args:
-        ensemble: what predicts, some inputs at a time, so that memory does not limit how many.
-        values: inputs, (n, ...), as the ensemble was trained on.
-        classes: their names.
-        batch_size: how many inputs a member sees at once; None: what suits its device.
+    Some inputs are predicted at a time, so that memory does not limit how many.
     """
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
     from greedy_ensembles.inputs import as_tensor

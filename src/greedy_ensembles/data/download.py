@@ -233,13 +233,8 @@ def fetch(
 ) -> None:
     """Bring a file to `path` from the first address that gives the right bytes; leave the right file alone.
 
-    Args:
-        source: its addresses, tried in this order, its hash, and about how large it is.
-        path: where the file goes.
-        progress: whether to show a bar on the terminal.
-        timeout: seconds with less than 1,000 bytes each after which an address counts as stalled.
-        attempts: how often each address is tried.
-        pause: seconds before the second attempt; twice that before the next.
+    After `timeout` seconds with less than 1,000 bytes each an address counts as stalled. `pause` seconds pass before
+    its second attempt, twice that before the next.
     """
     digest = source.digest
     if path.exists() and (digest is None or file_digest(path, digest) == digest):

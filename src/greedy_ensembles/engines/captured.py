@@ -282,7 +282,6 @@ def _failures_as_reasons() -> Iterator[None]:
 
 
 def _host_generators() -> tuple[object, ...]:
-    """Return the states of the generators that a graph cannot advance, in a form that can be compared."""
     states = Generators.current(torch.device("cpu"))
     return states.cpu.tolist(), states.numpy[1].tolist(), states.numpy[2:], states.python
 

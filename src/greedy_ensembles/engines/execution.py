@@ -87,10 +87,7 @@ class Execution:
 def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int], rows: int) -> int:
     """Return how many threads train a network on the CPU: one for a small step, otherwise as many as torch has.
 
-    Args:
-        parameters: names and shapes of the network's.
-        shape: of an input.
-        rows: examples and samples of p* in a step.
+    `parameters` are names and shapes, `shape` is that of an input, `rows` counts samples of p* as well.
 
     >>> choose_threads({"weight": [128, 128], "bias": [128]}, [2], rows=256)
     1

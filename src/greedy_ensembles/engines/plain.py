@@ -116,11 +116,7 @@ class Step:
     def update(self, member: Member, passed: Pass, gradient: Tensor | None, batch: MicroBatch = WHOLE) -> None:
         """Move a member against the gradient of its loss plus its term.
 
-        Args:
-            member: the member.
-            passed: its forward pass.
-            gradient: that of its term by its outputs; None where it meets no one.
-            batch: the place of its examples among those of one update.
+        `gradient` is that of the term by the member's outputs; None where it meets no one.
         """
         if batch.first:
             member.optimizer.zero_grad()

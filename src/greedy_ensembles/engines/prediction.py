@@ -149,14 +149,9 @@ def of_all(
     normalize: Normalize | None,
     target: torch.device,
 ) -> Tensor:
-    """Return every member's outputs on a batch, computed one after another, (members, n, ...).
+    """Return every member's outputs on a batch, computed one after another, (members, n, ...), on the device `target`.
 
-    Args:
-        say: what is computed with a member.
-        placed: every member, the device of its parameters, and their type.
-        batch: inputs in the space of the data.
-        normalize: mean and standard deviation that are taken out of them.
-        target: the device of the result.
+    `placed` has every member, the device of its parameters, and their type.
     """
     inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
     with once(getattr(say, "recordable", True)):  # members on one backbone run it once

@@ -1,7 +1,6 @@
 """Figure 1: a density on the line, approximated by M kernels in three ways.
 
-The density has several modes, one of them skewed with a long tail. For each seed a ground set of centres is drawn, and
-from it come
+For each seed a ground set of centres is drawn, and from it come
 
     random modes     local ascents of p from random starts, as Deep Ensembles do; several may end in the same mode
     naive diversity  each kernel maximises log p(z) + strength * sum of its squared distances from those before it

@@ -65,11 +65,7 @@ class Runner:
     ) -> dict[str, Exception]:
         """Do all jobs that have no record yet, those of a run together, and wait for those that others are doing.
 
-        Args:
-            study: What the jobs are of.
-            jobs: All that are wanted.
-            tell: Called with a line for each job that is done.
-            executor: Who does them; None: this process. Here an error ends the work; elsewhere it is returned.
+        Without an executor this process does them. Here an error ends the work; elsewhere it is returned.
         """
         executor = Here() if executor is None else executor
         here, page = isinstance(executor, Here), None if self.page is None else self.page.absolute()

@@ -119,10 +119,7 @@ def mean_areas(
 
 
 def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Figure:
-    """Draw figures against the severity of corruptions, a line for each method with bars of a standard error.
-
-    found : by method and figure, an estimate for severity 1, 2, ...
-    """
+    """Draw figures against the severity of corruptions, 1, 2, ..., a line for each method with bars of an error."""
     figure = new_figure(height=2.75)
     for axis, (field, label, factor) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
         for (method, figures), style in zip(found.items(), method_styles(len(found)), strict=True):
@@ -236,11 +233,7 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], title: str) -> F
     """Draw areas under ROC curves, from 0.5 or, where an area or its band is less, the tenth below it, to 1 on the rim.
 
     Bands are one standard error either side, where there is one. Chance is dotted, unless it is the centre.
-
-    Args:
-        areas: by the name of a method and of a set, the area and its standard error over seeds.
-        sets: the axes, three or more of different names; synthetic ones are put first.
-        title: what stands above.
+    The sets, three or more of different names, are the axes, synthetic ones first.
     """
     figure = new_figure(height=5.6, width=5.2)
     axis = cast(PolarAxes, figure.add_subplot(projection="polar"))
@@ -261,7 +254,6 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], title: str) -> F
 
 
 def _prepare(axis: PolarAxes, centre: float, angles: np.ndarray, sets: Sequence[OutOfDistribution]) -> None:
-    """Lay out rings and named axes, clockwise from the top, with a shade behind synthetic sets."""
     axis.set_theta_zero_location("N")
     axis.set_theta_direction(-1)
     axis.set_ylim(centre, 1)

@@ -57,11 +57,6 @@ class Case:
         """The method, as `ge.fit` calls it."""
         return "deep" if self.strength is None else "greedy"
 
-    @property
-    def fixed(self) -> bool:
-        """Whether it has its lambda_M, if any, whatever is asked for: Deep Ensembles and ours."""
-        return self.strength is None or self.ours
-
     def recipe(self, **changes: Any) -> Recipe:
         """Return the paper's recipe, as long as the case has it; other networks are trained like PreResNet20."""
         row = self.model if self.dataset == "mnist" or self.model in MODELS else "PreResNet20"
@@ -212,7 +207,6 @@ class Job:
         return self.case.recipe(**changes)
 
     def _named(self, *size: str) -> str:
-        """Return what was asked for, where it is not the paper's own, and the seed."""
         case, protocol = self.case, self.protocol
         parts = [case.dataset, case.model, *size, case.method]
         if case.strength is not None:
@@ -259,13 +253,8 @@ def filter_study(
 ) -> Study:
     """Return the study with some of its networks, another number of seeds or epochs, and so on.
 
-    Args:
-        study: The whole of it.
-        models: Names of networks; none: all of them.
-        size: One of the study's sizes, or another one where the study has one size alone.
-        seeds: How many repetitions.
-        epochs: Of training. Targets are those of the paper's sizes and epochs, and go with them.
-        strengths: Values of lambda_M in the place of those of each section; Deep Ensembles and ours stay.
+    The size is one of the study's, or another one where it has one alone. Targets are those of the paper's sizes and
+    epochs, and go with them. Strengths take the place of those of each section; Deep Ensembles and ours stay.
     """
     for model in models:
         check_choice("--model", model, list(dict.fromkeys(case.model for case in study.cases)))
@@ -277,7 +266,11 @@ def filter_study(
         if not 0 < strength < math.inf:
             raise ValueError(f"--strengths must be numbers above 0, got {strength:g}; Deep Ensembles are there anyway")
     if strengths:
-        study = study.with_cases(lambda case: [case] if case.fixed else [replace(case, strength=s) for s in strengths])
+        study = study.with_cases(
+            lambda case: (
+                [case] if case.method == "deep" or case.ours else [replace(case, strength=s) for s in strengths]
+            )
+        )
     if epochs is not None:
         check_count("--epochs", epochs, least=1)
         if any(case.published_epochs != epochs for case in study.cases):

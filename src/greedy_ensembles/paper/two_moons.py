@@ -52,7 +52,8 @@ class Result:
 def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     """Train the four ensembles in ``out/runs``, and write ``two-moons.png``, ``.md`` and ``records`` into ``out``."""
     x, y = _moons(seed)
-    folders = {strength: out / "runs" / _name(strength) for strength in STRENGTHS}
+    names = {strength: "deep" if strength is None else f"greedy-{strength:g}" for strength in STRENGTHS}
+    folders = {strength: out / "runs" / name for strength, name in names.items()}
     jobs = {own.name: partial(_train, strength, x, y, own, seed, SIZE, RECIPE) for strength, own in folders.items()}
     with ProgressBars() as bars:
         Processes().run(jobs, lambda name, event: bars.show(event, name) if progress else None)
@@ -104,10 +105,6 @@ def _train(
 
 def _method(strength: float | None) -> str:
     return "deep" if strength is None else "greedy"
-
-
-def _name(strength: float | None) -> str:
-    return _method(strength) if strength is None else f"{_method(strength)}-{strength:g}"
 
 
 def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor) -> Result:

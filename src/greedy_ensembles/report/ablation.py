@@ -52,13 +52,8 @@ def draw_ablation(
     """Draw the three figures side by side over a common axis of strengths, and others below them.
 
     Bars and bands are one standard error either side, where there is one.
-
-    Args:
-        trials: in any order, each strength once, and the baseline at most once.
-        name: of the in-domain set on which they were measured.
-        method: what the legend calls the method that has the strengths.
-        chosen: the strength that was selected, to be marked.
-        others: more figures of all trials, by the label of their axis.
+    Trials may come in any order. `name` is that of the in-domain set, `method` what the legend says, and `others` are
+    more figures of all trials by the label of their axis.
     """
     panels: list[tuple[_Panel, ByStrength]] = [
         (panel, {trial.strength: getattr(trial, field) for trial in trials}) for field, panel in _PANELS.items()

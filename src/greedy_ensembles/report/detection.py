@@ -90,14 +90,7 @@ def average_scores(comparison: Comparison, number: int) -> Averages:
 
 
 def draw_curves(averages: Averages, in_domain: str, ood: str, label: str = "mutual information (nats)") -> Figure:
-    """Draw ROC and precision-recall curves with their areas, chance dotted, and a histogram for each method.
-
-    Args:
-        averages: by the name of a method, the scores of in-domain and of OOD images.
-        in_domain: the name of the in-domain set.
-        ood: the name of the OOD set.
-        label: what the score is, with its unit.
-    """
+    """Draw ROC and precision-recall curves with their areas, chance dotted, and a histogram for each method."""
     inside, outside = (len(part) for part in next(iter(averages.values())))
     # Heights in inches: legends have a place of their own, since inside a panel they would hide curves.
     legend = sum(0.13 * _label(f"AUC 0.000  {method}").count("\n") + 0.16 for method in averages)
@@ -201,12 +194,7 @@ def _legend(place: Axes, handles: list[Any], labels: list[str]) -> None:
 def draw_gallery(images: Bytes, averages: Averages, name: str, *, examples: int = 16, seed: int = 0) -> Figure:
     """Draw OOD images in groups, by which of two methods tells them right; a group without images is left out.
 
-    Args:
-        images: (n, channels, height, width), uint8, grey or colour, in the order of their scores.
-        averages: by the names of two methods, the scores of in-domain and of OOD images.
-        name: of the set that the images are from.
-        examples: how many images to show of a group, at most.
-        seed: of the lot that decides which.
+    Images are in the order of their scores. Of a group so many `examples` are shown at most, by lot.
     """
     # A generator for each group: how large the others are makes no difference to what it shows.
     groups = {

@@ -166,11 +166,10 @@ def spelled(seconds: float) -> str:
     >>> [spelled(value) for value in (4.2, 90, 6000, 100_000, 1_000_000)]
     ['4 s', '1.5 min', '1.7 h', '28 h', '12 days']
     """
-    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (math.inf, 86400, "days")):
-        if seconds < limit:
-            value = seconds / unit
-            return f"{value:.1f} {name}" if unit > 1 and value < 10 else f"{value:,.0f} {name}"
-    raise ValueError(f"seconds must be a number, got {seconds}")
+    known = ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"))
+    unit, name = next(((unit, name) for limit, unit, name in known if seconds < limit), (86400, "days"))
+    value = seconds / unit
+    return f"{value:.1f} {name}" if unit > 1 and value < 10 else f"{value:,.0f} {name}"
 
 
 def show(comparison: Comparison, console: Console) -> None:

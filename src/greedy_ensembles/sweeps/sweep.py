@@ -126,14 +126,7 @@ def train_all(
 ) -> dict[str, Ensemble]:
     """Train an ensemble for each set of arguments of `ge.fit`, in a folder of its own; return those that did not fail.
 
-    Args:
-        make_model: as in `ge.fit`.
-        data: as in `ge.fit`.
-        runs: arguments of `ge.fit`, by the name of the run.
-        storage: a folder for the runs; None, where the executor is this process: none.
-        executor: who trains.
-        fail: called with the name of a run that failed, and why.
-        progress: whether to show progress bars.
+    Without `storage`, which only an executor in this process can do, there are no folders.
     """
     here = isinstance(executor, Here)
     folders = {name: None if storage is None else storage / name for name in runs}

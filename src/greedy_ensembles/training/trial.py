@@ -77,13 +77,7 @@ def try_model(
 ) -> Trial:
     """Send a few examples and samples of p* through every model that will see them, and through loss and optimizer.
 
-    Args:
-        make_model: the user's factory; it is called once.
-        data: of which the first examples are taken.
-        weighting: p*, or None where none is drawn.
-        recipe: how members will be trained.
-        execution: where.
-        earlier: members that are there already.
+    The user's factory is called once.
     """
     examples, held_out, normalize = data.examples, data.held_out, data.normalize
     form = examples.form

@@ -55,12 +55,9 @@ def build_page(
     findings: Mapping[str, Findings] | None = None,
     points: Callable[[Run], KnownPoints | None] = lambda run: None,
 ) -> list[Part]:
-    """Return the parts of the page of some runs, one a data set.
+    """Return the parts of the page of some runs, one a data set, with findings by the name that `dataset_of` gives it.
 
-    Args:
-        runs: on one data set or several.
-        findings: by the name of a data set, `dataset_of` a run.
-        points: from a run on inputs of two numbers to the points that it was trained on, where they are known.
+    `points` goes from a run on inputs of two numbers to the points that it was trained on, where they are known.
     """
     if not runs:
         raise ValueError("runs must hold at least one run, got none")
@@ -163,7 +160,6 @@ def finding(comparison: Comparison) -> Table:
 
 
 def _validated(labelled: _Labelled) -> Table:
-    """Return mean validation accuracies by method, of runs that were not evaluated."""
     found: dict[str, list[float]] = {}
     (count, *others) = {_number(run.information.get("validation_examples")) for _, run, _ in labelled}
     counted = "" if count is None or others else f"; validation accuracy is of {count:,.0f} examples"
