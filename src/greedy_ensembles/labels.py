@@ -38,10 +38,7 @@ def split_labels(item: Any, message: str) -> tuple[Any, Any]:
 
 
 def as_labels(y: Any, data: str = "data", targets: str = "classes") -> Tensor:
-    """Return class indices (n,), or 0 and 1 (n, labels), as int64 on the CPU, or refuse them.
-
-    Messages call the examples that these are the labels of `data`.
-    """
+    """Return class indices (n,), or 0 and 1 (n, labels), as int64 on the CPU, or refuse them."""
     name = "labels" if data == "data" else f"labels of {data}"
     check_unmasked(name, y)
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)

@@ -233,10 +233,7 @@ def _plain(value: Any) -> Any:
 def model_card(
     members: Iterable[nn.Module], normalize: Normalize | None, notes: Mapping[str, object], targets: str = "classes"
 ) -> str:
-    """Return the README.md, in Markdown: what a person who finds the folder needs to know. No program reads it.
-
-    `notes` are lines of the caller's own, by title, such as metrics.
-    """
+    """Return the README.md, in Markdown: what a person who finds the folder needs to know. No program reads it."""
     members = list(members)
     kinds = Counter(f"{type(member).__module__}.{type(member).__qualname__}" for member in members)
     counts = [sum(parameter.numel() for parameter in member.parameters()) for member in members]

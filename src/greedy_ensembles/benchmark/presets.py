@@ -58,10 +58,7 @@ def lay_out(
 
 
 def lay_out_own(in_domain: LabelledSet, ood: Sequence[str] = (), root: str | Path | None = None) -> Bench:
-    """Return data of one's own, noise of as many inputs, up to 2,000 of each kind, and the OOD sets asked for.
-
-    For images it is the paper's four kinds. For a table each column is uniform over three times its range.
-    """
+    """Return data of one's own, noise of as many inputs, up to 2,000 of each kind, and the OOD sets asked for."""
     count = min(len(in_domain), _MOST_NOISE)
     noise: dict[str, LabelledSet] = {}
     if isinstance(in_domain, TableSet):

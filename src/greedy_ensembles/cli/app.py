@@ -169,10 +169,7 @@ def check_file(out: Path | None, option: str = "--out") -> None:
 
 
 def imported(name: str | None) -> Any:
-    """Return a callable named package:function, found as Python finds modules, the current folder included.
-
-    None, where no model is named.
-    """
+    """Return a callable named package:function, found as Python finds modules, the current folder included."""
     if name is None:
         return None
     from torch import nn

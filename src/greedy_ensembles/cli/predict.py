@@ -165,10 +165,7 @@ class SavedEnsemble:
 def open_saved(
     folder: Path, make_model: "ModelFactory | None" = None, device: "torch.device | str | None" = "cpu"
 ) -> SavedEnsemble:
-    """Return a finished run or a saved ensemble, or refuse the folder.
-
-    `make_model` may be left out where it came from a run with one of `ge.models`.
-    """
+    """Return a finished run or a saved ensemble, or refuse the folder."""
     from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
     from greedy_ensembles.cli.given import names_in
     from greedy_ensembles.data import SETS
@@ -228,10 +225,7 @@ def form_of(saved: SavedEnsemble, root: Path | None = None, asked: str | None = 
 def judge_inputs(
     ensemble: "Ensemble", values: "np.ndarray", classes: Sequence[str] | None = None, batch_size: int | None = None
 ) -> dict[str, list[Any]]:
-    """Return by its heading each column of what is predicted: flags where the ensemble is calibrated.
-
-    Some inputs are predicted at a time, so that memory does not limit how many.
-    """
+    """Return by its heading each column of what is predicted: flags where the ensemble is calibrated."""
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
     from greedy_ensembles.inputs import as_tensor
     from greedy_ensembles.metrics.uncertainty import Uncertainty

@@ -129,10 +129,7 @@ def _own_path(path: StrPath, unreadable: list[str] | None) -> Path:
 
 
 def read_folder(path: Path, look: Look, depth: int = 1, unreadable: list[str] | None = None) -> Read:
-    """Return every picture in a folder or archive, sorted by name; its label is the last `depth` folders it lies in.
-
-    `unreadable` is that of `stack`.
-    """
+    """Return every picture in a folder or archive, sorted by name; its label is the last `depth` folders it lies in."""
     names = picture_names(path)
     images, kept = stack(path, names, look, unreadable)
     together = sorted({part for name in names for part in PurePosixPath(name).parts[:-1]} & PARTS.keys())

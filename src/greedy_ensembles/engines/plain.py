@@ -114,10 +114,7 @@ class Step:
         return terms[own].detach(), list(gradient[own])
 
     def update(self, member: Member, passed: Pass, gradient: Tensor | None, batch: MicroBatch = WHOLE) -> None:
-        """Move a member against the gradient of its loss plus its term.
-
-        `gradient` is that of the term by the member's outputs; None where it meets no one.
-        """
+        """Move a member against the gradient of its loss plus its term."""
         if batch.first:
             member.optimizer.zero_grad()
         loss = passed.loss if batch.share == 1 else passed.loss * batch.share

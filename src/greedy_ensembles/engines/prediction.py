@@ -149,10 +149,7 @@ def of_all(
     normalize: Normalize | None,
     target: torch.device,
 ) -> Tensor:
-    """Return every member's outputs on a batch, computed one after another, (members, n, ...), on the device `target`.
-
-    `placed` has every member, the device of its parameters, and their type.
-    """
+    """Return every member's outputs on a batch, one after another, (members, n, ...), on the device `target`."""
     inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
     with once(getattr(say, "recordable", True)):  # members on one backbone run it once
         every = [say(member, to_model(inputs[device], normalize, dtype)) for member, device, dtype in placed]

@@ -57,10 +57,7 @@ def density_at(z: Array) -> Array:
 
 
 def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
-    """Write ``illustrate.png``, of the first seed, the page ``.md``, and ``records``, over seeds seed..seed + 19.
-
-    Returns divergences by approach and generator.
-    """
+    """Write ``illustrate.png``, of the first seed, the page ``.md``, and ``records``, over seeds seed..seed + 19."""
     weights = theory.trapezoid_weights(_GRID)
     density = density_at(_GRID)
     density /= density @ weights
@@ -155,10 +152,7 @@ def _measure(
 
 
 def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], path: Path) -> None:
-    """Draw the density in blue and one approximation a panel in red, on common axes.
-
-    Triangles below the curves are the kernels; those that coincide are stacked, so that they can be counted.
-    """
+    """Draw the density in blue and one approximation a panel in red, on common axes."""
     figure = new_figure(3.7, 4.3 * len(results))
     axes = figure.subplots(1, len(results), sharex=True, sharey=True)
     density = density_at(_SHOWN)

@@ -77,11 +77,7 @@ def section_parts(
 def _pictures(
     study: Study, section: Section, comparison: Comparison, images: Mapping[str, Bytes]
 ) -> Iterator[tuple[str, str, Figure]]:
-    """Yield the pictures of a section, each with a name and what is to be seen.
-
-    A study of pictures has all there are: curves and histograms of every set, and examples where images are given, in
-    a folder of the section's own. They need the scores of single images.
-    """
+    """Yield the pictures of a section, each with a name and what is to be seen."""
     if study.pictures:
         for name, figure in draw_pictures(comparison, images):
             yield f"{section.stem}/{name}", name.replace("-", " of ", 1), figure
