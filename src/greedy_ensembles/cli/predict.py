@@ -227,6 +227,7 @@ def judge_inputs(
 ) -> dict[str, list[Any]]:
     """Return by its heading each column of what is predicted: flags where the ensemble is calibrated."""
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
+    from greedy_ensembles.checks import first_line
     from greedy_ensembles.inputs import as_tensor
     from greedy_ensembles.metrics.uncertainty import Uncertainty
 
@@ -236,10 +237,8 @@ def judge_inputs(
         try:
             probs = ensemble.predict_proba(as_tensor(values[start : start + _AT_ONCE]), at_once).double()
         except RuntimeError as error:
-            why = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"the ensemble cannot take inputs of shape {tuple(values.shape[1:])} and type {values.dtype}: {why}"
-            ) from error
+            what = f"inputs of shape {tuple(values.shape[1:])} and type {values.dtype}"
+            raise ValueError(f"the ensemble cannot take {what}: {first_line(error)}") from error
         if not bool(probs.isfinite().all()):
             raise ArithmeticError("a member's outputs are NaN or infinite")
         mean, of_members = probs.mean(dim=0), Uncertainty.of(probs)

@@ -183,10 +183,10 @@ def _strengths(text: str | None, study: "Study") -> list[float]:
 
 
 def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, Any]) -> int:
+    from greedy_ensembles.checks import reason
     from greedy_ensembles.data import data_root
     from greedy_ensembles.paper.images import CORRUPTED, missing
     from greedy_ensembles.sweeps.executor import one_thread, open_executor
-    from greedy_ensembles.sweeps.sweep import reason
 
     root, quick = runner.sets.root, runner.sets.protocol.quick
     jobs = [job for job in jobs if not runner.records.complete(job, study)]

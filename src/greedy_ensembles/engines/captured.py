@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from greedy_ensembles.checks import reason
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.graphs import (
     CannotCapture,
@@ -276,9 +277,7 @@ def _failures_as_reasons() -> Iterator[None]:
     except (CannotCapture, torch.OutOfMemoryError):
         raise
     except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
-        lines = str(error).strip().splitlines()
-        message = f": {lines[0][:200]}" if lines else ""
-        raise CannotCapture(f"{type(error).__name__}{message}") from error
+        raise CannotCapture(f"{reason(error):.200}") from error
 
 
 def _host_generators() -> tuple[object, ...]:

@@ -30,13 +30,7 @@ class Finished:
 class Member:
     """Member `number`, counted from 1; `restore` brings it to where it was.
 
-    Args:
-        number: its place in the ensemble.
-        seed: where its random numbers come from.
-        model: at its initialisation, on the device.
-        optimizer: over the model's parameters.
-        recipe: the `ge.Recipe` that it is trained by.
-        kept_epochs: epochs after which weights are kept beside those of the best one.
+    The recipe is a `ge.Recipe`. After `kept_epochs` weights are kept beside those of the best epoch.
     """
 
     def __init__(

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.checks import first_line
 from greedy_ensembles.method.batchnorm import is_traced
 
 
@@ -182,8 +183,8 @@ def has_kernels() -> bool:
 
         driver.active.get_current_target()
     except Exception as error:  # of any kind: most often, there is no C compiler
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        warnings.warn(f"Triton does not work here ({reason}); PyTorch's own kernels are slower", stacklevel=2)
+        why = first_line(error)
+        warnings.warn(f"Triton does not work here ({why}); PyTorch's own kernels are slower", stacklevel=2)
         return False
     return True
 

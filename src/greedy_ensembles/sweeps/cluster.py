@@ -16,6 +16,7 @@ from typing import Any
 
 import cloudpickle
 
+from greedy_ensembles.checks import reason
 from greedy_ensembles.machine import __version__
 from greedy_ensembles.sweeps.executor import ADDRESS, Fail, Hear, Job, Outcome, at_once, attempt, portable, settle
 
@@ -97,10 +98,9 @@ def _work(content: bytes, name: str, mailbox: Any, token: Path, threads: int) ->
 
 
 def _death(error: Exception) -> ChildProcessError:
-    told = str(error).strip().splitlines()[0] if str(error).strip() else ""
     return ChildProcessError(
         f"its worker died {DEATHS} times before it had anything new to tell, perhaps for want of memory "
-        f"({type(error).__name__}: {told}); the same command goes on from there"
+        f"({reason(error)}); the same command goes on from there"
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from greedy_ensembles.checks import as_path, check_flag
+from greedy_ensembles.checks import as_path, check_flag, reason
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.method import Coupling
@@ -47,12 +47,6 @@ class Sweep:
         """Say how many runs are finished, and why the others are not."""
         lines = [f"{len(self.ensembles)} of {len(self.arguments)} runs are finished"]
         return "\n".join(lines + [f"{name} failed: {reason(error)}" for name, error in self.failures.items()])
-
-
-def reason(error: Exception) -> str:
-    """Return what went wrong, in a line."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
 def sweep(

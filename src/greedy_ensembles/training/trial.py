@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
+from greedy_ensembles.checks import reason
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import Form, InputForm, as_trained, describe_inputs
@@ -188,10 +189,8 @@ def _run(model: nn.Module, batch: Inputs, what: str, normalize: Normalize | None
     try:
         return logits_of(model, inputs)
     except Exception as error:  # of any kind: the model may be anyone's
-        reason = f": {str(error).splitlines()[0]}" if str(error) else ""
         raise ValueError(
-            f"{who} cannot take {what}: {length(batch)} inputs, {describe_inputs(batch)}, "
-            f"ended in {type(error).__name__}{reason}"
+            f"{who} cannot take {what}: {length(batch)} inputs, {describe_inputs(batch)}, ended in {reason(error)}"
         ) from error
 
 
