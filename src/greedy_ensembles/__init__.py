@@ -64,46 +64,31 @@ __all__ = [
     "weighting",
 ]
 
-#: Where each public name is: module:object, or the module itself.
+#: Where each public name is; what is not here is a module itself.
 _HOMES = {
-    "Calibration": "flags:Calibration",
-    "Coupler": "engines.coupler:Coupler",
-    "Coupling": "method:Coupling",
-    "Ensemble": "ensemble:Ensemble",
-    "Epoch": "training:Epoch",
-    "FolderError": "storage:FolderError",
-    "GreedyEnsembleClassifier": "estimator:GreedyEnsembleClassifier",
-    "NonFiniteLossError": "training:NonFiniteLossError",
-    "Recipe": "training:Recipe",
-    "Run": "runs:Run",
-    "Sweep": "sweeps.sweep:Sweep",
-    "TensorBoard": "training:TensorBoard",
-    "Uncertainty": "metrics.uncertainty:Uncertainty",
-    "benchmark": "benchmark:",
-    "compare": "report.compare:compare",
-    "data": "data:",
-    "diversity_term": "method:diversity_term",
-    "fit": "training:fit",
-    "frozen_batchnorm": "method:frozen_batchnorm",
-    "limits": "checks:limits",
-    "load_run": "runs:load_run",
-    "metrics": "metrics:",
-    "models": "models:",
-    "select": "benchmark.selection:select",
-    "split_batchnorm": "method:split_batchnorm",
-    "sweep": "sweeps.sweep:sweep",
-    "theory": "theory:",
-    "weighting": "method.weighting:",
+    "benchmark.selection": ("select",),
+    "checks": ("limits",),
+    "engines.coupler": ("Coupler",),
+    "ensemble": ("Ensemble",),
+    "estimator": ("GreedyEnsembleClassifier",),
+    "flags": ("Calibration",),
+    "method": ("Coupling", "diversity_term", "frozen_batchnorm", "split_batchnorm", "weighting"),
+    "metrics.uncertainty": ("Uncertainty",),
+    "report.compare": ("compare",),
+    "runs": ("Run", "load_run"),
+    "storage": ("FolderError",),
+    "sweeps.sweep": ("Sweep", "sweep"),
+    "training": ("Epoch", "NonFiniteLossError", "Recipe", "TensorBoard", "fit"),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: torch takes seconds, which `--help` need not wait for."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home, _, own = _HOMES[name].partition(":")
-    module = importlib.import_module(f"{__name__}.{home}")
-    found = globals()[name] = getattr(module, own) if own else module
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    module = importlib.import_module(f"{__name__}.{home or name}")
+    found = globals()[name] = getattr(module, name) if home else module
     return found
 
 

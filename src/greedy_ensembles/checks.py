@@ -174,6 +174,21 @@ def check_factory(name: str, value: object) -> None:
         raise TypeError(f"{name} must need no arguments: {error}; functools.partial can give them") from None
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its type where it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def reason(error: BaseException) -> str:
+    """Return what went wrong, in a line.
+
+    >>> reason(ValueError("x is 3\\nand more")), reason(KeyboardInterrupt())
+    ('ValueError: x is 3', 'KeyboardInterrupt')
+    """
+    name, said = type(error).__name__, first_line(error)
+    return name if said == name else f"{name}: {said}"
+
+
 def told(value: object) -> str:
     """Return what a message says of a value that will not do: itself where it is short, else its type."""
     text = repr(value)

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from greedy_ensembles.checks import as_path
+from greedy_ensembles.checks import as_path, first_line
 from greedy_ensembles.engines.prediction import Statement
 from greedy_ensembles.flags import SCORES, Calibration
 from greedy_ensembles.forms import describe_inputs
@@ -114,15 +114,11 @@ def _program(graph: Graph, example: Inputs) -> ExportedProgram:
         with torch.no_grad():
             graph(inputs)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(f"the members cannot take {describe_inputs(inputs)}: {_first_line(error)}") from error
+        raise ValueError(f"the members cannot take {describe_inputs(inputs)}: {first_line(error)}") from error
     try:
         return torch.export.export(graph, (inputs,), dynamic_shapes=_any_length(inputs))
     except Exception as error:  # models are the user's own, and fail in ways of their own
-        raise ValueError(f"torch.export cannot make a graph of the members: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ValueError(f"torch.export cannot make a graph of the members: {first_line(error)}") from error
 
 
 def _any_length(inputs: Inputs) -> tuple[Any]:
@@ -139,7 +135,6 @@ def _two_of(example: Inputs) -> Inputs:
 
 
 def _target(path: str | Path) -> Path:
-    """Return where to write, or refuse it."""
     path = as_path("path", path).absolute()
     if path.is_dir():
         raise ValueError(f"path must be that of a file, but {path} is a folder")

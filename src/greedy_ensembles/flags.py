@@ -2,15 +2,10 @@
 
 A `Calibration` holds three things, each found from the members as they are, so that none depends on another.
 
-- A threshold of a score. At most a share `fpr` of new in-domain inputs reaches it, and what does is flagged. The score
-  is the mutual information unless asked otherwise: members that disagree are what training makes of unknown inputs,
-  while entropies are high on inputs that are known to be ambiguous as well.
-- With labels, a temperature T. The members' mean, to the power of 1/T and scaled to add up to 1, gives the labels the
-  largest likelihood (the mean is taken first: a mean of calibrated members would be too little certain).
+- A threshold of a score, by split conformal prediction: at most a share `fpr` of new in-domain inputs reaches it.
+- With labels, a temperature T of the members' mean (which is taken first: a mean of calibrated members would be too
+  little certain).
 - With labels, the mean's probability of each, from which conformal sets follow for any `alpha`.
-
-Thresholds are those of split conformal prediction. With n scores and a new one that is exchangeable with them, the
-bounds hold for every n, ties or not; where n is too small for what is asked, it is refused.
 """
 
 import hashlib
@@ -131,11 +126,6 @@ def threshold_at(scores: np.ndarray, rate: float, name: str = "fpr") -> float:
     exchangeable with the n, at most a share of `rate` lies above, ties or not. Counting n + 1 and not n makes it hold
     for new scores, rather than for those that the threshold was found on.
 
-    Args:
-        scores: of in-domain inputs, (n,).
-        rate: above 0 and below 1; refused where it needs more than n scores.
-        name: what messages call it.
-
     >>> threshold_at(np.array([0.1, 0.2, 0.3, 0.4]), 0.2) > 0.4  # one score in five may be new, and above all four
     True
     """
@@ -171,14 +161,10 @@ def check_score(score: str, members: int) -> None:
 
 
 def best_temperature(mean: Tensor, labels: Tensor) -> float:
-    """Return the T, from 0.01 to 100, at which probabilities to the power of 1/T give the labels most likelihood.
+    """Return the T, from 0.01 to 100, at which probabilities (n, classes) to the power of 1/T fit the labels (n,) best.
 
     The mean log-likelihood is concave in 1/T, so that there is one best T. Where every label is the most probable class
     already, no T is too small, and nothing says how sure to be: then it is 1.
-
-    Args:
-        mean: probabilities, (n, classes).
-        labels: class indices, (n,).
     """
     from scipy.optimize import brentq  # slow to import, and seldom needed
 

@@ -210,7 +210,6 @@ def joined(one: InputForm, other: InputForm) -> InputForm:
 
 
 def _beyond(example: int, x: Tensor) -> ValueError:
-    """Return why an example cannot be trained on."""
     if not torch.isfinite(x).all():
         return ValueError(f"x holds NaN or infinity, first in example {example}; training needs finite inputs")
     return ValueError(
@@ -242,14 +241,7 @@ def _are_bytes(batch: Tensor) -> bool:
 def admit(
     batches: Iterator[Inputs], form: Form | None, normalize: Normalize | None, dtype: torch.dtype
 ) -> Iterator[Inputs]:
-    """Return inputs as members take them, or refuse what they would take for something else.
-
-    Args:
-        batches: inputs in the space of the data.
-        form: what members were trained on, if that is known.
-        normalize: what is taken out of the inputs.
-        dtype: of the members' parameters.
-    """
+    """Return inputs as members take them, or refuse what they would take for something else."""
     first = 0
     for batch in batches:
         if form is not None:

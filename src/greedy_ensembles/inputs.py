@@ -175,7 +175,6 @@ def _are_labels(y: Any, of_labels: bool) -> bool:
 
 
 def _are_fractions(y: Any) -> bool:
-    """Return whether an array holds numbers that are not whole."""
     y = y if isinstance(y, Tensor) else np.asarray(y)
     is_float = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
     return is_float and bool((y % 1 != 0).any())
@@ -235,7 +234,6 @@ def to_model(x: Any, normalize: Normalize | None, dtype: torch.dtype) -> Any:
 
 @functools.lru_cache(maxsize=64)  # made once: what a GPU records must not copy from the host
 def _constants(normalize: Normalize, ndim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation in a form that broadcasts over the channels of a batch."""
     channels = (-1, *[1] * (ndim - 2))
     mean, std = (torch.tensor(part, dtype=dtype, device=device).reshape(channels) for part in normalize)
     return mean, std

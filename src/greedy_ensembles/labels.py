@@ -38,13 +38,7 @@ def split_labels(item: Any, message: str) -> tuple[Any, Any]:
 
 
 def as_labels(y: Any, data: str = "data", targets: str = "classes") -> Tensor:
-    """Return labels as int64 on the CPU, or refuse them.
-
-    Args:
-        y: class indices (n,), or 0 and 1 (n, labels).
-        data: what messages call the examples that these are the labels of.
-        targets: which of the two, "classes" or "labels".
-    """
+    """Return class indices (n,), or 0 and 1 (n, labels), as int64 on the CPU, or refuse them."""
     name = "labels" if data == "data" else f"labels of {data}"
     check_unmasked(name, y)
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
@@ -73,7 +67,6 @@ def as_labels(y: Any, data: str = "data", targets: str = "classes") -> Tensor:
 
 
 def _as_independent(array: np.ndarray, name: str) -> Tensor:
-    """Return 0 and 1, whether each label applies, or refuse them."""
     if array.ndim != 2 or array.shape[1] < 2:
         raise ValueError(
             f"{name} must have shape (n, labels), two labels or more, for targets='labels'; got {array.shape}. One "
@@ -85,11 +78,9 @@ def _as_independent(array: np.ndarray, name: str) -> Tensor:
 
 
 def label_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the binary cross-entropy, the mean over examples and labels.
+    """Return the binary cross-entropy of logits (n, labels), the mean over examples and labels.
 
-    Args:
-        logits: (n, labels).
-        targets: (n, labels) of 0 and 1, or (n, labels, 2): what the two outcomes, 0 and 1, weigh in an example.
+    Targets are 0 and 1, (n, labels), or (n, labels, 2): what the two outcomes weigh in an example.
     """
     if targets.ndim == 2:
         return binary_cross_entropy_with_logits(logits, targets)

@@ -112,11 +112,7 @@ def write_members(folder: Path, members: Sequence[nn.Module]) -> list[str]:
 def write_member(path: Path, model: nn.Module, there: Mapping[str, Tensor], checksum: str) -> str:
     """Write a member's weights and return their checksum; what it shares with the first member stands there alone.
 
-    Args:
-        path: where `weights_file` says.
-        model: the member.
-        there: what the first member has, as far as it is in memory; nothing for the first itself.
-        checksum: of the first member's file.
+    `there` is what the first has, as far as it is in memory, nothing for the first itself; `checksum` is of its file.
     """
     own = model.state_dict()
     shared = [name for name, value in own.items() if name in there and _is_same(value, there[name])]
@@ -128,7 +124,6 @@ def write_member(path: Path, model: nn.Module, there: Mapping[str, Tensor], chec
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors are the same memory, read in the same way."""
     alike = one.shape == other.shape and one.stride() == other.stride() and one.dtype == other.dtype
     return alike and one.numel() > 0 and one.data_ptr() == other.data_ptr()
 
@@ -151,14 +146,9 @@ def load_members(
     device: torch.device | str = "cpu",
     start: int = 0,
 ) -> list[nn.Module]:
-    """Build the members of a saved ensemble or a run, and give them their weights.
+    """Build the members of a saved ensemble or a run, all or those from `start` on, and give them their weights.
 
-    Args:
-        folder: of either.
-        checksums: what the members' files must have.
-        make_model: the factory of the network.
-        device: where members go.
-        start: how many members to leave out. What others share with the first is shared in memory if that is there.
+    What others share with the first is shared in memory if that is there.
     """
     members: list[nn.Module] = []
     for number, checksum in enumerate(checksums[start:], start=start + 1):
@@ -233,7 +223,6 @@ def _about(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a text, or a tuple of texts where there is a list; nothing else stands here."""
     if isinstance(value, list):
         return tuple(str(item) for item in value)
     if value is not None and not isinstance(value, str):
@@ -244,14 +233,7 @@ def _plain(value: Any) -> Any:
 def model_card(
     members: Iterable[nn.Module], normalize: Normalize | None, notes: Mapping[str, object], targets: str = "classes"
 ) -> str:
-    """Return the README.md, in Markdown: what a person who finds the folder needs to know. No program reads it.
-
-    Args:
-        members: of which it tells.
-        normalize: what is taken out of inputs.
-        notes: lines of the caller's own, by title, such as metrics.
-        targets: what members predict, "classes" or independent "labels".
-    """
+    """Return the README.md, in Markdown: what a person who finds the folder needs to know. No program reads it."""
     members = list(members)
     kinds = Counter(f"{type(member).__module__}.{type(member).__qualname__}" for member in members)
     counts = [sum(parameter.numel() for parameter in member.parameters()) for member in members]

@@ -159,3 +159,10 @@ def test_p_star_of_classes_unlike_cifar10_has_no_frog_bird_dog_cat_deer_car_or_b
     assert not kept & set(alike.values())
     assert {0, 10, 99, 188, 199} <= kept  # goldfish, centipede, drumstick, banana, acorn
     assert len(kept) == 200 - 40
+
+
+def test_p_star_of_classes_unlike_cifar10_needs_their_labels(tmp_path):
+    (tmp_path / "ood").mkdir()
+    np.savez(tmp_path / "ood" / "tiny_imagenet.npz", x=np.zeros((3, 3, 32, 32), np.uint8))
+    with pytest.raises(ValueError, match=r"needs the labels of Tiny ImageNet.*tiny_imagenet\.npz"):
+        named_weighting(UNLIKE, stand_in("cifar10", "train", 20), tmp_path)

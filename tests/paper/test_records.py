@@ -9,7 +9,7 @@ from greedy_ensembles.paper.published import cell
 from greedy_ensembles.paper.records import Records, gather, is_complete, restored
 from greedy_ensembles.paper.study import Case, Protocol, Section, Study, filter_study, jobs
 from greedy_ensembles.report.results import notes
-from greedy_ensembles.storage import FolderError
+from greedy_ensembles.storage import FolderError, write_json
 
 
 @pytest.fixture
@@ -44,6 +44,15 @@ def test_a_changed_file_is_refused_and_named(tmp_path, job, record_of):
     file = records.folder / f"{job.name}.json"
     file.write_text(file.read_text().replace('"seconds": 10.0', '"seconds": 11.0'))
     with pytest.raises(FolderError, match=job.name):
+        records.read(job)
+
+
+def test_a_record_of_another_version_is_refused_with_what_to_do(tmp_path, job, record_of):
+    records = Records(tmp_path)
+    records.write(record_of(job))
+    file = records.folder / f"{job.name}.json"
+    write_json(file, {**dataclasses.asdict(record_of(job)), "mood": "good"})
+    with pytest.raises(FolderError, match=rf"{job.name}.*no record of this version.*Delete it"):
         records.read(job)
 
 

@@ -162,3 +162,12 @@ def test_members_are_shared_out_evenly():
             assert [k for share in shares for k in range(count)[share]] == list(range(count))
             sizes = [share.stop - share.start for share in shares]
             assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_connection_that_breaks_without_a_word_is_told_all_the_same(monkeypatch):
+    def breaks(*_):
+        raise RuntimeError
+
+    monkeypatch.setattr(distributed, "all_gather_object", breaks)
+    with pytest.raises(ConnectionError, match=r"another process of this training ended.*\(RuntimeError\)"):
+        Ranks(0, 2).gather("anything")

@@ -1,8 +1,7 @@
 """Evaluations of several methods over several seeds, side by side: means, standard errors, published figures.
 
 Pure numbers; `report.results` makes tables of them. A mean over sets is taken for each seed first, and then over seeds,
-so its standard error is that of what it says: the mean over sets of a seed. Published figures come in as an argument;
-those of the paper are in `paper`.
+so its standard error is that of what it says: the mean over sets of a seed.
 """
 
 import dataclasses
@@ -110,12 +109,7 @@ class Comparison:
 
     @classmethod
     def of_runs(cls, runs: Sequence[tuple[RunFacts, Evaluation]], published: Published | None = None) -> "Comparison":
-        """Put evaluations of runs side by side: repetitions become one method, other configurations other methods.
-
-        Args:
-            runs: what is known of each run, and its evaluation.
-            published: figures to put beside ours, where they are of the same setting.
-        """
+        """Put evaluations of runs side by side: repetitions become one method, other configurations other methods."""
         evaluations = {id(facts): evaluation for facts, evaluation in runs}
         groups = group([facts for facts, _ in runs])
         methods = [
@@ -199,14 +193,7 @@ class Comparison:
     def _row(
         self, kind: str, method: Method, results: Sequence[Sequence[InDomain | OutOfDistribution]], mean: str = ""
     ) -> Row:
-        """Return the figures of a method on one set or, where the mean has a name, on several.
-
-        Args:
-            kind: as in the row.
-            method: whose figures they are.
-            results: of each seed, those on the sets.
-            mean: what the mean over these sets is called.
-        """
+        """Return the figures of a method on one set or, where the `mean` has a name, on several of each seed."""
         first, inside = results[0][0], kind == "in-domain"
         # There are no published OOD figures of another score than this one.
         setting = method.setting if inside or self.first.score == "mutual_information" else None
@@ -262,7 +249,6 @@ def _by_score(results: Sequence[Sequence[InDomain | OutOfDistribution]]) -> dict
 
 
 def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:
-    """Say whether all saw the same images of a set, as far as counts and, where they are known, hashes tell."""
     results = [result for evaluation in evaluations for result in evaluation.ood if result.name == name]
     hashes = {result.content for result in results if result.content}
     return len(results) == len(evaluations) and len({result.images for result in results}) == 1 and len(hashes) < 2
@@ -275,7 +261,6 @@ def _told(evaluation: Evaluation, own_scores: bool) -> str:
 
 
 def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
-    """Return what a reader must know of how the methods were trained and predict, and of figures that say nothing."""
     first = {label: runs[0] for label, runs in groups.items()}
     compared = comparison.beside_published
     trained = {label: facts.training_note for label, facts in first.items()}

@@ -1,8 +1,7 @@
 """What is known of one ensemble: how good it is in its domain, and how well its uncertainty finds what lies outside.
 
 OOD images are the positive class. AP depends on how many of them there are for each in-domain image, so every result
-carries both counts. One of all scores is chosen, and `Evaluation.by` chooses another. `judging` makes evaluations;
-`estimate` turns the figures of several seeds into a mean and its standard error.
+carries both counts. `judging` makes evaluations.
 """
 
 import dataclasses

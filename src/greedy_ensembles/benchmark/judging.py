@@ -1,9 +1,6 @@
 """From predictions to figures: of an ensemble, of predictions from another machine, and of what others made.
 
-Everything is computed from log-probabilities (`predictions`), so it can be had from an ensemble (`evaluate`) as well as
-from predictions that came from elsewhere (`judge`). `judge_probabilities` and `judge_scores` take probabilities of any
-model and scores of any detector, to stand in the same table. Every score of an example that predictions allow comes
-from one pass over them; a higher score means more OOD.
+Every score of an example that predictions allow comes from one pass over them; a higher score means more OOD.
 """
 
 import math
@@ -213,7 +210,6 @@ def _chosen(every: Mapping[str, Scores], score: str, name: str) -> Scores:
 def _outside(
     inside: InDomain, every: Mapping[str, Scores], score: str, name: str, note: str = "", content: str = ""
 ) -> OutOfDistribution:
-    """Return the figures of all scores that in-domain and OOD images have."""
     own = _chosen(every, score, name)
     found = {each: Detection.of(inside.every_score[each], every[each]) for each in inside.every_score if each in every}
     return OutOfDistribution(name, kind_of(name), len(own), note, *found[score], own, content, found, every)

@@ -1,10 +1,9 @@
 """Predictions packed: small files to be moved from the machine that trained to the one that evaluates.
 
 Log-probabilities are rounded to half precision, 11 significant bits: a probability p moves by a factor of
-exp(+-|log p| / 2048) at most. What is read back is normalised again in double precision. `docs/evaluation.md` says what
-that does to figures. The logsumexp of a member's logits stands behind its log-probabilities like a further class. All
-values of all sets follow each other in one line, which is cut into as many files as the limit needs. Every file says
-which of how many it is, and holds a checksum of the whole.
+exp(+-|log p| / 2048) at most; `docs/evaluation.md` says what that does to figures. The logsumexp of a member's logits
+stands behind its log-probabilities like a further class. All values of all sets follow each other in one line, which is
+cut into as many files as the limit needs; each holds a checksum of the whole.
 """
 
 import hashlib
@@ -156,7 +155,6 @@ def _read_part(path: Path) -> tuple[dict[str, Any], npt.NDArray[np.int64], npt.N
 
 
 def _is_ours(header: Mapping[str, Any]) -> bool:
-    """Say whether the header of a first file says what `pack_predictions` lets it say."""
     sets, missing = header.get("sets"), header.get("missing")
     numbered = all(type(header.get(name)) is int and header[name] > 0 for name in ("part", "parts"))
     described = isinstance(sets, list) and bool(sets) and all(map(_is_set, sets))

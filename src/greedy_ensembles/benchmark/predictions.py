@@ -2,10 +2,8 @@
 
 Log-probabilities and not probabilities, because a confident member's probability of another class is smaller than
 single precision can hold, and the negative log-likelihood of a 0 is infinite. Beside them stands what softmax takes
-out of the logits, each member's logsumexp, which an energy needs. Each member's are computed once: with a
-cache folder they are kept there under a hash of the member (weights, layers, normalisation) and one of the images.
-Another member, or other images, have another name, so an ensemble that grew computes what is new and nothing stale is
-read.
+out of the logits, each member's logsumexp, which an energy needs. A cache folder keeps them under a hash of the member
+and one of the images, so an ensemble that grew computes what is new, and nothing stale is read.
 """
 
 import hashlib
@@ -58,11 +56,7 @@ class InputSet:
     def of(cls, argument: str, data: Any, name: str = "", labelled: bool = False) -> "InputSet":
         """Return data under a name, sets of ge.data under their own where none is given; or refuse it.
 
-        Args:
-            argument: what messages call it.
-            data: inputs, or where they are labelled what `ge.fit` takes.
-            name: what tables call it.
-            labelled: whether labels are needed.
+        Messages call it `argument`. Where labels are needed, data are what `ge.fit` takes.
         """
         if isinstance(data, InputSet):
             return data
@@ -103,7 +97,6 @@ class InputSet:
 
 @contextmanager
 def _naming(argument: str) -> Iterator[None]:
-    """Say which of several sets will not do."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -46,11 +46,7 @@ def lay_out(
 ) -> Bench:
     """Return the test split of an in-domain set and the OOD sets asked for, or else those of its preset.
 
-    Args:
-        dataset: name of the in-domain set.
-        ood: names or paths of OOD sets; empty: the preset's.
-        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
-        shape: that of the images that runs were trained on, where it is known; None: the set's own.
+    `shape` is that of the images that runs were trained on, where it is known; None: the set's own.
     """
     if not ood and dataset not in PRESETS:
         raise ValueError(f"there is no preset of OOD sets for {dataset}, only for {', '.join(PRESETS)}; name some sets")
@@ -62,10 +58,7 @@ def lay_out(
 
 
 def lay_out_own(in_domain: LabelledSet, ood: Sequence[str] = (), root: str | Path | None = None) -> Bench:
-    """Return data of one's own, noise of as many inputs, up to 2,000 of each kind, and the OOD sets asked for.
-
-    For images it is the paper's four kinds. For a table each column is uniform over three times its range.
-    """
+    """Return data of one's own, noise of as many inputs, up to 2,000 of each kind, and the OOD sets asked for."""
     count = min(len(in_domain), _MOST_NOISE)
     noise: dict[str, LabelledSet] = {}
     if isinstance(in_domain, TableSet):
@@ -119,7 +112,6 @@ def load_named(names: Iterable[str], in_domain: LabelledSet, root: str | Path | 
 
 
 def _load_table(name: str, in_domain: TableSet) -> TableSet:
-    """Return the rows of a CSV file that has the columns of an in-domain table."""
     if not Path(name).expanduser().is_file():
         raise FileNotFoundError(f"there is no table {name}; OOD rows for a table come from a CSV file")
     return read_table(name, columns=in_domain.columns).replace(name=name)

@@ -1,13 +1,10 @@
 """The choice of lambda_M: the largest that does not harm the predictions within the domain.
 
-The paper's rule, and one of our own. A strength does no harm where the interval of one standard error about its mean
-reaches that of Deep Ensembles, or is better; and where no member is clearly below those of Deep Ensembles, which the
-mean of an ensemble hides. No OOD data have a say: which lambda_M finds them best cannot be known beforehand. Where Deep
-Ensembles themselves have learnt next to nothing, nothing is chosen.
+The paper's rule, and one of our own: no member may be clearly below those of Deep Ensembles, which the mean of an
+ensemble hides. Where Deep Ensembles themselves have learnt next to nothing, nothing is chosen.
 
-It is chosen on the examples that each run held out of its training data (`stored_runs` finds them again for runs that
-lie on disk). Each member's best epoch was chosen on these examples as well, so figures on them are a little better than
-on new ones. That holds for all strengths alike, and for Deep Ensembles.
+Each member's best epoch was chosen on the held-out examples as well, so figures on them are a little better than on new
+ones. That holds for all strengths alike, and for Deep Ensembles.
 """
 
 import statistics
@@ -162,13 +159,11 @@ def choose(trials: Sequence[Trial], by: str = "accuracy") -> Selection:
 
 
 def _does_no_harm(trial: Trial, baseline: Trial, by: str) -> bool:
-    """Say whether a trial reaches Deep Ensembles, each given one standard error."""
     ours, reference, sign = getattr(trial, by), getattr(baseline, by), CRITERIA[by]
     return bool(sign * ours.mean + ours.error >= sign * reference.mean - reference.error)
 
 
 def _broken_member(trial: Trial, baseline: Trial) -> str:
-    """Return which member of a trial is clearly below the median member of Deep Ensembles, or nothing."""
     ours = [(accuracy, seed, k) for seed, own in enumerate(trial.members, 1) for k, accuracy in enumerate(own, 1)]
     theirs = [accuracy for own in baseline.members for accuracy in own]
     if not ours or not theirs:
@@ -180,7 +175,6 @@ def _broken_member(trial: Trial, baseline: Trial) -> str:
 
 
 def _failure(baseline: Trial) -> str:
-    """Return why Deep Ensembles are no measure, or nothing."""
     accuracy, chance = baseline.accuracy.mean, baseline.chance
     if not baseline.examples or accuracy - chance >= LEAST_LEARNT * (1 - chance):
         return ""

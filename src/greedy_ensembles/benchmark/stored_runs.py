@@ -1,10 +1,7 @@
 """Runs to be evaluated, as they lie on disk: a run folder, or predictions that were packed elsewhere.
 
-Either gives predictions, on the in-domain set first. Image sets are read once for all runs; predictions are kept in
-`predictions/` beside each run's weights; an ensemble is in memory only while it predicts.
-
-lambda_M is chosen on the examples that each run held out of its training data. Which these were follows from the
-labels, the share and the seed; that the data are the same, from their hash in run.json.
+Image sets are read once for all runs; an ensemble is in memory only while it predicts. Which examples a run held out
+follows from the labels, the share and the seed; that the data are the same, from their hash in run.json.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -71,16 +68,9 @@ def open_runs(
 ) -> list[StoredRun]:
     """Return runs that can be compared, or refuse them before anything is predicted.
 
-    Args:
-        paths: run folders, and files that `pack_predictions` wrote.
-        predict: from an ensemble, an image set and a run's folder to predictions.
-        ood: names or paths of OOD sets; empty: those of the in-domain set's preset, or all that were packed. Beside
-            data of one's own there is always noise.
-        on: labelled in-domain data; None: what runs on data of one's own held out, else the test split of a set with a
-            name.
-        make_model: of runs with a model of one's own.
-        device: where the members go.
-        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
+    Paths are of run folders, and of files that `pack_predictions` wrote. Without `ood`, OOD sets are those of the
+    in-domain set's preset, or all that were packed; beside data of one's own there is always noise. Without `on`,
+    in-domain data are what runs on data of one's own held out, else the test split of a set with a name.
     """
     packed = {path: unpack_predictions(path) for path in paths if path.suffix == ".npz" and path.is_file()}
     facts = {
@@ -165,7 +155,6 @@ def from_packed(facts: RunFacts, packed: PackedPredictions, ood: Sequence[str] =
 
 
 def _shape(runs: Sequence[RunFacts]) -> tuple[int, int, int] | None:
-    """Return the shape of the images that runs were trained on, where one of them tells it."""
     known = {run.image_shape: run.source for run in runs if run.image_shape is not None}
     if len(known) > 1:
         listed = ", ".join(f"{source} on {'x'.join(map(str, shape))}" for shape, source in known.items())
@@ -174,7 +163,6 @@ def _shape(runs: Sequence[RunFacts]) -> tuple[int, int, int] | None:
 
 
 def _check_same_sets(runs: Sequence[StoredRun]) -> None:
-    """Raise ValueError where packed predictions are on other sets than the rest."""
     told = [
         ", ".join([*(f"{name} ({count:,})" for name, count in run.sets), *(f"no {name}" for name in run.missing)])
         for run in runs
@@ -247,7 +235,6 @@ def held_out(facts: RunFacts, images: ImageSet) -> ImageSet:
 
 
 def _kept(facts: RunFacts, split: str) -> ImageSet | TableSet:
-    """Return what a run on data of one's own keeps of it."""
     found = read_held_out(Path(facts.source), HELD_OUT if split == "test" else VALIDATION)
     if found is None:
         raise ValueError(
@@ -270,15 +257,8 @@ def try_strengths(
 ) -> tuple[list[Trial], InDomain, list[RunFacts]]:
     """Return the in-domain figures of each strength over its seeds, those of one run, for the set, and all runs.
 
-    Args:
-        folders: runs that differ in lambda_M and seed alone, with Deep Ensembles among them, and two seeds of each.
-        predict: from an ensemble, an image set and a run's folder to predictions.
-        split: "validation", what each run held out, or "test".
-        make_model: of runs with a model of one's own.
-        device: where the members go; None: to a GPU where there is one, where a run is predicted.
-        root: the data folder; None: GREEDY_ENSEMBLES_DATA, else a cache folder.
-        executor: who predicts; None: this process.
-        hear: called with the name of a run once it is predicted, and None.
+    Runs may differ in lambda_M and seed alone; Deep Ensembles must be among them, and two seeds of each. `split` is
+    "validation", what each run held out, or "test". `hear` is called with the name of a run once it is predicted.
     """
     check_choice("split", split, SPLITS)
     facts = [facts_of(finished_run(folder, make_model)) for folder in folders]
@@ -314,7 +294,6 @@ def _judge(
     device: torch.device | str | None,
     tell: Callable[[None], None],
 ) -> InDomain:
-    """Judge one run, where that is done."""
     ensemble = finished_run(folder, make_model, as_device(device)).ensemble
     found = judge(predict(ensemble, images, folder), []).in_domain
     tell(None)

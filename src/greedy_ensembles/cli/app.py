@@ -109,11 +109,7 @@ def command(
     """Register a function as a command that ends in one line, not in a traceback, where its user can mend it.
 
     Warnings are one line as well. Of the processes that `torchrun` starts, the others speak of errors alone.
-
-    Args:
-        name: of the command.
-        of: the application, or a part of it.
-        interrupted: what is said after Ctrl-C where what was under way has not said it already.
+    `interrupted` is said after Ctrl-C where what was under way has not said it already.
     """
     return lambda function: of.command(name)(_in_one_line(function, interrupted))
 
@@ -173,10 +169,7 @@ def check_file(out: Path | None, option: str = "--out") -> None:
 
 
 def imported(name: str | None) -> Any:
-    """Return a callable named package:function, found as Python finds modules, the current folder included.
-
-    None, where no model is named.
-    """
+    """Return a callable named package:function, found as Python finds modules, the current folder included."""
     if name is None:
         return None
     from torch import nn

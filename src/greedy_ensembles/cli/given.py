@@ -2,9 +2,6 @@
 
 Members learn from one part of the data, a second selects each member's best epoch (validation), and a third is held out
 of both (test): `evaluate` judges, and `calibrate` finds its threshold, on inputs that had no say in training.
-
-Pictures to predict are brought to the form that the ensemble was trained on. One that cannot be read is named and left
-out, since a thousand others should not wait for it.
 """
 
 import dataclasses
@@ -183,7 +180,6 @@ def network(name: str, data: LabelledSet) -> Any:
 
 
 def _recipe(train: LabelledSet, augment: str | None, changes: Mapping[str, Any]) -> Recipe:
-    """Return how members are trained: as tables are, or as a few hundred to some thousand small images are."""
     if isinstance(train, TableSet):
         from greedy_ensembles.estimator import TABLE_RECIPE  # which brings scikit-learn
 
@@ -196,9 +192,7 @@ def _recipe(train: LabelledSet, augment: str | None, changes: Mapping[str, Any])
 def read_on(text: str, run: Path) -> LabelledSet:
     """Return labelled data to judge a run on, in its shape, and labelled by the names of its classes.
 
-    Args:
-        text: the path, as it was typed. Of a folder with parts, test is taken.
-        run: the run's folder, or that of an ensemble saved from it.
+    Of a folder with parts, test is taken. `run` is the run's folder, or that of an ensemble saved from it.
     """
     information = load_run(run).information
     # Not where it was trained on several arrays, nor where someone else wrote what they liked.
@@ -341,7 +335,6 @@ def _numbers(path: Path) -> np.ndarray:
 
 
 def _changes(found: Sequence[int], wanted: Shape) -> Iterator[str]:
-    """Yield what a conversion from one shape of images to another does."""
     if found[0] != wanted[0]:
         yield "turned to grey" if wanted[0] == 1 else "turned from grey to colour"
     if found[1] != found[2]:

@@ -1,8 +1,8 @@
 """``greedy-ensembles predict``: classes and uncertainties of images; ``calibrate``: from when on to distrust them.
 
-The ensemble lies in a run folder, or in one that `Ensemble.save` wrote. A run on data of one's own is calibrated on
-the part that had no say in its training. One on a published set held out validation images alone: each member's best
-epoch was chosen on them, so on new images the rate of false alarms may be a little above what was asked for.
+A run on data of one's own is calibrated on the part that had no say in its training. One on a published set held out
+validation images alone: each member's best epoch was chosen on them, so on new images the rate of false alarms may be a
+little above what was asked for.
 """
 
 import csv
@@ -113,13 +113,9 @@ def calibrate(
 def calibrate_folder(
     saved: "SavedEnsemble", fpr: float = 0.05, values: "np.ndarray | None" = None, root: Path | None = None
 ) -> "Calibration":
-    """Find the threshold of an ensemble, and write it beside the weights.
+    """Find the threshold of an ensemble from in-domain inputs, and write it beside the weights.
 
-    Args:
-        saved: the ensemble.
-        fpr: the share of in-domain inputs that may be flagged.
-        values: in-domain inputs, (n, ...); None: those that a run held out.
-        root: the data folder, where these are found.
+    `values` are such inputs, (n, ...); None: those that a run held out.
     """
     import numpy as np
 
@@ -140,7 +136,6 @@ def calibrate_folder(
 
 
 def _held_out(saved: "SavedEnsemble", root: Path | None) -> "LabelledSet":
-    """Return what a run held out: of data of one's own the test part, of a published set the validation images."""
     from greedy_ensembles.benchmark.stored_runs import held_out, training_images
     from greedy_ensembles.saving import read_held_out
 
@@ -170,13 +165,7 @@ class SavedEnsemble:
 def open_saved(
     folder: Path, make_model: "ModelFactory | None" = None, device: "torch.device | str | None" = "cpu"
 ) -> SavedEnsemble:
-    """Return a finished run or a saved ensemble, or refuse the folder.
-
-    Args:
-        folder: what `ge.fit` or `Ensemble.save` wrote.
-        make_model: may be left out where it came from a run with one of `ge.models`.
-        device: where the members go; None: to a GPU where there is one.
-    """
+    """Return a finished run or a saved ensemble, or refuse the folder."""
     from greedy_ensembles.benchmark.stored_runs import facts_of, finished_run
     from greedy_ensembles.cli.given import names_in
     from greedy_ensembles.data import SETS
@@ -207,13 +196,7 @@ def open_saved(
 
 
 def form_of(saved: SavedEnsemble, root: Path | None = None, asked: str | None = None) -> "ImageForm":
-    """Return what is known of the images: as asked for, else from the calibration, the folder, or the data set.
-
-    Args:
-        saved: the ensemble.
-        root: the data folder, where the data set may be.
-        asked: the shape of images, as people write it.
-    """
+    """Return what is known of the images: as asked for, else from the calibration, the folder, or the data set."""
     import torch
 
     from greedy_ensembles.cli.given import names_in, parse_shape
@@ -242,15 +225,9 @@ def form_of(saved: SavedEnsemble, root: Path | None = None, asked: str | None = 
 def judge_inputs(
     ensemble: "Ensemble", values: "np.ndarray", classes: Sequence[str] | None = None, batch_size: int | None = None
 ) -> dict[str, list[Any]]:
-    """Return by its heading each column of what is predicted: flags where the ensemble is calibrated.
-
-    Args:
-        ensemble: what predicts, some inputs at a time, so that memory does not limit how many.
-        values: inputs, (n, ...), as the ensemble was trained on.
-        classes: their names.
-        batch_size: how many inputs a member sees at once; None: what suits its device.
-    """
+    """Return by its heading each column of what is predicted: flags where the ensemble is calibrated."""
     from greedy_ensembles.benchmark.predictions import fitting_batch_size
+    from greedy_ensembles.checks import first_line
     from greedy_ensembles.inputs import as_tensor
     from greedy_ensembles.metrics.uncertainty import Uncertainty
 
@@ -260,10 +237,8 @@ def judge_inputs(
         try:
             probs = ensemble.predict_proba(as_tensor(values[start : start + _AT_ONCE]), at_once).double()
         except RuntimeError as error:
-            why = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"the ensemble cannot take inputs of shape {tuple(values.shape[1:])} and type {values.dtype}: {why}"
-            ) from error
+            what = f"inputs of shape {tuple(values.shape[1:])} and type {values.dtype}"
+            raise ValueError(f"the ensemble cannot take {what}: {first_line(error)}") from error
         if not bool(probs.isfinite().all()):
             raise ArithmeticError("a member's outputs are NaN or infinite")
         mean, of_members = probs.mean(dim=0), Uncertainty.of(probs)

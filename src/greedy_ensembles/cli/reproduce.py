@@ -183,11 +183,10 @@ def _strengths(text: str | None, study: "Study") -> list[float]:
 
 
 def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, Any]) -> int:
-    """Do what is missing and can be done, here or elsewhere, and return how many runs failed, after saying why."""
+    from greedy_ensembles.checks import reason
     from greedy_ensembles.data import data_root
     from greedy_ensembles.paper.images import CORRUPTED, missing
     from greedy_ensembles.sweeps.executor import one_thread, open_executor
-    from greedy_ensembles.sweeps.sweep import reason
 
     root, quick = runner.sets.root, runner.sets.protocol.quick
     jobs = [job for job in jobs if not runner.records.complete(job, study)]
@@ -285,7 +284,6 @@ def illustrate(
 
 
 def _show(page: Path) -> None:
-    """Print the table of a page, and say where all of it is."""
     rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
     Console().print(Markdown("\n".join(rows)))
     print(f"Wrote {page}, {page.stem}.png and records/{page.stem}.json")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def _list_fields(asked: list[str] | None) -> list[str] | None:
-    """Print every field of a recipe, with its default and what it is, where that is asked for."""
     if "help" not in (asked or []):
         return asked
     from greedy_ensembles.training import Recipe
@@ -172,7 +171,6 @@ def _published(
     three_channels: bool,
     images: int | None,
 ) -> "Task":
-    """Return the task on a published set, by the paper's recipe."""
     from greedy_ensembles.cli.given import VALIDATION_SHARE, Task, network
     from greedy_ensembles.data import load
     from greedy_ensembles.paper.images import cut

@@ -41,10 +41,7 @@ def file_names(path: Path) -> list[str]:
 def contents(path: Path, wanted: Iterable[str], unreadable: list[str] | None = None) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of the wanted files, in the order in which they are stored (a compressed tar cannot seek).
 
-    Args:
-        path: a folder or an archive.
-        wanted: names, as `file_names` has them.
-        unreadable: is told of files that cannot be read, which then do not end it.
+    `unreadable` is told of files that cannot be read, which then do not end it.
     """
     chosen = set(wanted)
     if path.is_dir():

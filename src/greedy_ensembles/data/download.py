@@ -6,10 +6,8 @@ TensorFlow Datasets (Places365), many loaders of Tiny ImageNet alike. Most are M
 be recorded by whoever has the published bytes; those at hand here were compressed anew. For LSUN's test set no public
 record was found: it is refused without --trust.
 
-Each file comes to a folder of this process alone beside its place. There it is hashed, and only one with the recorded
-hash takes its place. An address that fails is tried again, then the next one; if all fail, the message names each with
-its reason, and whatever was there before is there still. An address that sends more than the file can have, or next to
-nothing for a long time, has failed.
+Each file comes to a folder of this process alone beside its place, and only one with the recorded hash takes its place.
+An address that sends more than the file can have, or next to nothing for a long time, has failed.
 """
 
 import dataclasses
@@ -235,13 +233,8 @@ def fetch(
 ) -> None:
     """Bring a file to `path` from the first address that gives the right bytes; leave the right file alone.
 
-    Args:
-        source: its addresses, tried in this order, its hash, and about how large it is.
-        path: where the file goes.
-        progress: whether to show a bar on the terminal.
-        timeout: seconds with less than 1,000 bytes each after which an address counts as stalled.
-        attempts: how often each address is tried.
-        pause: seconds before the second attempt; twice that before the next.
+    After `timeout` seconds with less than 1,000 bytes each an address counts as stalled. `pause` seconds pass before
+    its second attempt, twice that before the next.
     """
     digest = source.digest
     if path.exists() and (digest is None or file_digest(path, digest) == digest):
@@ -284,7 +277,6 @@ def _fetch_once(source: Source, url: str, path: Path, progress: bool, timeout: f
 
 
 def _received(url: str, progress: bool, most: int, timeout: float) -> Iterator[bytes]:
-    """Yield what an address sends, as it comes."""
     import requests  # slow to import, and needed for nothing but this
     from rich import progress as bars
     from urllib3.exceptions import HTTPError

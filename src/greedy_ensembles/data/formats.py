@@ -84,7 +84,6 @@ _COMPLEX = 0x800
 
 
 def _matrices(content: bytes, own: int) -> Iterator[tuple[str, Numbers]]:
-    """Yield (name, array) of a .mat file."""
     if len(content) < 128 or content[126:128] != b"IM" or content[125] != 1:
         raise ValueError("its header is not that of MATLAB's format 5, little-endian")
     most, total = max(limit("expanded"), own), 0

@@ -2,8 +2,7 @@
 
 Arrays are numpy's, not torch's: readers build them, tables describe them, and `ge.fit` takes them as they are. Images
 stay uint8, so that p* can wrap to 8 bits, and so that a set of noise is rescaled and normalised exactly as the
-in-domain data is (the ensemble does both on the way to its members). What tables have in common with images is
-`LabelledSet`.
+in-domain data is (the ensemble does both on the way to its members).
 """
 
 import dataclasses

@@ -16,7 +16,6 @@ the paper rescales to [0, 1], and here the 256 grey values are those of [0, 1]:
 **The same bytes everywhere.** All randomness is the raw output of the Philox generator, which numpy keeps fixed (its
 distributions it does not), and all that follows is arithmetic on whole numbers: a table of thresholds for the
 normal distribution, a blur whose weights are multiples of 1/65536. No sine, exponential or sum depends on the machine.
-Image i depends on seed, kind and shape alone, so the first images of a longer set are those of a shorter one.
 """
 
 import math

@@ -1,10 +1,6 @@
 """Sets of picture files: a folder, a zip or a tar of them is read alike, without unpacking.
 
-Whoever reads one lists the names, says which it wants in what order, and gets the pictures cropped, resized and
-stacked. Nothing is written, so a hostile name in an archive leads nowhere; links and devices in a tar are not followed.
-
-Pictures of one's own have a folder for each class, in parts to train on and to judge on (`by_part`). One that cannot
-be read is named and left out where that is asked for.
+Nothing is written, so a hostile name in an archive leads nowhere; links and devices in a tar are not followed.
 """
 
 import dataclasses
@@ -133,10 +129,7 @@ def _own_path(path: StrPath, unreadable: list[str] | None) -> Path:
 
 
 def read_folder(path: Path, look: Look, depth: int = 1, unreadable: list[str] | None = None) -> Read:
-    """Return every picture in a folder or archive, sorted by name; its label is the last `depth` folders it lies in.
-
-    `unreadable` is that of `stack`.
-    """
+    """Return every picture in a folder or archive, sorted by name; its label is the last `depth` folders it lies in."""
     names = picture_names(path)
     images, kept = stack(path, names, look, unreadable)
     together = sorted({part for name in names for part in PurePosixPath(name).parts[:-1]} & PARTS.keys())

@@ -3,9 +3,7 @@
 Published files come before the small copies in `ood/`, which are already resized, may be a part of the set or stand in
 for it, and then say so in their note. A note also says what else is not as published: other bytes, fewer images.
 
-A set of pictures is a rule: which files, in which order, with which labels. There are rules for Omniglot's evaluation
-alphabets, the validation set of Tiny ImageNet, the first 10,000 pictures of the test set of Places365, and LSUN's test
-set.
+A set of pictures is a rule: which files, in which order, with which labels.
 """
 
 import dataclasses
@@ -100,7 +98,6 @@ def read_lsun(path: Path, look: Look) -> Read:
 
 
 def _subset_note(chosen: list[str], recorded: str) -> str:
-    """Return a note unless the chosen files are those that the rule chooses from the complete set."""
     return "" if names_digest(chosen) == recorded else "not the recorded choice of files"
 
 

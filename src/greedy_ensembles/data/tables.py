@@ -85,7 +85,6 @@ def read_table(
 
 
 def _lines(path: Path) -> tuple[list[str], list[Numbered]]:
-    """Return the headings and the lines below them, each with the number that its row has in the file."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -123,7 +122,6 @@ def _number(text: str, path: Path, row: int, column: str) -> float:
 def _classes(
     path: Path, target: str, lines: list[Numbered], at: int, known: Sequence[str] | None
 ) -> tuple[Labels, tuple[str, ...]]:
-    """Return the labels of all rows, and the names of classes."""
     words = [line[at].strip() for _, line in lines]
     if (empty := next((row for row, line in lines if not line[at].strip()), None)) is not None:
         raise ValueError(f"row {empty} of {path} has no class in column {target!r}; drop the row, or fill it in")

@@ -10,10 +10,9 @@ not be added in a pass of its own, nor its gradient summed in another. `accelera
 Parameters, buffers and their names stay what they are, so optimizers and checkpoints notice nothing. The layers run
 kernels of our own where these can run, on a GPU and on images that lie channels last; elsewhere they do what they did.
 
-Which layer follows which is read off symbolic traces of the network's forward pass (`torch.fx`), in training and in
-eval mode. A network that cannot be traced is left as it is. A trace, like a CUDA graph, sees one way through the
-network: where a later call goes another way, and an activated output reaches something other than its ReLU, that is a
-RuntimeError.
+Which layer follows which is read off symbolic traces (`torch.fx`). A network that cannot be traced is left as it is. A
+trace sees one way through the network: where a later call goes another way, and an activated output reaches something
+other than its ReLU, that is a RuntimeError.
 """
 
 import copy
@@ -153,10 +152,7 @@ class _Trace(NamedTuple):
 
 
 def _trace(model: nn.Module, training: bool) -> _Trace:
-    """Return the trace of a network's forward pass, in training or eval mode.
-
-    A copy is traced, which shares the parameters, since a forward pass may change a module; random states are restored.
-    """
+    # A copy, which shares the parameters, since a forward pass may change a module.
     traced = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()}).train(training)
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers()) if tensor.is_cuda}
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002

@@ -5,12 +5,11 @@ step does, from choosing the examples to the optimizer, is recorded once and rep
 step to step (which examples, which samples of p*, the learning rate) lies in tables on the device, whose row is chosen
 by a counter that the step itself advances; sums of the losses stay on the device too.
 
-Whether a recording does what the step does is checked by its result: before training starts, a few replayed steps are
-compared with the same steps that copies of the members took without a recording. State of a model in Python that starts
-to change later is not noticed, and not supported.
+Before training starts, a few replayed steps are compared with the same steps that copies of the members took without a
+recording. State of a model in Python that starts to change later is not noticed, and not supported.
 
-Where processes share the members, a step is two recordings: up to the members' outputs on p*, and from the terms on. In
-between processes exchange these outputs. While a process gets ready it exchanges nothing: others may not follow.
+Where processes share the members, a step is two recordings, and in between outputs on p* are exchanged. While a process
+gets ready it exchanges nothing: others may not follow.
 """
 
 import copy
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from greedy_ensembles.checks import reason
 from greedy_ensembles.engines.accelerate import accelerate
 from greedy_ensembles.engines.graphs import (
     CannotCapture,
@@ -83,7 +83,6 @@ class CapturedEngine(PlainEngine):
             return means(self._totals, plan, self._step)
 
     def _record(self, plan: Plan) -> "Recording":
-        """Return the recorded step, after holding its first replays against plain steps."""
         device, start = self._step.execution.device, [[v.clone() for v in kind] for kind in _state(self.members)]
         exchange = self._step.exchange
         trial = self._step if exchange is None else replace(self._step, exchange=replace(exchange, simulated=True))
@@ -278,13 +277,10 @@ def _failures_as_reasons() -> Iterator[None]:
     except (CannotCapture, torch.OutOfMemoryError):
         raise
     except Exception as error:  # of any kind: the model, loss and augmentation may be anyone's
-        lines = str(error).strip().splitlines()
-        message = f": {lines[0][:200]}" if lines else ""
-        raise CannotCapture(f"{type(error).__name__}{message}") from error
+        raise CannotCapture(f"{reason(error):.200}") from error
 
 
 def _host_generators() -> tuple[object, ...]:
-    """Return the states of the generators that a graph cannot advance, in a form that can be compared."""
     states = Generators.current(torch.device("cpu"))
     return states.cpu.tolist(), states.numpy[1].tolist(), states.numpy[2:], states.python
 

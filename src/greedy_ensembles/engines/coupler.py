@@ -172,7 +172,6 @@ class Coupler:
 
     @property
     def _meets(self) -> bool:
-        """Whether the member that trains now meets anyone."""
         return len(self) > 0 and self._coupling.sees != "none"
 
     def _outputs(self, model: nn.Module, samples: Inputs) -> Tensor:

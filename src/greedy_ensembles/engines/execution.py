@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-from greedy_ensembles.checks import check_choice
+from greedy_ensembles.checks import check_choice, first_line
 from greedy_ensembles.inputs import Inputs, logits_of, move
 
 Value = TypeVar("Value")
@@ -87,10 +87,7 @@ class Execution:
 def choose_threads(parameters: Mapping[str, Sequence[int]], shape: Sequence[int], rows: int) -> int:
     """Return how many threads train a network on the CPU: one for a small step, otherwise as many as torch has.
 
-    Args:
-        parameters: names and shapes of the network's.
-        shape: of an input.
-        rows: examples and samples of p* in a step.
+    `parameters` are names and shapes, `shape` is that of an input, `rows` counts samples of p* as well.
 
     >>> choose_threads({"weight": [128, 128], "bias": [128]}, [2], rows=256)
     1
@@ -112,7 +109,7 @@ def as_device(device: torch.device | str | None) -> torch.device:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"device {name!r} cannot be used here: {first_line(error)}") from None
     return torch.device(name)
 
 
@@ -232,7 +229,6 @@ class Exchange:
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """Turn the error of a broken connection into one that says what to do."""
     try:
         yield
     except RuntimeError as error:
@@ -240,7 +236,7 @@ def _connected() -> Iterator[None]:
             raise
         raise ConnectionError(
             "another process of this training ended, or does not answer; its own message says why. With run_dir, the "
-            f"same command goes on after the last epoch that was saved ({str(error).splitlines()[0]})"
+            f"same command goes on after the last epoch that was saved ({first_line(error)})"
         ) from error
 
 

@@ -114,11 +114,7 @@ def check_replayed(
 ) -> None:
     """Refuse replayed steps that differ from plain ones by more than two plain repetitions may, in either kind.
 
-    Args:
-        start: weights and statistics before the steps.
-        plain: those after plain steps.
-        again: those after the same plain steps, taken once more.
-        replayed: those after replayed steps.
+    Each has weights and statistics: before the steps, after plain ones, after these once more, after replayed ones.
     """
     for one, *others in zip(plain, start, again, replayed, strict=True):
         moved, repeated, differs = (_distance(one, other) for other in others)

@@ -30,13 +30,7 @@ class Finished:
 class Member:
     """Member `number`, counted from 1; `restore` brings it to where it was.
 
-    Args:
-        number: its place in the ensemble.
-        seed: where its random numbers come from.
-        model: at its initialisation, on the device.
-        optimizer: over the model's parameters.
-        recipe: the `ge.Recipe` that it is trained by.
-        kept_epochs: epochs after which weights are kept beside those of the best one.
+    The recipe is a `ge.Recipe`. After `kept_epochs` weights are kept beside those of the best epoch.
     """
 
     def __init__(
@@ -118,9 +112,7 @@ class Member:
     ) -> list[Finished]:
         """Give the model the weights of its best epoch, for good, and return what came of it: one member, mostly.
 
-        Args:
-            size: M.
-            members: returns the members that are made of the model and its kept weights; None: the model is the member.
+        `members` makes several of the model and its kept weights; None: the model is the member. `size` is M.
         """
         self.optimizer.zero_grad()  # the model outlives training, gradients need not
         assert self._best is not None

@@ -17,8 +17,7 @@ first rows act on.
 
 The four passes over the activations (moments, output, sums of the gradient, gradient) are kernels (`norm_kernels`) in
 Triton, which is installed with PyTorch on Linux and compiles them when they are first needed. A fifth pass is all that
-predictions need, where every row is normalised by the running statistics. Tests have the passes in PyTorch, which they
-hold against autograd, and the kernels against them.
+predictions need, where every row is normalised by the running statistics.
 """
 
 import functools
@@ -30,6 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from greedy_ensembles.checks import first_line
 from greedy_ensembles.method.batchnorm import is_traced
 
 
@@ -96,13 +96,7 @@ def norm_relu(
 ) -> Tensor:
     """Normalise and activate a batch (n, channels, height, width) and update the layer's running statistics.
 
-    Args:
-        x: the batch.
-        layer: whose parameters and statistics are used.
-        first_rows: how many rows to train on.
-        frozen: whether the others are normalised by the running statistics, or by those of the first rows.
-        shift: what x lacks in every channel.
-        passes: the kernels, or what stands in for them.
+    It trains on `first_rows`. `shift` is what x lacks in every channel; `passes` may stand in for the kernels.
     """
     buffers = layer.running_mean, layer.running_var, layer.num_batches_tracked
     settings = first_rows, frozen, layer.momentum, layer.eps, passes or _kernels()
@@ -160,7 +154,6 @@ class _NormReLU(torch.autograd.Function):
 
 
 def _flat(x: Tensor) -> Tensor:
-    """Return (rows, channels), a view of a batch that lies channels last."""
     return x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).view(-1, x.shape[1])
 
 
@@ -190,8 +183,8 @@ def has_kernels() -> bool:
 
         driver.active.get_current_target()
     except Exception as error:  # of any kind: most often, there is no C compiler
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        warnings.warn(f"Triton does not work here ({reason}); PyTorch's own kernels are slower", stacklevel=2)
+        why = first_line(error)
+        warnings.warn(f"Triton does not work here ({why}); PyTorch's own kernels are slower", stacklevel=2)
         return False
     return True
 

@@ -102,9 +102,7 @@ class Step:
     def couple(self, live: Tensor, bank: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the term of every member of this process, and its gradient by the member's outputs on p*.
 
-        Args:
-            live: outputs (members, n, classes) of all that train together, in other processes, too.
-            bank: those of finished members.
+        `live` are outputs (members, n, classes) of all that train together, in other processes, too.
         """
         own = slice(0, len(live)) if self.exchange is None else self.exchange.own
         live = live.detach().requires_grad_()
@@ -116,14 +114,7 @@ class Step:
         return terms[own].detach(), list(gradient[own])
 
     def update(self, member: Member, passed: Pass, gradient: Tensor | None, batch: MicroBatch = WHOLE) -> None:
-        """Move a member against the gradient of its loss plus its term.
-
-        Args:
-            member: the member.
-            passed: its forward pass.
-            gradient: that of its term by its outputs; None where it meets no one.
-            batch: the place of its examples among those of one update.
-        """
+        """Move a member against the gradient of its loss plus its term."""
         if batch.first:
             member.optimizer.zero_grad()
         loss = passed.loss if batch.share == 1 else passed.loss * batch.share

@@ -149,15 +149,7 @@ def of_all(
     normalize: Normalize | None,
     target: torch.device,
 ) -> Tensor:
-    """Return every member's outputs on a batch, computed one after another, (members, n, ...).
-
-    Args:
-        say: what is computed with a member.
-        placed: every member, the device of its parameters, and their type.
-        batch: inputs in the space of the data.
-        normalize: mean and standard deviation that are taken out of them.
-        target: the device of the result.
-    """
+    """Return every member's outputs on a batch, one after another, (members, n, ...), on the device `target`."""
     inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
     with once(getattr(say, "recordable", True)):  # members on one backbone run it once
         every = [say(member, to_model(inputs[device], normalize, dtype)) for member, device, dtype in placed]

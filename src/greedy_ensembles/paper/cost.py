@@ -1,8 +1,7 @@
 """What studies there are, what they consist of, and how long their runs would take.
 
-Seconds come from runs of the same kind that have a record, or else from a small table. The table holds milliseconds of
-a member's step on 128 examples (the p* pass of the greedy method, on as many samples, costs the same again). They are
-there to plan by. A record of the same network, method and protocol on the same kind of device replaces them.
+Seconds, to plan by, come from records of the same network, method and protocol on the same kind of device, or else from
+a table of milliseconds of a member's step on 128 examples (a p* pass on as many samples costs the same again).
 """
 
 import heapq
@@ -125,15 +124,7 @@ def _epoch(job: Job, device: Device, images: int) -> float:
 def show_studies(
     studies: Sequence[Study], protocol: Protocol, device: Device, root: Path | None, gpus: int = 1
 ) -> None:
-    """Print a table of studies: what each reproduces, the data it needs and lacks, and an estimate of its time.
-
-    Args:
-        studies: What to list.
-        protocol: How they are trained.
-        device: Estimates are for it.
-        root: The data folder.
-        gpus: How many of the device there are.
-    """
+    """Print a table of studies: what each reproduces, the data it needs and lacks, and an estimate of its time."""
     rows, every = [], dict[Job, float]()
     for study in studies:
         if study.special is not None:

@@ -204,7 +204,6 @@ def _ranking(data: Data, key: str, chosen: np.ndarray) -> list[str]:
 
 
 def _figures(data: Data) -> Data:
-    """Return what the figure shows of a generator, one number an instance."""
     shown = {}
     for algorithm in ALGORITHMS:
         shown[f"value {algorithm}"] = value_ratio(data, algorithm)

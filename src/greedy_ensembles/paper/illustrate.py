@@ -1,7 +1,6 @@
 """Figure 1: a density on the line, approximated by M kernels in three ways.
 
-The density has several modes, one of them skewed with a long tail. For each seed a ground set of centres is drawn, and
-from it come
+For each seed a ground set of centres is drawn, and from it come
 
     random modes     local ascents of p from random starts, as Deep Ensembles do; several may end in the same mode
     naive diversity  each kernel maximises log p(z) + strength * sum of its squared distances from those before it
@@ -58,10 +57,7 @@ def density_at(z: Array) -> Array:
 
 
 def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
-    """Write ``illustrate.png``, of the first seed, the page ``.md``, and ``records``, over seeds seed..seed + 19.
-
-    Returns divergences by approach and generator.
-    """
+    """Write ``illustrate.png``, of the first seed, the page ``.md``, and ``records``, over seeds seed..seed + 19."""
     weights = theory.trapezoid_weights(_GRID)
     density = density_at(_GRID)
     density /= density @ weights
@@ -95,7 +91,6 @@ def run(out: Path, seed: int = 0) -> dict[str, dict[str, Spread]]:
 
 
 def _page(results: dict[str, dict[str, Spread]], seed: int) -> list[str]:
-    """Return the picture, and divergences by generator and approach."""
     rows = [
         [name, *(f"{own[name].mean:.3f} ± {own[name].standard_deviation:.3f}" for own in results.values())]
         for name in GENERATORS
@@ -112,7 +107,6 @@ def _page(results: dict[str, dict[str, Spread]], seed: int) -> list[str]:
 
 
 def _choose_all(centres: Array, density: Array, weights: Array, rng: np.random.Generator) -> dict[str, Array]:
-    """Return the centres that each approach chooses from a ground set."""
     kernels = theory.KernelMixture(centres, theory.gaussian(WIDTH)).on_grid(_GRID)
     F = theory.DivergenceObjective(density, kernels, weights, SIZE, "reverse_kl")
     log_density = np.log(density_at(centres))
@@ -158,10 +152,7 @@ def _measure(
 
 
 def _draw(results: dict[str, dict[str, Spread]], choices: dict[str, Array], path: Path) -> None:
-    """Draw the density in blue and one approximation a panel in red, on common axes.
-
-    Triangles below the curves are the kernels; those that coincide are stacked, so that they can be counted.
-    """
+    """Draw the density in blue and one approximation a panel in red, on common axes."""
     figure = new_figure(3.7, 4.3 * len(results))
     axes = figure.subplots(1, len(results), sharex=True, sharey=True)
     density = density_at(_SHOWN)

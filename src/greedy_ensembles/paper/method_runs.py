@@ -6,8 +6,7 @@ where their data are). Every method has its defaults, and the network and recipe
 one of these by its own definition, the setting says what it has instead, and the page says so. One that is added to the
 registry is in the table with the next run.
 
-A record is written when its run is judged, and is enough for the page: a study goes on from the records of its page
-alone, wherever they were made. A run folder that is there is not trained again.
+A study goes on from the records of its page alone, wherever they were made.
 """
 
 from collections import OrderedDict

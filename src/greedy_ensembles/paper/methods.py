@@ -1,8 +1,7 @@
 """The study of all methods of the registry: what their runs came to, in one table with what they cost.
 
 Sets are of three groups: noise, natural sets on which a score is chosen together with the noise, and other natural
-sets, which have no say. The score of a method is the one with the largest mean AUC on the choosing sets and the noise,
-over all seeds. A method that refuses a setting is in the table with its reason, and without figures.
+sets, which have no say. A method that refuses a setting is in the table with its reason, and without figures.
 """
 
 import math
@@ -47,7 +46,6 @@ def _run(
     part: str | None = None,
     page_only: bool = False,
 ) -> None:
-    """Do what is missing of the runs asked for, and write the page of all that there are."""
     check_count("--seeds", seeds, least=1)
     for name in model or ():
         check_choice("--model", name, [setting.network for setting in SETTINGS])

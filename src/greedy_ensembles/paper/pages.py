@@ -6,8 +6,6 @@ records/          reading.md: yours: the answer, which stands first, and below a
                   every run: figures, settings, seed, machine, date, seconds, versions, commit;
                   SECTION.csv, .json, .tex: figures of a section, unrounded;
                   study.json: what was asked for, which runs there are, and which are missing
-
-Other pages of results are written by `publish`, too.
 """
 
 import dataclasses
@@ -57,14 +55,9 @@ class Page(NamedTuple):
 
 
 def publish(folder: Path, stem: str, page: Page, content: object = None, name: str = "") -> str:
-    """Write STEM.md, and its content as JSON into its records; return the text.
+    """Write STEM.md, and its content as JSON into its records, under another name if one is given; return the text.
 
-    Args:
-        folder: where the page goes; STEM-reading.md or else reading.md of its records is what a person wrote.
-        stem: the name of the page.
-        page: what it says.
-        content: what it is made of; None: nothing is written.
-        name: what the JSON is called; empty: like the page.
+    STEM-reading.md or else reading.md of its records is what a person wrote.
     """
     readings = (folder / KEPT / f"{which}reading.md" for which in (f"{stem}-", ""))
     text = page.text(next((own.read_text() for own in readings if own.exists()), ""))
@@ -102,14 +95,8 @@ def write_page(
 ) -> Path:
     """Write the page of a study and all that belongs to it into a folder, and return the page's path.
 
-    Args:
-        study: What was asked for.
-        protocol: How its runs are trained.
-        sections: What there is of it.
-        folder: Where the page goes.
-        command: What writes the page.
-        device: For which the cost of what is missing is given, unless there are runs from another.
-        images: By in-domain set and then by name, the images of OOD sets, for galleries of examples.
+    The cost of what is missing is given for the device, unless there are runs from another. `images` are those of OOD
+    sets, by in-domain set and then by name, for galleries of examples.
     """
     folder.mkdir(parents=True, exist_ok=True)
     records = {job: record for each in sections for job, record in (each.done | each.diverged).items()}
@@ -220,7 +207,6 @@ def _target_rows(target: Target, comparison: Comparison) -> Iterator[list[str]]:
 
 
 def _values(target: Target, comparison: Comparison, label: str) -> dict[str, float]:
-    """Return the figures of a method that a target is about, by what each is of."""
     if target.metric in _INSIDE:
         value = _of(comparison.in_domain_rows, label)[0].figures[target.metric].ours.mean
         return {_INSIDE[target.metric]: -value if target.metric == "nll" else value}

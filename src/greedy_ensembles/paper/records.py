@@ -1,9 +1,8 @@
 """What is kept of a run when it is done, and what the records of a study come to.
 
-A record is a small file with a run's figures, times and machine, beside its predictions. Records are enough for all
-tables of a page; curves and histograms need the packed predictions, too. Neither needs weights or data, so pages can
-be built elsewhere. A page keeps the records that it was made from in its own folder, so a study can be continued from
-there alone.
+Records are enough for all tables of a page; curves and histograms need the packed predictions, too. Neither needs
+weights or data, so pages can be built elsewhere. A page keeps the records that it was made from in its own folder, so a
+study can be continued from there alone.
 """
 
 import dataclasses

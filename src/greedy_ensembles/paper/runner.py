@@ -65,11 +65,7 @@ class Runner:
     ) -> dict[str, Exception]:
         """Do all jobs that have no record yet, those of a run together, and wait for those that others are doing.
 
-        Args:
-            study: What the jobs are of.
-            jobs: All that are wanted.
-            tell: Called with a line for each job that is done.
-            executor: Who does them; None: this process. Here an error ends the work; elsewhere it is returned.
+        Without an executor this process does them. Here an error ends the work; elsewhere it is returned.
         """
         executor = Here() if executor is None else executor
         here, page = isinstance(executor, Here), None if self.page is None else self.page.absolute()
@@ -100,7 +96,6 @@ class Runner:
         return failures
 
     def _to_do(self, study: Study, jobs: Sequence[Job]) -> dict[str, list[Job]]:
-        """Return by run the jobs that have no record yet."""
         runs: dict[str, list[Job]] = {}
         for job in jobs:
             if not self.records.complete(job, study):
@@ -226,7 +221,6 @@ def _trained(job: Job, run: Run) -> Record:
 
 
 def _machine_of(run: Run) -> dict[str, Any]:
-    """Return when, where and with what a run was started, without the paths of the machine."""
     given = run.information["command"][1:]
     command = ["greedy-ensembles", *(Path(word).name if Path(word).is_absolute() else word for word in given)]
     return {**{key: run.information.get(key) for key in _MACHINE}, "command": command}

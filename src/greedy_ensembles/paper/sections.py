@@ -1,8 +1,6 @@
 """What a page shows of a section: comparisons with their pictures, costs of training, and corrupted images.
 
-Pictures are the curve over lambda_M, figures against the severity of corruptions, and AUC over OOD sets as a radar
-plot, as the paper has it of CIFAR-100: an axis for each set, a polygon for each method. In that, synthetic and natural
-sets stand apart, because a method may owe its average to the first alone.
+In the radar plot synthetic and natural sets stand apart, because a method may owe its average to the first alone.
 """
 
 import math
@@ -79,11 +77,7 @@ def section_parts(
 def _pictures(
     study: Study, section: Section, comparison: Comparison, images: Mapping[str, Bytes]
 ) -> Iterator[tuple[str, str, Figure]]:
-    """Yield the pictures of a section, each with a name and what is to be seen.
-
-    A study of pictures has all there are: curves and histograms of every set, and examples where images are given, in
-    a folder of the section's own. They need the scores of single images.
-    """
+    """Yield the pictures of a section, each with a name and what is to be seen."""
     if study.pictures:
         for name, figure in draw_pictures(comparison, images):
             yield f"{section.stem}/{name}", name.replace("-", " of ", 1), figure
@@ -94,7 +88,6 @@ def _pictures(
 
 
 def _draw_curve(section: Section, comparison: Comparison) -> Figure:
-    """Draw figures against lambda_M, and mark the one that the paper's rule would choose, where seeds allow it."""
     strengths = {section.label(case): case.strength for case in section.cases}
     trials = [
         Trial(strengths[row.method], *(row.figures[name].ours for name in CRITERIA))
@@ -122,10 +115,7 @@ def mean_areas(
 
 
 def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Figure:
-    """Draw figures against the severity of corruptions, a line for each method with bars of a standard error.
-
-    found : by method and figure, an estimate for severity 1, 2, ...
-    """
+    """Draw figures against the severity of corruptions, 1, 2, ..., a line for each method with bars of an error."""
     figure = new_figure(height=2.75)
     for axis, (field, label, factor) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
         for (method, figures), style in zip(found.items(), method_styles(len(found)), strict=True):
@@ -140,7 +130,6 @@ def draw_severities(found: Mapping[str, Mapping[str, Sequence[Estimate]]]) -> Fi
 
 
 def _arrays(estimates: Iterable[Estimate]) -> np.ndarray:
-    """Return means, and standard errors."""
     return np.array([(each.mean, each.error) for each in estimates]).T
 
 
@@ -240,11 +229,7 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], title: str) -> F
     """Draw areas under ROC curves, from 0.5 or, where an area or its band is less, the tenth below it, to 1 on the rim.
 
     Bands are one standard error either side, where there is one. Chance is dotted, unless it is the centre.
-
-    Args:
-        areas: by the name of a method and of a set, the area and its standard error over seeds.
-        sets: the axes, three or more of different names; synthetic ones are put first.
-        title: what stands above.
+    The sets, three or more of different names, are the axes, synthetic ones first.
     """
     figure = new_figure(height=5.6, width=5.2)
     axis = cast(PolarAxes, figure.add_subplot(projection="polar"))
@@ -265,7 +250,6 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], title: str) -> F
 
 
 def _prepare(axis: PolarAxes, centre: float, angles: np.ndarray, sets: Sequence[OutOfDistribution]) -> None:
-    """Lay out rings and named axes, clockwise from the top, with a shade behind synthetic sets."""
     axis.set_theta_zero_location("N")
     axis.set_theta_direction(-1)
     axis.set_ylim(centre, 1)

@@ -1,8 +1,7 @@
 """What a study is: data. Which ensembles are trained, in which sections their figures stand, and what is expected.
 
 A study names the cases, a `Protocol` says how they are trained, and `jobs` gives one run for each case and seed, with a
-name that a person can read. Two studies that want the same run have the same name for it, and share it. `filter_study`
-gives a part of a study; `quick` its tiny version, which has all its steps and no meaning.
+name that a person can read. Two studies that want the same run have the same name for it, and share it.
 """
 
 import math
@@ -57,11 +56,6 @@ class Case:
     def method(self) -> str:
         """The method, as `ge.fit` calls it."""
         return "deep" if self.strength is None else "greedy"
-
-    @property
-    def fixed(self) -> bool:
-        """Whether it has its lambda_M, if any, whatever is asked for: Deep Ensembles and ours."""
-        return self.strength is None or self.ours
 
     def recipe(self, **changes: Any) -> Recipe:
         """Return the paper's recipe, as long as the case has it; other networks are trained like PreResNet20."""
@@ -213,7 +207,6 @@ class Job:
         return self.case.recipe(**changes)
 
     def _named(self, *size: str) -> str:
-        """Return what was asked for, where it is not the paper's own, and the seed."""
         case, protocol = self.case, self.protocol
         parts = [case.dataset, case.model, *size, case.method]
         if case.strength is not None:
@@ -233,14 +226,10 @@ def jobs(study: Study, protocol: Protocol) -> list[Job]:
     """Return all runs of a study, the first seeds of all cases before the second, so that tables fill evenly."""
     ours = replace(protocol, **OURS)
     return [
-        Job(case, number * max(SPACING, case.size), _with_batch(ours if case.ours else protocol, case.batch))
+        Job(case, number * max(SPACING, case.size), replace(own, weighting_batch=case.batch or own.weighting_batch))
         for number in range(study.seeds)
-        for case in study.cases
+        for case, own in ((case, ours if case.ours else protocol) for case in study.cases)
     ]
-
-
-def _with_batch(protocol: Protocol, batch: int | None) -> Protocol:
-    return protocol if batch is None else replace(protocol, weighting_batch=batch)
 
 
 def members_to_train(case: Case, study: Study) -> int:
@@ -264,13 +253,8 @@ def filter_study(
 ) -> Study:
     """Return the study with some of its networks, another number of seeds or epochs, and so on.
 
-    Args:
-        study: The whole of it.
-        models: Names of networks; none: all of them.
-        size: One of the study's sizes, or another one where the study has one size alone.
-        seeds: How many repetitions.
-        epochs: Of training. Targets are those of the paper's sizes and epochs, and go with them.
-        strengths: Values of lambda_M in the place of those of each section; Deep Ensembles and ours stay.
+    The size is one of the study's, or another one where it has one alone. Targets are those of the paper's sizes and
+    epochs, and go with them. Strengths take the place of those of each section; Deep Ensembles and ours stay.
     """
     for model in models:
         check_choice("--model", model, list(dict.fromkeys(case.model for case in study.cases)))
@@ -282,7 +266,11 @@ def filter_study(
         if not 0 < strength < math.inf:
             raise ValueError(f"--strengths must be numbers above 0, got {strength:g}; Deep Ensembles are there anyway")
     if strengths:
-        study = study.with_cases(lambda case: [case] if case.fixed else [replace(case, strength=s) for s in strengths])
+        study = study.with_cases(
+            lambda case: (
+                [case] if case.method == "deep" or case.ours else [replace(case, strength=s) for s in strengths]
+            )
+        )
     if epochs is not None:
         check_count("--epochs", epochs, least=1)
         if any(case.published_epochs != epochs for case in study.cases):

@@ -52,7 +52,8 @@ class Result:
 def run(out: Path, seed: int = 0, progress: bool = True) -> list[Result]:
     """Train the four ensembles in ``out/runs``, and write ``two-moons.png``, ``.md`` and ``records`` into ``out``."""
     x, y = _moons(seed)
-    folders = {strength: out / "runs" / _name(strength) for strength in STRENGTHS}
+    names = {strength: "deep" if strength is None else f"greedy-{strength:g}" for strength in STRENGTHS}
+    folders = {strength: out / "runs" / name for strength, name in names.items()}
     jobs = {own.name: partial(_train, strength, x, y, own, seed, SIZE, RECIPE) for strength, own in folders.items()}
     with ProgressBars() as bars:
         Processes().run(jobs, lambda name, event: bars.show(event, name) if progress else None)
@@ -87,7 +88,6 @@ def _train(
     recipe: ge.Recipe,
     tell: Callable[[ge.Epoch], None],
 ) -> None:
-    """Train one panel's ensemble, in a process of its own."""
     ge.fit(
         partial(ge.models.MLP, 2, hidden=(128, 128), classes=2),
         (x, y),
@@ -107,10 +107,6 @@ def _method(strength: float | None) -> str:
     return "deep" if strength is None else "greedy"
 
 
-def _name(strength: float | None) -> str:
-    return _method(strength) if strength is None else f"{_method(strength)}-{strength:g}"
-
-
 def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor) -> Result:
     angles = torch.arange(360) * (2 * torch.pi / 360)
     ring = x.mean(dim=0) + _RING_RADIUS * torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -125,7 +121,6 @@ def _measure(strength: float | None, ensemble: ge.Ensemble, x: Tensor, y: Tensor
 
 
 def _page(results: list[Result], runs: list[ge.Run]) -> list[str]:
-    """Return the figures of the picture as Markdown, with what they came from."""
     seed = runs[0].configuration["seed"]
     heading = ["method", "lambda_M", "accuracy on the 300 points", "MI at the data", "MI far away"]
     rows = []

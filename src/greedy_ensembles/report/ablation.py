@@ -1,8 +1,7 @@
 """The choice of lambda_M as it is shown: figures against lambda_M on the terminal, as CSV and JSON, and in a picture.
 
-The picture has accuracy, negative log-likelihood and calibration on in-domain data. Other figures may stand below
-these, such as means of AUC: to be seen, not to choose by. The baseline, which has no strength, is a level to compare
-with: a line at its mean in a band of one standard error.
+Other figures than those on in-domain data, such as means of AUC, are to be seen, not to choose by. The baseline, which
+has no strength, is a level to compare with: a line at its mean in a band of one standard error.
 """
 
 import dataclasses
@@ -53,13 +52,8 @@ def draw_ablation(
     """Draw the three figures side by side over a common axis of strengths, and others below them.
 
     Bars and bands are one standard error either side, where there is one.
-
-    Args:
-        trials: in any order, each strength once, and the baseline at most once.
-        name: of the in-domain set on which they were measured.
-        method: what the legend calls the method that has the strengths.
-        chosen: the strength that was selected, to be marked.
-        others: more figures of all trials, by the label of their axis.
+    Trials may come in any order. `name` is that of the in-domain set, `method` what the legend says, and `others` are
+    more figures of all trials by the label of their axis.
     """
     panels: list[tuple[_Panel, ByStrength]] = [
         (panel, {trial.strength: getattr(trial, field) for trial in trials}) for field, panel in _PANELS.items()
@@ -149,7 +143,6 @@ def show(selection: Selection, measured_on: InDomain, console: Console) -> None:
 
 
 def _table(selection: Selection, measured_on: InDomain) -> Table:
-    """Return a row for every strength, Deep Ensembles first, which has none."""
     columns = [
         *(Column("set", shown=False), Column("images", shown=False), Column("lambda_M"), Column("seeds")),
         *(column for column in IN_DOMAIN if column.key in CRITERIA),

@@ -111,7 +111,6 @@ def compare(
 def _checked(
     methods: Mapping[str, Any], inside: InputSet, outside: Sequence[InputSet]
 ) -> dict[str, list[Ensemble | Evaluation]]:
-    """Return the repetitions of every method, or refuse what was not made of the same sets."""
     if not isinstance(methods, Mapping) or not methods:
         raise TypeError(f"methods must be a dict of ensembles and evaluations by name, got {methods!r}")
     as_all("names of methods", methods, str, "texts")
@@ -133,7 +132,6 @@ def _checked(
 
 
 def _check_repetitions(name: str, repetitions: Sequence[Ensemble | Evaluation]) -> None:
-    """Refuse repetitions that share members, whose standard error would be too small."""
     known: set[Any] = set()
     for one in repetitions if len(repetitions) > 1 else ():
         parts = {digest_of_member(each, one.normalize) for each in one} if isinstance(one, Ensemble) else {id(one)}
@@ -161,7 +159,6 @@ def _check_sets(name: str, evaluation: Evaluation, inside: InputSet, outside: Se
 def _chosen(
     given: Mapping[str, Sequence[Ensemble | Evaluation]], score: str | Mapping[str, str] | None, features: bool
 ) -> dict[str, str]:
-    """Return the score of every method, or refuse one that it cannot have."""
     if score is not None:
         check_kind("score", score, (str, Mapping), "the name of a score, or a dict of them by method")
     asked = score if isinstance(score, Mapping) else {}

@@ -3,9 +3,8 @@
 The layout is that of the paper's figure of curves. As there, one curve is drawn for scores averaged over seeds: its
 area is not the mean of the areas of the seeds, which tables show.
 
-Examples are images that both of two methods tell right, only the one, only the other, or neither. Each method judges by
-its own threshold, the one that balances its true-positive and true-negative rates. Which images are shown of a group is
-drawn by lot from a seed, never chosen.
+In galleries each method judges by the threshold that balances its true-positive and true-negative rates. Which images
+are shown of a group is drawn by lot from a seed, never chosen.
 """
 
 import re
@@ -63,11 +62,9 @@ def write_pictures(comparison: Comparison, folder: Path, images: Mapping[str, By
 
 
 def draw_pictures(comparison: Comparison, images: Mapping[str, Bytes]) -> Iterator[tuple[str, Figure]]:
-    """Yield curves-SET and, where images are given, gallery-SET of the first and last method.
+    """Yield curves-SET and gallery-SET of the first and last method, of sets whose `images` are given by name.
 
-    Args:
-        comparison: what is drawn.
-        images: the images of OOD sets by name, in the order of their scores.
+    Those are in the order of their scores.
     """
     label, inside = _LABELS[comparison.first.score], comparison.first.in_domain
     stems: list[str] = []
@@ -93,18 +90,12 @@ def average_scores(comparison: Comparison, number: int) -> Averages:
 
 
 def draw_curves(averages: Averages, in_domain: str, ood: str, label: str = "mutual information (nats)") -> Figure:
-    """Draw ROC and precision-recall curves with their areas, chance dotted, and a histogram for each method.
-
-    Args:
-        averages: by the name of a method, the scores of in-domain and of OOD images.
-        in_domain: the name of the in-domain set.
-        ood: the name of the OOD set.
-        label: what the score is, with its unit.
-    """
+    """Draw ROC and precision-recall curves with their areas, chance dotted, and a histogram for each method."""
     inside, outside = (len(part) for part in next(iter(averages.values())))
     # Heights in inches: legends have a place of their own, since inside a panel they would hide curves.
     legend = sum(0.13 * _label(f"AUC 0.000  {method}").count("\n") + 0.16 for method in averages)
-    histograms = sum(0.78 + 0.13 * _title(method).count("\n") for method in averages)
+    titles = {method: in_lines(method, 36) for method in averages}
+    histograms = sum(0.78 + 0.13 * title.count("\n") for title in titles.values())
     below = max(legend, histograms - 1.9)
     figure = new_figure(height=1.9 + below + 1.2)
     grid = figure.add_gridspec(1, 2, width_ratios=(2.05, 1))
@@ -118,7 +109,7 @@ def draw_curves(averages: Averages, in_domain: str, ood: str, label: str = "mutu
     *stack, last = (figure.add_subplot(places[row]) for row in range(len(heights)))
     for axis, method in zip(stack, averages, strict=True):
         draw_histogram(axis, averages, method)
-        axis.set_title(_title(method), fontsize=NORMAL, color=_styles(averages)[method].colour, loc="right", pad=2)
+        axis.set_title(titles[method], fontsize=NORMAL, color=_styles(averages)[method].colour, loc="right", pad=2)
         axis.tick_params(labelbottom=axis is stack[-1])
         plain(axis)
     stack[(len(stack) - 1) // 2].set_ylabel("examples (%)")
@@ -179,10 +170,6 @@ def _label(text: str) -> str:
     return in_lines(text, 30, indent=" " * 4)
 
 
-def _title(method: str) -> str:
-    return in_lines(method, 36)
-
-
 def _line(axis: Axes, x: np.ndarray, y: np.ndarray, averages: Averages, method: str, area: str) -> None:
     style = _styles(averages)[method]
     (line,) = axis.plot(x, y, label=_label(f"{area}  {method}"), clip_on=False, zorder=3, gid=method)
@@ -207,12 +194,7 @@ def _legend(place: Axes, handles: list[Any], labels: list[str]) -> None:
 def draw_gallery(images: Bytes, averages: Averages, name: str, *, examples: int = 16, seed: int = 0) -> Figure:
     """Draw OOD images in groups, by which of two methods tells them right; a group without images is left out.
 
-    Args:
-        images: (n, channels, height, width), uint8, grey or colour, in the order of their scores.
-        averages: by the names of two methods, the scores of in-domain and of OOD images.
-        name: of the set that the images are from.
-        examples: how many images to show of a group, at most.
-        seed: of the lot that decides which.
+    Images are in the order of their scores. Of a group so many `examples` are shown at most, by lot.
     """
     # A generator for each group: how large the others are makes no difference to what it shows.
     groups = {
@@ -242,7 +224,6 @@ def draw_gallery(images: Bytes, averages: Averages, name: str, *, examples: int 
 
 
 def _groups(averages: Averages) -> dict[str, np.ndarray]:
-    """Return the indices of the images in each of the four groups."""
     first, second = averages
     one, other = (outside >= balanced_threshold(inside, outside) for inside, outside in averages.values())
     return {

@@ -2,7 +2,7 @@
 
 Figures are as wide as a page's text, with type of 7 to 9 points, so that they are printed as they are. Colours are
 those of Okabe and Ito, which are told apart with any colour vision; methods differ in dashes and markers as well, so
-that a copy in grey will do. What is to be said of a picture, notes on its sets included, stands beside it.
+that a copy in grey will do.
 
 A chart of the page is matplotlib's SVG, made fit to stand in a page that has a policy and two themes. Colours become
 variables of the page's style sheet, so that a chart follows the reader's theme. Style attributes, which the page's
@@ -145,16 +145,7 @@ def draw_chart(
     y_label: str = "",
     inches: tuple[float, float] = (5.0, 3.5),
 ) -> Chart:
-    """Return a chart of one panel, which `draw` fills.
-
-    Args:
-        title: what stands above it.
-        alt: what is to be seen, in words.
-        draw: takes the empty panel.
-        x_label: below the panel.
-        y_label: beside it.
-        inches: width and height.
-    """
+    """Return a chart of one panel, which `draw` fills; `alt` says what is to be seen, in words."""
     with rc_context(_STYLE):
         figure = new_figure(inches[1], inches[0])
         axis = figure.add_subplot()
@@ -190,7 +181,6 @@ def _to_svg(figure: Figure, alt: str) -> str:
 
 
 def _adapt(element: ElementTree.Element, names: list[str], used: set[str]) -> None:
-    """Make one element fit for the page."""
     element.tag = element.tag.removeprefix(_SVG)
     if element.tag not in ("text", "tspan"):
         element.text = None

@@ -84,7 +84,6 @@ def _table(
 
 
 def _beside(comparison: Comparison) -> list[Column]:
-    """Return the columns of scores that were not chosen, where there are figures for them."""
     known = {key for row in comparison.ood_rows for key in row.figures}
     return [one for one in BESIDE_OOD if one.key in known and one.key != f"{_OF_SCORE}{comparison.first.score}"]
 
@@ -118,7 +117,6 @@ def marked(name: str, note: str, comparison: Comparison) -> str:
 
 
 def _marks(comparison: Comparison) -> dict[str, str]:
-    """Return a letter for every note on a set; sets with the same note share it."""
     found = dict.fromkeys(each.note for each in comparison.first.sets if each.note)
     return {note: string.ascii_lowercase[number] if number < 26 else f"{number}" for number, note in enumerate(found)}
 
@@ -168,11 +166,10 @@ def spelled(seconds: float) -> str:
     >>> [spelled(value) for value in (4.2, 90, 6000, 100_000, 1_000_000)]
     ['4 s', '1.5 min', '1.7 h', '28 h', '12 days']
     """
-    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (math.inf, 86400, "days")):
-        if seconds < limit:
-            value = seconds / unit
-            return f"{value:.1f} {name}" if unit > 1 and value < 10 else f"{value:,.0f} {name}"
-    raise ValueError(f"seconds must be a number, got {seconds}")
+    known = ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"))
+    unit, name = next(((unit, name) for limit, unit, name in known if seconds < limit), (86400, "days"))
+    value = seconds / unit
+    return f"{value:.1f} {name}" if unit > 1 and value < 10 else f"{value:,.0f} {name}"
 
 
 def show(comparison: Comparison, console: Console) -> None:
@@ -232,7 +229,6 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def _by_set(comparison: Comparison, column: Column) -> str:
-    """Return one figure on OOD sets in Markdown: a row for each set, a column for each method."""
     cells = []
     for row in sorted([*comparison.ood_rows, *comparison.mean_rows], key=lambda row: _ORDER.index(row.kind)):  # stable
         counted = row.set if row.images is None else f"{row.set}, {row.images:,} images"

@@ -199,13 +199,7 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 
 
 def show(table: Table, console: Console, marked: int | None = None) -> None:
-    """Print a table with its title, without its notes; in blocks of columns below each other where it is too wide.
-
-    Args:
-        table: what is printed.
-        console: where.
-        marked: the number of a row to be set in bold.
-    """
+    """Print a table with its title, without its notes; in blocks of columns below each other where it is too wide."""
     console.print(table.title, style="italic", markup=False, highlight=False)  # a table's own would be as narrow as it
     rows, columns = [cells for _, cells in table.printed()], table.shown
     # Names may be broken into lines; a figure of which the end is missing would be worse than none.

@@ -97,7 +97,6 @@ def describe(value: Any, depth: int = 0, seen: set[int] | None = None) -> Any:
 
 
 def _structure(module: nn.Module, depth: int, seen: set[int]) -> dict[str, Any]:
-    """Return a module's class and attributes, and those of its layers."""
     described = {"class": type(module).__name__, **_attributes(module, depth, seen)}
     layers = {name: _structure(layer, depth, seen) for name, layer in module.named_children()}
     return {**described, "layers": layers} if layers else described

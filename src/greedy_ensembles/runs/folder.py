@@ -92,7 +92,6 @@ def read_histories(path: Path, members: list[dict[str, Any]]) -> list[History]:
 
 
 def _verify(path: Path) -> None:
-    """Check every file of the finished members against its checksum."""
     members = read_members(path)
     read_histories(path, members)
     for number, facts in enumerate(members, start=1):

@@ -27,14 +27,8 @@ def training_notes(
 ) -> dict[str, str]:
     """Return lines by title.
 
-    Args:
-        method: its label and strength.
-        schedule: its name.
-        seed: of the run.
-        validation: the share of the examples that was held out; None: data of their own.
-        data: as `describe_data` has it.
-        members: their facts.
-        at_once: how many members trained together, if that is known.
+    `validation` is the share of the examples that was held out; None: data of their own. `at_once` members trained
+    together, if that is known.
     """
     before = sum(member.get("origin") == "earlier" for member in members)
     groups = f" in groups of {at_once}" if at_once and at_once < len(members) - before else ""
@@ -56,12 +50,6 @@ def clearly_below(accuracy: float, other: float, held_out: int, comparisons: int
 
     The arcsine of the root of a share of n has a standard error of about 1 / (2 root n), whatever the share. Two such
     figures are compared, as one of so many pairs that each could have been the one told of (Bonferroni).
-
-    Args:
-        accuracy: from 0 to 1.
-        other: the one that it is compared with.
-        held_out: how many examples each was measured on.
-        comparisons: how many pairs are compared.
 
     >>> clearly_below(0.84, 0.98, held_out=100, comparisons=10), clearly_below(0.93, 0.98, held_out=100, comparisons=10)
     (True, False)
@@ -91,11 +79,9 @@ def weak_members(members: Sequence[Mapping[str, Any]], held_out: int) -> str:
 
 
 def guessing(counts: Sequence[int], weights: Sequence[float] | None = None) -> float:
-    """Return the mean cross-entropy of the best guess that looks at no input.
+    """Return the mean cross-entropy of the best guess that looks at no input, from the count of each class.
 
-    Args:
-        counts: how many examples each class has.
-        weights: the sum of their weights; None: they weigh 1 each.
+    `weights` are the sum of each class's weights; None: examples weigh 1.
 
     >>> round(guessing([50, 50]), 3), round(guessing([50, 50], [100.0, 0.0]), 3)
     (0.693, 0.0)
@@ -115,13 +101,7 @@ def exploded_members(
     """Return whose mean loss of the last epoch is more than five times that of guessing among equal classes; or "".
 
     Of a short training, whose last epoch may hold its first steps, it is told where accuracy is that of guessing, too.
-
-    Args:
-        members: their facts.
-        counts: as `guessing` takes them.
-        held_out: how many examples accuracies are of.
-        long: whether training was long enough to have learnt something: a hundred steps, or twenty epochs.
-        weights: as `guessing` takes them.
+    `long`: it had a hundred steps, or twenty epochs. Counts and weights are as `guessing` takes them.
 
     >>> exploded_members([{"number": 1, "last_loss": 13797.0}, {"number": 2, "last_loss": 0.2}], [50, 50])
     'the loss of member 1 exploded: at the end its mean is 13797, and that of guessing 0.693'
@@ -149,14 +129,7 @@ def idle_members(
 
     The loss is not below that of guessing by 1 %, and accuracy, where it is known, is not above the share of the most
     frequent class by two standard errors. Short trainings are not judged, nor are those where weights make a guess
-    nearly right.
-
-    Args:
-        members: their facts.
-        counts: as `guessing` takes them.
-        held_out: how many examples accuracies are of.
-        long: as `exploded_members` takes it.
-        weights: as `guessing` takes them.
+    nearly right. Arguments are as `exploded_members` takes them.
     """
     losses, guessed, at_chance = _last_losses(members), guessing(counts, weights), _at_chance(members, counts, held_out)
     if weights is not None and guessed < _RIGHT * math.log(len(counts)) * sum(weights) / sum(counts):
@@ -193,17 +166,7 @@ def _data(data: Mapping[str, Any] | None) -> str:
 
 
 def non_finite(number: int, size: int, epoch: int, loss: float, coupling: Coupling, distance: str, scale: str) -> str:
-    """Return what is said of a training that left the range of numbers.
-
-    Args:
-        number: of the member, from 1.
-        size: M.
-        epoch: from 1.
-        loss: its mean over the epoch.
-        coupling: the method.
-        distance: between what members differ.
-        scale: advice on the scale of the inputs, if there is any.
-    """
+    """Return what is said of a training that left the range of numbers; `scale` is advice on that of the inputs."""
     coupled = coupling.sees == "all" or (coupling.sees == "earlier" and number > 1)
     remedies = ["a smaller lr", "warmup_epochs"]
     if coupled:

@@ -16,6 +16,7 @@ from typing import Any
 
 import cloudpickle
 
+from greedy_ensembles.checks import reason
 from greedy_ensembles.machine import __version__
 from greedy_ensembles.sweeps.executor import ADDRESS, Fail, Hear, Job, Outcome, at_once, attempt, portable, settle
 
@@ -97,10 +98,9 @@ def _work(content: bytes, name: str, mailbox: Any, token: Path, threads: int) ->
 
 
 def _death(error: Exception) -> ChildProcessError:
-    told = str(error).strip().splitlines()[0] if str(error).strip() else ""
     return ChildProcessError(
         f"its worker died {DEATHS} times before it had anything new to tell, perhaps for want of memory "
-        f"({type(error).__name__}: {told}); the same command goes on from there"
+        f"({reason(error)}); the same command goes on from there"
     )
 
 
@@ -168,7 +168,6 @@ def _greet(host: str, port: int) -> None:
 
 
 def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
-    """Refuse a cluster with a node that does not see the storage, or has another version of this package."""
     look = ray.remote(_look)
     looks = [look.options(num_cpus=0, scheduling_strategy=_at(node)).remote(token) for node in nodes]
     answered = 0
@@ -189,7 +188,6 @@ def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
 
 
 def _at(node: str) -> Any:
-    """Return Ray's word for a place on this node and no other."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from greedy_ensembles.checks import as_path, check_flag
+from greedy_ensembles.checks import as_path, check_flag, reason
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.method import Coupling
@@ -47,12 +47,6 @@ class Sweep:
         """Say how many runs are finished, and why the others are not."""
         lines = [f"{len(self.ensembles)} of {len(self.arguments)} runs are finished"]
         return "\n".join(lines + [f"{name} failed: {reason(error)}" for name, error in self.failures.items()])
-
-
-def reason(error: Exception) -> str:
-    """Return what went wrong, in a line."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
 def sweep(
@@ -126,14 +120,7 @@ def train_all(
 ) -> dict[str, Ensemble]:
     """Train an ensemble for each set of arguments of `ge.fit`, in a folder of its own; return those that did not fail.
 
-    Args:
-        make_model: as in `ge.fit`.
-        data: as in `ge.fit`.
-        runs: arguments of `ge.fit`, by the name of the run.
-        storage: a folder for the runs; None, where the executor is this process: none.
-        executor: who trains.
-        fail: called with the name of a run that failed, and why.
-        progress: whether to show progress bars.
+    Without `storage`, which only an executor in this process can do, there are no folders.
     """
     here = isinstance(executor, Here)
     folders = {name: None if storage is None else storage / name for name in runs}
@@ -171,7 +158,6 @@ def _train(
 
 
 def _listed(runs: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return runs one by one, of a grid all combinations."""
     if isinstance(runs, Mapping):
         for name, values in runs.items():
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
@@ -229,7 +215,6 @@ def _check(make_model: ModelFactory, data: Any, asked: Mapping[str, Any]) -> Non
 
 
 def _check_seeds(every: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ValueError where runs that differ in their seed alone would share members."""
     alike: dict[str, list[tuple[int, int]]] = {}
     for name, own in every.items():
         rest = {key: describe(value) for key, value in asked[name].items() if key not in ("seed", *_NAMELESS)}

@@ -109,7 +109,11 @@ class TensorBoard:
 
     def __call__(self, event: Epoch) -> None:
         """Write what an epoch was like."""
-        writer = self._writer(event.member)
+        from torch.utils.tensorboard import SummaryWriter  # slow to import, and an extra
+
+        if event.member not in self._writers:
+            self._writers[event.member] = SummaryWriter(self.folder / f"member-{event.member:02d}")
+        writer = self._writers[event.member]
         values = {
             "loss": event.loss,
             "diversity": event.diversity,
@@ -122,10 +126,3 @@ class TensorBoard:
         writer.flush()  # to be seen now, and kept should the run be killed
         if event.epoch == event.epochs:
             self._writers.pop(event.member).close()
-
-    def _writer(self, member: int) -> "SummaryWriter":
-        from torch.utils.tensorboard import SummaryWriter  # slow to import, and an extra
-
-        if member not in self._writers:
-            self._writers[member] = SummaryWriter(self.folder / f"member-{member:02d}")
-        return self._writers[member]

@@ -71,7 +71,6 @@ class Examples(ABC):
             yield self.inputs(indices)
 
     def _values(self) -> int:
-        """Return how many numbers an input has."""
         return sum(math.prod(side or 1 for side in form.shape) for _, form in entries(self.form)) or 1
 
     def default_samples(self, count: int) -> int:
@@ -173,7 +172,6 @@ class DatasetExamples(Examples):
         return (self.dataset[position] for position in range(len(self.dataset)))
 
     def _split_item(self, item: Any, position: int) -> tuple[Inputs, Any]:
-        """Return input and label of an item, or refuse it."""
         x, label = split_labels(item, f"items of data must be (input, label), item {position}")
         try:
             return as_entries(x) if are_several(x, least=1) else as_tensor(x), label
@@ -243,15 +241,10 @@ class Data:
 
         Targets are labels (n,), or, of examples with weights, (n, classes): the weight at the label and 0 elsewhere.
         Independent labels, (n, labels), are floating-point numbers there, with weights (n, labels, 2) of them.
-
-        Args:
-            batch: indices, or an iterator whose next batch is meant.
-            held_out: whether it is of the held-out examples, whose labels are returned as they are.
+        A batch is indices, or an iterator whose next one is meant. Of held-out examples labels are as they are.
         """
-        examples, precision = (
-            self.held_out if held_out else self.examples,
-            torch.promote_types(self.dtype, torch.float32),
-        )
+        examples = self.held_out if held_out else self.examples
+        precision = torch.promote_types(self.dtype, torch.float32)
         if not isinstance(batch, Tensor):
             inputs, labels = self._next(batch)
             return inputs, labels if held_out or labels.ndim == 1 else labels.to(precision)

@@ -193,7 +193,6 @@ def _build(arguments: Arguments, given: Any, validation: Any, execution: Executi
 
 
 def _open_folder(algorithm: Algorithm, path: Path) -> AbstractContextManager[RunFolder]:
-    """Open the run folder, in which training may be resumed."""
     data, device, threads = algorithm.data, algorithm.execution.device, algorithm.execution.threads
     for name, examples in (("data", data.examples), ("validation", data.held_out)):
         if isinstance(examples, LoaderExamples) and (why := examples.why_not_resumable()):
@@ -282,7 +281,6 @@ def _collect(algorithm: Algorithm, folder: RunFolder | None, finished: list[Fini
 
 
 def _weaknesses(algorithm: Algorithm, facts: list[dict[str, Any]]) -> str:
-    """Return which members are weak or failed, and what may help; or ""."""
     coupling, data, recipe = algorithm.method.coupling, algorithm.data, algorithm.recipe
     held_out, exploded, idle = len(data.validation), "", ""
     if recipe.loss is None:  # which that of labels is not

@@ -157,7 +157,6 @@ class LoaderExamples(Examples):
                 return
 
     def _split_batch(self, batch: Any) -> tuple[Inputs, Tensor]:
-        """Return inputs and labels of a batch, or refuse it."""
         x, labels = split_labels(batch, f"batches of {self._name} must be (inputs, labels), one of them")
         labels = as_labels(labels, self._name, self._targets)
         inputs = as_entries(tuple(x) if isinstance(x, list) else x)

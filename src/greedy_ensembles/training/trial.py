@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
+from greedy_ensembles.checks import reason
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
 from greedy_ensembles.forms import Form, InputForm, as_trained, describe_inputs
@@ -77,13 +78,7 @@ def try_model(
 ) -> Trial:
     """Send a few examples and samples of p* through every model that will see them, and through loss and optimizer.
 
-    Args:
-        make_model: the user's factory; it is called once.
-        data: of which the first examples are taken.
-        weighting: p*, or None where none is drawn.
-        recipe: how members will be trained.
-        execution: where.
-        earlier: members that are there already.
+    The user's factory is called once.
     """
     examples, held_out, normalize = data.examples, data.held_out, data.normalize
     form = examples.form
@@ -190,20 +185,16 @@ def _check_statistics(model: nn.Module, samples: bool) -> None:
 
 
 def _run(model: nn.Module, batch: Inputs, what: str, normalize: Normalize | None, who: str = "the model") -> Any:
-    """Return what a model makes of a few inputs, or say that it cannot take them."""
     inputs = to_model(batch, normalize, dtype_of(model))
     try:
         return logits_of(model, inputs)
     except Exception as error:  # of any kind: the model may be anyone's
-        reason = f": {str(error).splitlines()[0]}" if str(error) else ""
         raise ValueError(
-            f"{who} cannot take {what}: {length(batch)} inputs, {describe_inputs(batch)}, "
-            f"ended in {type(error).__name__}{reason}"
+            f"{who} cannot take {what}: {length(batch)} inputs, {describe_inputs(batch)}, ended in {reason(error)}"
         ) from error
 
 
 def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe: Recipe) -> int:
-    """Return the number of classes, after checking the model's outputs and the loss of them."""
     if not isinstance(logits, Tensor):
         raise TypeError(
             f"the model must return a tensor of logits (n, classes), or an object with them as .logits; "
@@ -270,7 +261,6 @@ def _check_scale(earlier: Ensemble, x: Inputs, form: Form) -> None:
 def _check_earlier(
     earlier: Iterable[nn.Module], batches: dict[str, Inputs | None], normalize: Normalize | None, classes: int
 ) -> None:
-    """Refuse earlier members that do not take the examples or samples of p*, or return no logits of these classes."""
     for number, member in enumerate(earlier, start=1):
         for what, batch in batches.items():
             if batch is None:

@@ -3,9 +3,8 @@
 It needs no network and no other file, follows the reader's light or dark theme, and works without its script, which
 only sorts tables, switches lines off and lets one look at one picture at a time. `build` makes its parts.
 
-Every text is escaped where it is shown, and what may run or be loaded is listed in the page itself: its policy allows
-one style and one script, by their hashes, and pictures that it holds itself. So a hostile name in a run, were it ever
-to slip through, could neither run anything nor call anyone.
+Every text is escaped where it is shown, and the page's policy allows one style and one script, by their hashes, and
+pictures that it holds itself: a hostile name in a run could neither run anything nor call anyone.
 """
 
 import base64

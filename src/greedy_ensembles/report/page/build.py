@@ -1,8 +1,7 @@
 """From runs and what was found about them to the page: what was trained on each data set, how it went, how good it is.
 
-Each part opens with the finding, a sentence above a table: who detects OOD inputs best or, where nothing was
-evaluated, validation accuracies. Images are shown with the scores of all methods: the lowest and the highest, which
-say what the ensemble takes for known and for strange, and some drawn by lot, which alone show what is usual.
+Images of the lowest and the highest scores say what the ensemble takes for known and for strange; some drawn by lot
+alone show what is usual.
 """
 
 import base64
@@ -17,13 +16,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
 
 from greedy_ensembles.benchmark.comparison import Comparison
 from greedy_ensembles.benchmark.evaluation import Estimate, OutOfDistribution, estimate
 from greedy_ensembles.benchmark.runs import RunFacts, group
 from greedy_ensembles.benchmark.stored_runs import facts_of
-from greedy_ensembles.data.image_set import Bytes
+from greedy_ensembles.data.image_set import Bytes, to_picture
 from greedy_ensembles.metrics import auroc, average_precision
 from greedy_ensembles.report.detection import Averages, average_scores, draw_histogram, draw_precision_recall, draw_roc
 from greedy_ensembles.report.figure import Chart, draw_chart, method_styles
@@ -57,12 +55,9 @@ def build_page(
     findings: Mapping[str, Findings] | None = None,
     points: Callable[[Run], KnownPoints | None] = lambda run: None,
 ) -> list[Part]:
-    """Return the parts of the page of some runs, one a data set.
+    """Return the parts of the page of some runs, one a data set, with findings by the name that `dataset_of` gives it.
 
-    Args:
-        runs: on one data set or several.
-        findings: by the name of a data set, `dataset_of` a run.
-        points: from a run on inputs of two numbers to the points that it was trained on, where they are known.
+    `points` goes from a run on inputs of two numbers to the points that it was trained on, where they are known.
     """
     if not runs:
         raise ValueError("runs must hold at least one run, got none")
@@ -165,7 +160,6 @@ def finding(comparison: Comparison) -> Table:
 
 
 def _validated(labelled: _Labelled) -> Table:
-    """Return mean validation accuracies by method, of runs that were not evaluated."""
     found: dict[str, list[float]] = {}
     (count, *others) = {_number(run.information.get("validation_examples")) for _, run, _ in labelled}
     counted = "" if count is None or others else f"; validation accuracy is of {count:,.0f} examples"
@@ -206,7 +200,6 @@ def _row(label: str, run: Run, facts: RunFacts) -> dict[str, Entry]:
 
 
 def _accuracy(run: Run) -> float | None:
-    """Return the mean validation accuracy of a run's members."""
     found = [value for member in run.members if (value := _number(member.get("validation_accuracy"))) is not None]
     return float(np.mean(found)) if found else None
 
@@ -326,9 +319,8 @@ def galleries(images: Bytes, name: str, scores: Mapping[str, np.ndarray], label:
 
 
 def _example(image: Bytes, name: str, index: int, scores: Mapping[str, np.ndarray]) -> Picture:
-    pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", optimize=True)
+    to_picture(image).save(file, "PNG", optimize=True)
     address = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
     figures = [f"{values[index]:.3f}" for values in scores.values()]
     said = ", ".join(f"{method} {figure}" for method, figure in zip(scores, figures, strict=True))
