@@ -12,6 +12,7 @@ p* have names; some are of a search for one that helps on natural images. Scramb
 spectrum, those of the search keep more of it. They are of studies, not of `ge.weighting`: none is known to be better.
 """
 
+import difflib
 import importlib.metadata
 import io
 import itertools
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 from greedy_ensembles.benchmark.presets import PRESETS, Bench, is_there, load_ood
-from greedy_ensembles.checks import check_choice, check_draw
+from greedy_ensembles.checks import check_draw
 from greedy_ensembles.data import SETS, ImageSet, data_root, load, make_noise
 from greedy_ensembles.data.cifar import SEVERITIES, read_corrupted
 from greedy_ensembles.data.noise import COUNT
@@ -249,7 +250,9 @@ def split_of(name: str) -> tuple[str, str]:
     """
     dataset, _, split = name.replace(UNLIKE, "tiny_imagenet/test").partition("/")
     if dataset not in SETS:
-        check_choice("--weighting", name, (*_OFFERED, *SETS))
+        nearest = difflib.get_close_matches(name, (*_OFFERED, *SETS), n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"--weighting must be one of {', '.join(_OFFERED)} or a data set, got {name!r}{hint}")
     return dataset, split or ("train" if "train" in SETS[dataset].counts else "test")
 
 
