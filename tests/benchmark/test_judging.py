@@ -37,6 +37,16 @@ def test_one_model_needs_no_axis_of_members():
     assert found.ood[0].auc == pytest.approx(roc_auc_score(np.repeat([0, 1], [50, 30]), scores))
 
 
+def test_rows_that_rounding_left_beside_1_are_brought_back():
+    off = np.random.default_rng(1).uniform(0.992, 1.008, (4, 50, 1))
+    for ours, theirs in ((INSIDE * off, INSIDE), (INSIDE[0] * off[0], INSIDE[0])):
+        ood = {"noise": ours[..., :20, :]}, {"noise": theirs[..., :20, :]}
+        found, expected = (judge_probabilities("x", *one) for one in ((ours, LABELS, ood[0]), (theirs, LABELS, ood[1])))
+        assert found.in_domain.nll == pytest.approx(expected.in_domain.nll, rel=1e-6)
+        assert found.in_domain.brier == pytest.approx(expected.in_domain.brier, rel=1e-6)
+        assert found.ood[0].auc == expected.ood[0].auc
+
+
 def test_scores_of_anything_have_figures_of_detection_alone():
     found = judge_scores("norm", [0.1, 0.4, 0.2], {"far": torch.tensor([0.3, 0.5])})
     assert (found.score, found.known_scores) == ("norm", ("norm",))
