@@ -1,3 +1,4 @@
+import math
 import pickle
 
 import numpy as np
@@ -155,6 +156,13 @@ def test_losses_of_guessing_are_told_of_once_there_was_time_to_learn(accuracy):
     told = idle_members(at_chance, [50, 50], 100)
     assert told.startswith("members 1, 3 learnt next to nothing")
     assert idle_members(at_chance, [50, 50], 100, long=False) == ""
+
+
+def test_a_guess_that_weights_make_nearly_right_is_no_sign_of_idleness():
+    for weights, share in (([50.0, 50.0], 0.5), ([5.0, 5.0], 0.5), ([80.0, 20.0], 0.8), ([9.99, 0.01], 0.999)):
+        entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
+        told = idle_members(ended_with(sum(weights) / 100 * entropy), [50, 50], 100, weights=weights)
+        assert told.startswith("member 1 learnt next to nothing") == (share < 0.9)
 
 
 def test_a_guess_that_looks_at_no_input_is_the_share_of_each_class():
