@@ -181,6 +181,10 @@ def test_a_member_that_is_right_or_has_no_loss_to_judge_by_has_not_failed():
     assert idle_members(ended_with(0.8, accuracy=0.9), [50, 50], 100) == ""  # as with much dropout
     assert idle_members(ended_with(0.5, accuracy=0.8), [80, 20], 100) != ""  # the share of a class
     assert idle_members(ended_with(0.45, accuracy=0.8), [80, 20], 100) == ""
+    for accuracy, idle in ((0.59, True), (0.61, False)):  # two standard errors of a half are .1
+        assert bool(idle_members(ended_with(0.7, accuracy=accuracy), [50, 50], 100)) == idle
+    for accuracy, idle in ((0.87, True), (0.89, False)):  # and of .8 they are .08
+        assert bool(idle_members(ended_with(0.5, accuracy=accuracy), [80, 20], 100)) == idle
     earlier = [{"number": 1, "origin": "earlier"}]  # so are folders of version 0.1
     assert idle_members(earlier, [50, 50], 100) == exploded_members(earlier, [50, 50]) == ""
     assert idle_members(ended_with(0.0), [50, 0], 0) == ""
