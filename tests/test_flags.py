@@ -53,6 +53,14 @@ def test_a_share_is_the_decimal_that_was_typed():
         assert flagged == percent - 1, percent
 
 
+def test_a_share_needs_as_many_scores_as_make_one_of_n_plus_one_no_larger():
+    for percent in range(1, 100):
+        least = -(-100 // percent) - 1
+        assert threshold_at(np.arange(float(least)), percent / 100) > 0
+        with pytest.raises(ValueError, match=f"needs {least} in-domain inputs"):
+            threshold_at(np.arange(least - 1.0), percent / 100)
+
+
 def test_equal_scores_are_not_flagged():
     assert not (np.zeros(50) >= threshold_at(np.zeros(50), 0.05)).any()
 
