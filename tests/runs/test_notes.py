@@ -6,7 +6,15 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.runs.notes import exploded_members, guessing, idle_members, training_notes, weak_members
+from greedy_ensembles.method import METHODS
+from greedy_ensembles.runs.notes import (
+    exploded_members,
+    guessing,
+    idle_members,
+    non_finite,
+    training_notes,
+    weak_members,
+)
 
 HOW = ("greedy, lambda_M = 3", "concurrent", 7, 0.1)
 
@@ -134,6 +142,16 @@ def test_training_tells_of_them(quick):
         ge.fit(make_model, data, size=3, method="deep", **{**quick, "validation": 0.2})
 
 
+@pytest.mark.parametrize(
+    ("method", "number", "coupled"),
+    [("greedy", 1, False), ("greedy", 2, True), ("repulsive", 1, True), ("repulsive", 2, True), ("deep", 2, False)],
+)
+def test_a_smaller_strength_is_advised_where_a_member_meets_others(method, number, coupled):
+    told = non_finite(number, 3, 1, math.nan, METHODS[method](), "logits", "")
+    assert ("a smaller strength" in told) == ("distance='probabilities'" in told) == coupled
+    assert ("lambda_M = 1" in told) == (method != "deep")
+
+
 def ended_with(*losses, accuracy=None):
     return [{"number": k, "last_loss": loss, "validation_accuracy": accuracy} for k, loss in enumerate(losses, 1)]
 
@@ -159,10 +177,10 @@ def test_losses_of_guessing_are_told_of_once_there_was_time_to_learn(accuracy):
 
 
 def test_a_guess_that_weights_make_nearly_right_is_no_sign_of_idleness():
-    for weights, share in (([50.0, 50.0], 0.5), ([5.0, 5.0], 0.5), ([80.0, 20.0], 0.8), ([9.99, 0.01], 0.999)):
+    for weights, share in (([50.0, 50.0], 0.5), ([5.0, 5.0], 0.5), ([97.0, 3.0], 0.97), ([9.99, 0.01], 0.999)):
         entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
         told = idle_members(ended_with(sum(weights) / 100 * entropy), [50, 50], 100, weights=weights)
-        assert told.startswith("member 1 learnt next to nothing") == (share < 0.9)
+        assert told.startswith("member 1 learnt next to nothing") == (share < 0.98)
 
 
 def test_a_guess_that_looks_at_no_input_is_the_share_of_each_class():
