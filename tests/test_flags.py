@@ -53,6 +53,14 @@ def test_a_share_is_the_decimal_that_was_typed():
         assert flagged == percent - 1, percent
 
 
+def test_a_share_needs_as_many_scores_as_make_one_of_n_plus_one_no_larger():
+    for percent in range(1, 100):
+        least = -(-100 // percent) - 1
+        assert threshold_at(np.arange(float(least)), percent / 100) > 0
+        with pytest.raises(ValueError, match=f"needs {least} in-domain inputs"):
+            threshold_at(np.arange(least - 1.0), percent / 100)
+
+
 def test_equal_scores_are_not_flagged():
     assert not (np.zeros(50) >= threshold_at(np.zeros(50), 0.05)).any()
 
@@ -171,6 +179,7 @@ def test_the_threshold_of_an_ensemble_is_that_of_its_score(score):
     scores = getattr(ge.Uncertainty.of(ensemble.predict_proba(x, batch_size=7).double()), score)
     below, above = scores.sort().values[36:38]  # ceil(0.9 * 41) = 37 of them are below
     assert below < found.threshold <= above
+    assert found.threshold == math.nextafter(below.item(), math.inf)  # in double precision, as flags are
     assert ensemble.flag(x, batch_size=3).tolist() == (scores > (below + above) / 2).tolist()
     assert (found.inputs, found.fpr, found.score, found.temperature) == (40, 0.1, score, None)
     assert found is ensemble.calibration
@@ -277,7 +286,7 @@ def test_what_cannot_be_calibrated_or_used_is_refused():
     with pytest.raises(ValueError, match="y must be from 0 to 2, got some from 0 to 3"):
         ensemble.calibrate(x, torch.arange(50) % 4)
     assert ensemble.calibration is None
-    ensemble.calibrate(x)
+    assert ensemble.calibrate(x).fpr == 0.05
     for predict in (ensemble.predict_set, ensemble.predict_calibrated):
         with pytest.raises(ValueError, match="y was not given to calibrate"):
             predict(x)

@@ -263,6 +263,8 @@ def test_scores_of_features_are_means_over_members(how):
     each = [ge.metrics.mahalanobis_distance(*pair, labels) for pair in zip(own, reference, strict=True)]
     np.testing.assert_allclose(found.ood[0].every_score["mahalanobis"], sum(each) / 2, rtol=1e-3)
     assert found.by("knn").ood[0].auc == found.ood[0].by_score["knn"].auc
+    asked = {"features": features, "reference": (known, labels), "score": "knn"}
+    assert evaluate(ge.Ensemble(members), (x, y), {"far": far}, **asked) == found.by("knn")
     without = evaluate(ge.Ensemble(members), (x, y), {"far": far})
     assert without.ood[0].auc == found.ood[0].auc
     assert set(found.known_scores) - set(without.known_scores) == {"knn", "mahalanobis"}

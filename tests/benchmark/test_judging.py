@@ -37,9 +37,19 @@ def test_one_model_needs_no_axis_of_members():
     assert found.ood[0].auc == pytest.approx(roc_auc_score(np.repeat([0, 1], [50, 30]), scores))
 
 
+def test_rows_that_rounding_left_beside_1_are_brought_back():
+    off = np.random.default_rng(1).uniform(0.992, 1.008, (4, 50, 1))
+    for ours, theirs in ((INSIDE * off, INSIDE), (INSIDE[0] * off[0], INSIDE[0])):
+        ood = {"noise": ours[..., :20, :]}, {"noise": theirs[..., :20, :]}
+        found, expected = (judge_probabilities("x", *one) for one in ((ours, LABELS, ood[0]), (theirs, LABELS, ood[1])))
+        assert found.in_domain.nll == pytest.approx(expected.in_domain.nll, rel=1e-6)
+        assert found.in_domain.brier == pytest.approx(expected.in_domain.brier, rel=1e-6)
+        assert found.ood[0].auc == expected.ood[0].auc
+
+
 def test_scores_of_anything_have_figures_of_detection_alone():
     found = judge_scores("norm", [0.1, 0.4, 0.2], {"far": torch.tensor([0.3, 0.5])})
-    assert (found.score, found.known_scores) == ("norm", ("norm",))
+    assert (found.score, found.known_scores, found.members) == ("norm", ("norm",), 1)
     assert found.ood[0].auc == pytest.approx(5 / 6)
     assert np.isnan([found.in_domain.accuracy, found.in_domain.nll]).all()
     assert found.in_domain.member_accuracies == ()
@@ -50,6 +60,11 @@ def test_scores_of_anything_have_figures_of_detection_alone():
     [
         ({"labels": LABELS[:9]}, r"labels .*\(50,\), one a row; got .*\(9,\)"),
         ({"ood": {"x": INSIDE[:2]}}, "mine: probs of x are of 2 members"),
+        (
+            {"probs": INSIDE[0, 0]},
+            r"mine: probs must be of shape \(members, n, classes\) or \(n, classes\), got \(3,\)",
+        ),
+        ({"ood": {"x": INSIDE[:, :0]}}, r"probs of x must be of shape .* got \(4, 0, 3\)"),
         ({"score": "knn"}, "^score='knn' needs features, and mine has probabilities alone"),
     ],
 )

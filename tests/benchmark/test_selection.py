@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -79,6 +80,16 @@ def test_nothing_is_chosen_where_deep_ensembles_learnt_next_to_nothing(accuracy,
     assert bool(found.failure) == (chosen is None)
 
 
+def test_a_trial_counts_the_fewest_examples_and_the_most_frequent_class(evaluation):
+    results = [evaluation(accuracy=value).in_domain for value in (0.9, 0.8, 0.7)]
+    results[1] = replace(results[1], member_accuracies=(0.5, 0.75))
+    found = Trial.of(1.0, results, [np.array(own) for own in ([0, 1, 1, 2], [2, 2, 0], [0, 1, 2, 1, 0])])
+    assert (found.examples, found.chance) == (3, 2 / 3)
+    assert found.members == ((), (0.5, 0.75), ())
+    assert found.accuracy.mean == pytest.approx(0.8)
+    assert found.accuracy.standard_error == pytest.approx(0.1 / 3**0.5)
+
+
 def test_an_infinite_likelihood_is_harm():
     bad = Trial(1.0, Estimate(0.9, 0.01, 2), Estimate(math.inf, None, 2), Estimate(0.02, 0.01, 2))
     assert choose([trial(None, seeds=2), bad], "nll").strength is None
@@ -129,7 +140,8 @@ def fast(quick):
 
 
 def test_figures_are_those_of_the_held_out_examples(easy, make_model, fast):
-    found = ge.select(make_model, easy, **fast)
+    weighting = ge.weighting.Uniform(-9, 9, (2,))
+    found = ge.select(make_model, easy, **fast, weighting=weighting)
     assert [trial.strength for trial in found.trials] == [1.0, 3.0]
     assert set(found.ensembles) == {None, 1.0, 3.0}
     x, y = easy
@@ -143,7 +155,7 @@ def test_figures_are_those_of_the_held_out_examples(easy, make_model, fast):
         assert trial.accuracy.mean == pytest.approx(sum(accuracies) / 2)
         assert trial.examples == 60
     plain = ge.fit(make_model, easy, size=2, strength=3.0, seed=2, validation=0.2, recipe=fast["recipe"],
-                   progress=False, device="cpu")  # fmt: skip
+                   weighting=weighting, progress=False, device="cpu")  # fmt: skip
     assert torch.equal(plain.predict_proba(x), found.ensembles[3.0][1].predict_proba(x))
     assert str(found).splitlines()[-1] == found.verdict
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import greedy_ensembles as ge
-from greedy_ensembles.method import rows_stay_rows, split_batchnorm
+from greedy_ensembles.method import TwoPasses, rows_stay_rows, split_batchnorm
 
 
 @pytest.fixture
@@ -164,16 +164,25 @@ def test_a_bias_right_before_batchnorm_is_moved_by_the_diversity_term_alone(netw
     assert network[0].bias.grad.abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("passes", ["one pass", "two passes"])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_by_the_statistics_of_the_first_rows(kind):
+def test_by_the_statistics_of_the_first_rows(kind, passes):
     """Against the same network as if the others were there in eval mode, its running statistics those of the first."""
     torch.manual_seed(0)
     ours = LAYERS[kind]().double().train()
     first, others = torch.randn(6, 3).double(), 10 * torch.randn(4, 3).double() + 3
     before = statistics(ours)
     theirs = copy.deepcopy(ours)
-    with split_batchnorm(ours, 6, "batch"):
-        found = ours(torch.cat([first, others]))
+    if passes == "one pass":
+        with split_batchnorm(ours, 6, "batch"):
+            found = ours(torch.cat([first, others]))
+    else:
+        both = TwoPasses(ours, "batch")
+        with both.of_examples():
+            logits = ours(first)
+        with both.of_samples():
+            found = torch.cat([logits, ours(others)])
+        assert not any(layer._forward_pre_hooks for layer in ours.modules())
     torch.testing.assert_close(found[:6], theirs(first))
     for name, value in statistics(ours).items():
         torch.testing.assert_close(value, statistics(theirs)[name], msg=name)  # as without the others

@@ -125,19 +125,33 @@ def test_a_hyper_member_is_trained_with_what_it_drew(tmp_path):
 
 def test_hyperparameters_fill_their_ranges():
     """Factors are log-uniform, shares uniform: a half of each on either side of its middle."""
-    method = Hyper(lr=(0.1, 10.0), weight_decay=(0.01, 1.0), label_smoothing=(0.1, 0.3), dropout=(0.0, 0.4))
+    method = Hyper(lr=(0.1, 10.0), weight_decay=(0.01, 1.0), label_smoothing=(0.1, 0.3), dropout=(0.1, 0.5))
     recipe = ge.Recipe(lr=0.2, weight_decay=0.5)
     drawn = [method.recipe(recipe, k, seed) for k, seed in itertools.product(range(1, 11), range(40))]
     values = {
         "lr": np.array([math.log10(one.lr / 0.2) for one in drawn]) / 2 + 0.5,
         "weight_decay": np.array([math.log10(one.weight_decay / 0.5) for one in drawn]) / 2 + 1,
         "smoothing": np.array([one.loss.keywords["label_smoothing"] for one in drawn]) / 0.2 - 0.5,
-        "dropout": np.array([method.build(mlp(), k, s)[2].p for k in range(1, 11) for s in range(40)]) / 0.4,
+        "dropout": np.array([method.build(mlp(), k, s)[2].p for k in range(1, 11) for s in range(40)]) / 0.4 - 0.25,
     }
     for name, shares in values.items():
         assert 0 <= shares.min() < 0.05 < 0.95 < shares.max() <= 1, name
         assert 0.4 < (shares < 0.5).mean() < 0.6, name  # four standard errors
     assert len({one.lr for one in drawn}) == 400
+
+
+def test_smoothing_keeps_what_rows_weigh():
+    """Of shares of classes, such as mixup's, and of rows that weigh something; a class index is a row of weight 1."""
+    loss = Hyper(label_smoothing=(0.3, 0.3)).recipe(ge.Recipe(), 1, SEED).loss
+    logits, rows = torch.randn(4, CLASSES, dtype=torch.float64), torch.rand(4, CLASSES, dtype=torch.float64)
+    one_hot = torch.eye(CLASSES, dtype=torch.float64)[[2, 0, 1, 2]]
+    for given, targets in ((rows, rows), (one_hot, one_hot), (torch.tensor([2, 0, 1, 2]), one_hot)):
+        expected = 0.0
+        for z, row in zip(logits.tolist(), targets.tolist(), strict=True):
+            scale = math.log(sum(map(math.exp, z)))
+            smooth = [0.7 * share + 0.3 * sum(row) / CLASSES for share in row]
+            expected -= sum(share * (one - scale) for share, one in zip(smooth, z, strict=True)) / 4
+        assert loss(logits, given).item() == pytest.approx(expected, rel=1e-12)
 
 
 # ---- BatchEnsemble
@@ -283,6 +297,17 @@ def test_a_mask_comes_from_the_weights_that_were_loaded_last():
     one.load_state_dict(other.state_dict())
     assert torch.equal(one(x), other(x))
     assert not torch.equal(one(x), before)
+
+
+def test_inputs_of_another_shape_have_a_mask_of_their_own():
+    method = Dropout()
+    method.size = 1
+    model = nn.Sequential(nn.Dropout(0.5), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1, 2))
+    ones = {side: torch.ones(1, 1, side, side) for side in (4, 5)}
+    member, fresh = (method.members(model, [], 5)[0][0] for _ in range(2))
+    first = member(ones[4])
+    assert torch.equal(member(ones[5]), fresh(ones[5]))
+    assert torch.equal(member(ones[4]), first)
 
 
 def test_a_channel_is_dropped_as_a_whole():

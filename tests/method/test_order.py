@@ -78,3 +78,21 @@ def test_the_member_that_broke_is_named_and_strength_first(name, schedule, dista
     recipe = ge.Recipe(epochs=1, batch_size=8)
     with pytest.raises(ge.NonFiniteLossError, match=r"member 2 of 3, epoch 1 .*= 1e\+300 .*Try a smaller strength"):
         ge.fit(lambda: ge.models.MLP(2, (4,)), (X, Y), size=3, strength=1e300, recipe=recipe, **options)
+
+
+def test_one_number_that_left_the_range_breaks_a_member_unless_it_was_there_at_the_start():
+    class Masked(torch.nn.Sequential):
+        def __init__(self):
+            super().__init__(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+            self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+    member = Group(build(Masked, (X, Y), method="deep")).members[0]
+    assert member.is_finite()
+    for name, value in member.model.state_dict().items():
+        if name != "mask" and value.is_floating_point():
+            before = value.flatten()[0].item()
+            for bad in (torch.nan, torch.inf, -torch.inf):
+                value.view(-1)[0] = bad
+                assert not member.is_finite(), name
+            value.view(-1)[0] = before
+    assert member.is_finite()

@@ -268,6 +268,11 @@ class Numbers:
     ("make", "message"),
     [
         (lambda: moments([]), "at least one example"),
+        (lambda: Gaussian(0.0, [1.0, -1.0]), "std of a Gaussian weighting must not be negative"),
+        (lambda: Gaussian(0.0, [1.0, 1.0], overflow="clip", low=[0, 1], high=1), "low must be below high"),
+        (lambda: Gaussian(0.0, 1.0, overflow="wrap", high=1), "needs low and high"),
+        (lambda: Uniform([0, 2], 1, (2,)), "low must be below high"),
+        (lambda: Mixture([Uniform(0, 1, (2,)), 3]), "parts of a Mixture must be a list of weightings"),
         (
             lambda: PhaseScrambled(torch.zeros(5, 8, 8)),
             r"x of PhaseScrambled .* got shape \(5, 8, 8\); use x\[:, None\]",

@@ -143,7 +143,7 @@ CURVES = [metrics.roc_curve, metrics.precision_recall_curve, metrics.balanced_th
 def test_nothing_given_is_changed(metric):
     inside, outside = (torch.from_numpy(scores) for scores in drawn(100, 50, None))
     before = inside.clone(), outside.clone()
-    metric(inside.requires_grad_(), outside)
+    metric(inside.requires_grad_(), outside.requires_grad_())
     assert torch.equal(inside, before[0])
     assert torch.equal(outside, before[1])
 

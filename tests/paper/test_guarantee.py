@@ -61,12 +61,18 @@ def test_a_power_is_the_same_divergence_without_the_line(name: str) -> None:
 
 
 def test_a_summary_by_hand() -> None:
-    data = {"best": np.array([1.0, 2.0]), "worst": np.array([5.0, 4.0]), "greedy": np.array([1.0, 3.0])}
-    row = summarise(data, "greedy")
-    assert (row["value_ratio_mean"], row["value_ratio_min"]) == (0.75, 0.5)
-    assert (row["divergence_ratio_max"], row["optimum_found"], row["below_hardness"]) == (1.5, 0.5, 0.0)
-    bounds = [1 / math.e + (1 - 1 / math.e) * 5, 2 / math.e + (1 - 1 / math.e) * 4]
-    assert row["slack_min"] == pytest.approx(min(bounds[0] - 1, bounds[1] - 3))
+    best, worst, found = [1.0, 2.0, 1.0], [5.0, 4.0, 2.0], [1.0, 3.1, 1.9]
+    data = {"best": np.array(best), "worst": np.array(worst), "greedy": np.array(found)}
+    bounds = [low / math.e + (1 - 1 / math.e) * high for low, high in zip(best, worst, strict=True)]
+    slack = sorted(most - own for most, own in zip(bounds, found, strict=True))
+    used = sorted(own / most for most, own in zip(bounds, found, strict=True))
+    expected = {  # of ratios 1, .45 and .1 of values, and 1, 1.55 and 1.9 of divergences
+        "value_ratio_mean": 1.55 / 3, "value_ratio_5_percent": 0.1 + 0.1 * 0.35, "value_ratio_min": 0.1,
+        "below_factor": 1 / 3, "below_hardness": 2 / 3, "divergence_ratio_median": 1.55,
+        "divergence_ratio_95_percent": 1.55 + 0.9 * 0.35, "divergence_ratio_max": 1.9, "optimum_found": 1 / 3,
+        "slack_min": slack[0], "slack_median": slack[1], "used_median": used[1],
+    }  # fmt: skip
+    assert summarise(data, "greedy") == pytest.approx(expected)
 
 
 def test_a_study_writes_its_page_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

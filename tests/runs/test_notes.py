@@ -1,3 +1,4 @@
+import math
 import pickle
 
 import numpy as np
@@ -5,7 +6,15 @@ import pytest
 import torch
 
 import greedy_ensembles as ge
-from greedy_ensembles.runs.notes import exploded_members, guessing, idle_members, training_notes, weak_members
+from greedy_ensembles.method import METHODS
+from greedy_ensembles.runs.notes import (
+    exploded_members,
+    guessing,
+    idle_members,
+    non_finite,
+    training_notes,
+    weak_members,
+)
 
 HOW = ("greedy, lambda_M = 3", "concurrent", 7, 0.1)
 
@@ -133,6 +142,16 @@ def test_training_tells_of_them(quick):
         ge.fit(make_model, data, size=3, method="deep", **{**quick, "validation": 0.2})
 
 
+@pytest.mark.parametrize(
+    ("method", "number", "coupled"),
+    [("greedy", 1, False), ("greedy", 2, True), ("repulsive", 1, True), ("repulsive", 2, True), ("deep", 2, False)],
+)
+def test_a_smaller_strength_is_advised_where_a_member_meets_others(method, number, coupled):
+    told = non_finite(number, 3, 1, math.nan, METHODS[method](), "logits", "")
+    assert ("a smaller strength" in told) == ("distance='probabilities'" in told) == coupled
+    assert ("lambda_M = 1" in told) == (method != "deep")
+
+
 def ended_with(*losses, accuracy=None):
     return [{"number": k, "last_loss": loss, "validation_accuracy": accuracy} for k, loss in enumerate(losses, 1)]
 
@@ -157,6 +176,13 @@ def test_losses_of_guessing_are_told_of_once_there_was_time_to_learn(accuracy):
     assert idle_members(at_chance, [50, 50], 100, long=False) == ""
 
 
+def test_a_guess_that_weights_make_nearly_right_is_no_sign_of_idleness():
+    for weights, share in (([50.0, 50.0], 0.5), ([5.0, 5.0], 0.5), ([97.0, 3.0], 0.97), ([9.99, 0.01], 0.999)):
+        entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
+        told = idle_members(ended_with(sum(weights) / 100 * entropy), [50, 50], 100, weights=weights)
+        assert told.startswith("member 1 learnt next to nothing") == (share < 0.98)
+
+
 def test_a_guess_that_looks_at_no_input_is_the_share_of_each_class():
     """The least mean of w_i times the cross-entropy, over all guesses on a fine grid."""
     counts, weights = [30, 50, 20], [60.0, 10.0, 20.0]
@@ -173,6 +199,10 @@ def test_a_member_that_is_right_or_has_no_loss_to_judge_by_has_not_failed():
     assert idle_members(ended_with(0.8, accuracy=0.9), [50, 50], 100) == ""  # as with much dropout
     assert idle_members(ended_with(0.5, accuracy=0.8), [80, 20], 100) != ""  # the share of a class
     assert idle_members(ended_with(0.45, accuracy=0.8), [80, 20], 100) == ""
+    for accuracy, idle in ((0.59, True), (0.61, False)):  # two standard errors of a half are .1
+        assert bool(idle_members(ended_with(0.7, accuracy=accuracy), [50, 50], 100)) == idle
+    for accuracy, idle in ((0.87, True), (0.89, False)):  # and of .8 they are .08
+        assert bool(idle_members(ended_with(0.5, accuracy=accuracy), [80, 20], 100)) == idle
     earlier = [{"number": 1, "origin": "earlier"}]  # so are folders of version 0.1
     assert idle_members(earlier, [50, 50], 100) == exploded_members(earlier, [50, 50]) == ""
     assert idle_members(ended_with(0.0), [50, 0], 0) == ""

@@ -79,5 +79,6 @@ def test_what_does_not_fit_together_is_refused() -> None:
         plane.density([[0.0, 0.0, 0.0]])
     with pytest.raises(ValueError, match="centres must be on the line"):
         plane.on_grid([0.0, 1.0])
-    with pytest.raises(ValueError, match="centres must lie within the grid, from 0 to 1"):
-        KernelMixture([2.0], theory.gaussian(1.0)).on_grid([0.0, 1.0])
+    for centres in ([0.5, 2.0], [-0.5, 0.5]):
+        with pytest.raises(ValueError, match="centres must lie within the grid, from 0 to 1"):
+            KernelMixture(centres, theory.gaussian(1.0)).on_grid([0.0, 1.0])

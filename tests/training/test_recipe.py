@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 from itertools import pairwise
 
 import pytest
@@ -76,7 +77,9 @@ def test_sgd_steps_as_written_down_by_hand():
 def test_optimizers_by_name_and_by_callable():
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
-    assert isinstance(make_optimizer(ge.Recipe(optimizer="adamw", lr=1e-3), model), torch.optim.AdamW)
+    adamw = make_optimizer(ge.Recipe(optimizer="adamw", lr=1e-3, weight_decay=0.05), model)
+    assert isinstance(adamw, torch.optim.AdamW)
+    assert (adamw.param_groups[0]["lr"], adamw.param_groups[0]["weight_decay"]) == (1e-3, 0.05)
     own = make_optimizer(ge.Recipe(optimizer=lambda parameters: torch.optim.RMSprop(parameters, lr=0.03)), model)
     assert isinstance(own, torch.optim.RMSprop)
     assert [p is model.weight for p in own.param_groups[0]["params"]] == [True]  # what is frozen does not learn
@@ -87,20 +90,26 @@ def test_optimizers_by_name_and_by_callable():
 
 
 def test_the_papers_rows():
-    vgg = ge.Recipe.paper("cifar10", "VGG16BN")
-    assert (vgg.epochs, vgg.batch_size, vgg.lr, vgg.nesterov, vgg.weight_decay, vgg.lr_scale, vgg.warmup_epochs) == (
-        100, 128, 0.05, False, 5e-4, 0.01, 5,
-    )  # fmt: skip
-    assert (vgg.augment, vgg.lr_updates, vgg.weighting_statistics) == ("flip_crop_paper", "epoch", "running")
-    assert vgg.normalize == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    assert ge.Recipe.paper("cifar100", "PreResNet164").nesterov
-    assert ge.Recipe.paper("svhn", "WideResNet28x10").lr_scale == 0.001
-    mnist = ge.Recipe.paper("mnist", "PreResNet8", epochs=2)
-    assert (mnist.epochs, mnist.batch_size, mnist.lr, mnist.weight_decay, mnist.lr_scale, mnist.warmup_epochs) == (
-        2, 256, 0.1, 1e-5, 1e-4, 0,
-    )  # fmt: skip
-    assert (mnist.augment, mnist.lr_updates, mnist.weighting_statistics) == (None, "epoch", "running")
-    assert mnist.normalize == ((0.1307,), (0.3081,))
+    """Table 8; and what the authors' code does beside it."""
+    rows = {
+        "PreResNet20": (0.1, True, 1e-4, 0.01),
+        "PreResNet164": (0.1, True, 1e-4, 0.01),
+        "VGG16BN": (0.05, False, 5e-4, 0.01),
+        "WideResNet28x10": (0.1, False, 5e-4, 0.001),
+    }
+    every = {"optimizer": "sgd", "momentum": 0.9, "schedule": "anneal", "lr_updates": "epoch"}
+    every |= {"weighting_statistics": "running", "weighting_batch_size": None}
+    images = {**every, "epochs": 100, "batch_size": 128, "warmup_epochs": 5, "augment": "flip_crop_paper"}
+    images["normalize"] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    for (model, row), dataset in itertools.product(rows.items(), ("cifar10", "cifar100", "svhn")):
+        own = dict(zip(("lr", "nesterov", "weight_decay", "lr_scale"), row, strict=True))
+        assert ge.Recipe.paper(dataset, model) == ge.Recipe(**images, **own)
+    digits = {**every, "batch_size": 256, "lr": 0.1, "weight_decay": 1e-5, "lr_scale": 1e-4, "warmup_epochs": 0}
+    digits |= {"nesterov": False, "augment": None, "normalize": (0.1307, 0.3081)}
+    for epochs, changes in ((20, {}), (2, {"epochs": 2})):
+        assert ge.Recipe.paper("mnist", "PreResNet8", **changes) == ge.Recipe(epochs=epochs, **digits)
+    for epochs, warmup in ((3, 0), (8, 2), (19, 4), (24, 5)):  # a quarter of them, down to whole ones
+        assert ge.Recipe.paper("svhn", "VGG16BN", epochs=epochs).warmup_epochs == warmup
     with pytest.raises(ValueError, match=r"dataset must be one of .* did you mean 'cifar10'"):
         ge.Recipe.paper("cifar-10", "VGG16BN")
     with pytest.raises(ValueError, match=r"model must be one of .* did you mean 'VGG16BN'"):

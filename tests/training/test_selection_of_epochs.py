@@ -37,14 +37,17 @@ def train(record, schedule="sequential", data=None, size=2, **fields):
 def test_by_likelihood_the_epoch_of_the_smallest_nll_is_kept(schedule):
     record = Recorder()
     ensemble = train(record, schedule, select_by="nll")
-    x, y = noisy(50, 1)
+    (x, y), reached = noisy(50, 1), []
     for number, kept in enumerate(ensemble, start=1):
         losses = [cross_entropy(model(x), y).item() for _, model in record.of(number)]
         accuracies = [(model(x).argmax(1) == y).float().mean().item() for _, model in record.of(number)]
         best = losses.index(min(losses))
         assert best not in (accuracies.index(max(accuracies)), len(losses) - 1)  # neither by accuracy nor the last
         assert same(kept, record.of(number)[best][1])
+        reached.append(accuracies[best])
         assert [e.validation_score for e, _ in record.of(number)] == pytest.approx([-loss for loss in losses], abs=1e-5)
+    shown = " to ".join(f"{share:.2%}" for share in sorted(set(reached)))
+    assert ensemble.notes["Validation accuracy"].startswith(f"{shown} a member")
 
 
 def test_by_likelihood_also_where_probabilities_round_to_zero():

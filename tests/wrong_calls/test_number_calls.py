@@ -21,7 +21,8 @@ BAD_SCORES = [
     np.array([1, 2]), np.ma.masked_array([0.0, 1.0], mask=[0, 1]),
 ]  # fmt: skip
 MEMBERS = np.stack([P, P])
-BAD_MEMBERS = [None, P, P.tolist(), MEMBERS * 2, -MEMBERS, MEMBERS * NAN, MEMBERS.astype(int)]
+NOTHING = [MEMBERS[:0], MEMBERS[..., :0]]
+BAD_MEMBERS = [None, P, P.tolist(), MEMBERS * 2, -MEMBERS, MEMBERS * NAN, MEMBERS.astype(int), *NOTHING]
 FEATURES, REFERENCE = np.zeros((3, 2)), np.random.default_rng(0).normal(size=(8, 2))
 BAD_FEATURES = [None, FEATURES[0], FEATURES.tolist(), FEATURES * NAN, np.zeros((3, 5)), FEATURES.astype(int)]
 
@@ -44,7 +45,8 @@ CASES = [
     *(case for call in OF_SCORES for case in wrong(call, SCORES, id_scores=BAD_SCORES, ood_scores=BAD_SCORES)),
     *wrong(metrics.fpr_at_tpr, SCORES, tpr=[0, 1.5, -0.1, NAN, "0.95", None]),
     *(case for call in OF_MEMBERS for case in wrong(call, {}, probs=BAD_MEMBERS)),
-    *wrong(metrics.energy, {}, logits=[None, P[0], P.tolist(), P.astype(int)]),
+    *wrong(metrics.energy, {}, logits=[None, P[0], P.tolist(), P.astype(int), *NOTHING, MEMBERS[..., None]]),
+    *wrong(metrics.max_probability, {}, probs=[np.full((2, 4, 3, 2), 0.5)]),  # of labels, which have no largest one
     *wrong(metrics.knn_distance, {"features": FEATURES, "reference": REFERENCE, "k": 2}, features=BAD_FEATURES),
     *wrong(metrics.knn_distance, {"features": FEATURES, "reference": REFERENCE}, k=[*COUNTS, 9]),
     *wrong(
@@ -66,6 +68,7 @@ BAD_GRIDS = [
     [],
     [0.0],
     [1.0, 0.0],
+    [0.0, 0.0, 1.0],
     [0.0, NAN],
     "grid",
     [[0.0, 1.0]],

@@ -29,8 +29,8 @@ class Cycles:
         """Return (cos(pi * t / T) + 1) / 2 at t epochs of a cycle of T.
 
         >>> cycles = Cycles([2, 4])
-        >>> [round(cycles(epoch / 4), 3) for epoch in (0, 1, 1.5, 2, 3)]
-        [1.0, 0.5, 0.146, 1.0, 0.5]
+        >>> [round(cycles(epoch / 4), 3) for epoch in (0, 1, 1.5, 2, 3, 4)]
+        [1.0, 0.5, 0.146, 1.0, 0.5, 0.0]
         """
         epoch = share * self.ends[-1]
         cycle = next((i for i, end in enumerate(self.ends) if epoch < end - 1e-9), len(self.ends) - 1)
