@@ -234,12 +234,14 @@ class TwoInputs(nn.Module):
 
 
 @pytest.mark.parametrize("method", ["batch", "snapshot"])
-def test_models_may_take_named_inputs_and_return_an_object(method):
+def test_models_may_take_several_inputs_and_return_an_object(method):
     x, y = data()
     recipe = ge.Recipe(epochs=3, **SMALL | {"schedule": "anneal"})
-    named = {"left": x, "right": x.flip(0)}
-    ensemble = ge.fit(TwoInputs, (named, y), size=3, method=method, recipe=recipe, validation=0, progress=False)
-    assert ensemble.predict_proba(named).shape == (3, EXAMPLES, CLASSES)
+    options = {"size": 3, "method": method, "recipe": recipe, "validation": 0, "progress": False}
+    given = {"left": x, "right": x.flip(0)}, (x, x.flip(0))
+    named, placed = (ge.fit(TwoInputs, (inputs, y), **options).predict_proba(inputs) for inputs in given)
+    assert named.shape == (3, EXAMPLES, CLASSES)
+    assert torch.equal(named, placed)
 
 
 class Reading(nn.Module):

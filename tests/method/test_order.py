@@ -96,3 +96,17 @@ def test_one_number_that_left_the_range_breaks_a_member_unless_it_was_there_at_t
                 assert not member.is_finite(), name
             value.view(-1)[0] = before
     assert member.is_finite()
+
+
+def test_a_loss_that_is_infinite_is_told_though_no_weight_is():
+    """A constant has no gradient, so that only the loss shows it; the first member has no term beside it."""
+    steps = iter(range(99))
+
+    def loss(logits, targets):
+        return torch.nn.functional.cross_entropy(logits, targets) + (torch.inf if next(steps) > 4 else 0.0)
+
+    recipe = ge.Recipe(epochs=3, batch_size=8, loss=loss)
+    with pytest.raises(ge.NonFiniteLossError, match=r"member 1 of 1, epoch 2 \(mean loss inf\)"):
+        ge.fit(
+            lambda: ge.models.MLP(2, (4,)), (X, Y), size=1, method="deep", recipe=recipe, validation=0, progress=False
+        )
