@@ -151,6 +151,8 @@ def report(
     from greedy_ensembles.runs import load_run
 
     check_file(out)
+    if ood and not evaluate:
+        raise ValueError("--ood names sets to evaluate on; leave it or --no-evaluate out")
     how: dict[str, Any] = {"make_model": imported(model), "device": as_device(device)}
     if len(set(runs)) < len(runs):
         raise ValueError(f"{next(path for path in runs if runs.count(path) > 1)} is named twice")

@@ -174,11 +174,14 @@ def _published(
 ) -> "Task":
     """Return the task on a published set, by the paper's recipe."""
     from greedy_ensembles.cli.given import VALIDATION_SHARE, Task, network
-    from greedy_ensembles.data import load
+    from greedy_ensembles.data import SETS, load
     from greedy_ensembles.paper.images import cut
     from greedy_ensembles.paper.published import PUBLISHED
     from greedy_ensembles.training import Recipe
 
+    if "train" not in SETS[dataset].counts:
+        trained = ", ".join(name for name, entry in SETS.items() if "train" in entry.counts)
+        raise ValueError(f"{dataset} is a set of OOD images and has nothing to train on; these have: {trained}")
     if model is None:
         raise ValueError(
             f"--model must name a network for {dataset}, such as PreResNet8 (the paper's for MNIST), PreResNet20 or "
