@@ -51,8 +51,8 @@ Ood = Annotated[
 JudgedOn = Annotated[
     str | None,
     typer.Option(
-        help="Labelled in-domain data that was not trained on, as `train` takes it. Default: what the run held out, or "
-        "the test split of a published set."
+        help="The path of labelled in-domain data that was not trained on. Default: what the run held out, or the test "
+        "split of a published set."
     ),
 ]
 
