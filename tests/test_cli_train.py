@@ -37,6 +37,8 @@ def test_a_run_knows_its_recipe_data_and_model(train, tmp_path):
     assert done.exit_code == 0, done.output
     assert "partial: 60 of 60,000 images" in done.output
     run = ge.load_run(tmp_path / "run")
+    low, high = sorted(member["validation_accuracy"] for member in run.members)
+    assert f"2 members in {tmp_path / 'run'}, each right on {low:.0%} to {high:.0%} of" in done.output
     assert run.information["data"]["name"] == "mnist"
     assert run.information["data"]["images"] == 60
     assert "partial" in run.information["data"]["note"]

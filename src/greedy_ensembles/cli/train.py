@@ -112,6 +112,7 @@ def train(
     from greedy_ensembles.data import SETS, ImageSet
     from greedy_ensembles.method import as_coupling
     from greedy_ensembles.paper.images import named_weighting
+    from greedy_ensembles.runs import load_run
     from greedy_ensembles.training import fit
 
     check_folder(out)
@@ -152,7 +153,10 @@ def train(
         raise ValueError(str(error)) from error
     if own and leads():
         task.keep_held_out(out, seed)
-    print(f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''} in {out}")
+    members = load_run(out).members
+    found = sorted(right for member in members if (right := member.get("validation_accuracy")) is not None)
+    alone = f", each right on {found[0]:.0%} to {found[-1]:.0%} of validation examples" if found else ""
+    print(f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''} in {out}{alone}")
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:
