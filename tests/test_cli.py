@@ -84,6 +84,14 @@ def test_an_out_that_is_a_file_is_one_line(invoke, study, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("study", ["two-moons", "illustrate", "guarantee-study"])
+def test_a_seed_below_0_is_told_by_the_name_of_its_option(invoke, study, tmp_path):
+    done = invoke(study, "--out", tmp_path / "out", "--seed", "-1")
+    assert done.exit_code == 1
+    assert done.stderr == "error: --seed must be at least 0, got -1\n"
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_home_folder_is_spelled_out_where_shells_leave_it(invoke, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "file").touch()
@@ -133,6 +141,8 @@ def test_data_status_says_where_there_is_no_folder(invoke, tmp_path):
     done = invoke("data", "status", "--root", tmp_path / "no[where]")  # square brackets are no markup
     assert done.exit_code == 0
     assert f"There is no folder {tmp_path / 'no[where]'}\n" in done.stdout
+    (tmp_path / "file").write_text("")
+    assert f"{tmp_path / 'file'} is a file" in invoke("data", "status", "--root", tmp_path / "file").stdout
 
 
 def test_data_check_reads_all_and_names_what_is_broken(invoke, data):

@@ -243,7 +243,7 @@ def test_repetitions_are_judged_on_the_same_inputs(at_home, invoke):
 @pytest.mark.parametrize(
     ("data", "options", "told"),
     [
-        ("photo", [], "photo"),
+        ("photo", [], "photos?"),
         ("other", [], "class"),
         ("table.csv", [], "--target"),
         ("table.csv", ["--target", "kinds"], "--target, a column of table.csv, must be one of"),

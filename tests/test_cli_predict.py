@@ -152,6 +152,7 @@ def test_a_saved_ensemble_needs_a_model_and_where_it_does_not_know_it_a_shape(in
         (["predict", "own", "pictures", "--model", "predicted_model:nothing"], "cannot be imported"),
         (["calibrate", "known", "--fpr", "1.5"], "fpr must be below 1"),
         (["calibrate", "known", "--fpr", "0.001"], "needs 999 in-domain inputs or more to be found from, got 45"),
+        (["calibrate", "known", "--shape", "3x28x28"], "--shape is for inputs that --on names"),
         (["calibrate", "known", "--root", "nowhere"], "data download mnist"),
     ],
 )

@@ -118,6 +118,7 @@ def test_a_data_set_of_your_own_has_no_test_set_to_be_found(report, home, tmp_pa
         (["deep", "deep"], "deep is named twice"),
         (["nowhere"], "nowhere does not exist"),
         (["deep", "--ood", "unifrom"], "did you mean 'uniform'"),
+        (["deep", "--ood", "uniform", "--no-evaluate"], "leave it or --no-evaluate out"),
     ],
 )
 def test_mistakes_are_one_line(report, arguments, message):

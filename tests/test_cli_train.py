@@ -37,6 +37,8 @@ def test_a_run_knows_its_recipe_data_and_model(train, tmp_path):
     assert done.exit_code == 0, done.output
     assert "partial: 60 of 60,000 images" in done.output
     run = ge.load_run(tmp_path / "run")
+    low, high = sorted(member["validation_accuracy"] for member in run.members)
+    assert f"2 members in {tmp_path / 'run'}, each right on {low:.0%} to {high:.0%} of" in done.output
     assert run.information["data"]["name"] == "mnist"
     assert run.information["data"]["images"] == 60
     assert "partial" in run.information["data"]["note"]
@@ -141,7 +143,12 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
         ([], {"model": "mine:"}, "--model must be package:function"),
         ([], {"model": "math:sqrt"}, "--model math:sqrt cannot be called: TypeError: "),
         ([], {"model": "math:pi"}, "must be a function that returns a torch.nn.Module"),
-        ([], {"dataset": "omniglot"}, "split of omniglot must be one of 'test'; got 'train'"),
+        (
+            [],
+            {"dataset": "omniglot"},
+            "omniglot is a set of OOD images and has nothing to train on; these have: mnist, ",
+        ),
+        ([], {"out": "file/run"}, "--out must be a folder, but "),
         ([], {"dataset": "mnst"}, "did you mean mnist"),
         ([], {"dataset": "cifar10"}, "data download cifar10"),
         ([], {"model": None}, "such as PreResNet8 (the paper's for MNIST)"),
@@ -156,6 +163,7 @@ def test_a_model_of_ones_own(train, tmp_path, monkeypatch):
     ],
 )
 def test_mistakes_are_one_line(train, tmp_path, options, keywords, message):
+    (tmp_path / "file").write_text("")
     done = train(*options, **keywords)
     assert done.exit_code == 1
     assert message in done.output

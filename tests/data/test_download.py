@@ -188,6 +188,14 @@ def test_nobody_listens(tmp_path):
             downloads.fetch(Source("", (url,), MD5, 0), tmp_path / "file", pause=0.0)
 
 
+def test_a_folder_that_cannot_be_made_says_where_else_to_put_it(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        OSError, match=r"deeper cannot be made: Not a directory; name another data folder with root=FOLDER"
+    ):
+        downloads.fetch(Source("file/set", ("http://localhost:1",), MD5, 0), tmp_path / "file" / "deeper" / "set")
+
+
 def test_a_wrong_hash_names_all_and_keeps_the_old_file(server, fetch, here):
     here.parent.mkdir()
     here.write_bytes(b"the old one")

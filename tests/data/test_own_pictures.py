@@ -1,6 +1,7 @@
 """Folders of one's own: classes, parts, what cannot be read, splits, and the line that says it."""
 
 import io
+import os
 import zipfile
 
 import numpy as np
@@ -33,6 +34,15 @@ def test_a_class_is_the_first_folder_and_a_line_says_what_there_is(photos):
     assert parts["train"].classes == ("cat", "dog")
     assert str(parts["train"]) == "photos: 8 images of 3 x 8 x 8, 2 classes (cat 4, dog 4)"
     assert parts["train"].images[:4, 0].tolist() == np.full((4, 8, 8), 40).tolist()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_class_that_may_not_be_read_is_not_left_out_in_silence(photos):
+    write(photos, "emu/1.png")
+    (photos / "emu").chmod(0)
+    with pytest.raises(PermissionError, match="emu cannot be read: Permission denied"):
+        ge.data.read_parts(photos, size=8)
+    (photos / "emu").chmod(0o755)
 
 
 @pytest.mark.parametrize("first", ["", "train/"])

@@ -183,6 +183,22 @@ def test_training_that_diverges_is_recorded_and_not_tried_again(tiny, runner):
     assert len(told) == 1
 
 
+class Broken(Job):
+    """A run whose recipe cannot be made."""
+
+    @property
+    def recipe(self):
+        raise ValueError("no such recipe")
+
+
+def test_an_error_is_told_with_the_name_of_its_run(tiny, runner):
+    first, other = jobs(tiny, QUICK)[:2]
+    told = []
+    with pytest.raises(ValueError, match="no such recipe"):
+        runner.work(tiny, [Broken(first.case, first.seed, first.protocol), other], told.append)
+    assert told == [f"{first.run} failed"]
+
+
 def test_predictions_need_not_be_kept(tiny, runner):
     job = jobs(tiny, QUICK)[0]
     assert dataclasses.replace(runner, pack=False).do(job, tiny).packed == []

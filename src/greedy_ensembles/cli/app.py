@@ -155,9 +155,10 @@ def leads() -> bool:
 
 
 def check_folder(out: Path | None, option: str = "--out") -> None:
-    """Refuse a file where a folder is to be made."""
-    if out is not None and out.exists() and not out.is_dir():
-        raise ValueError(f"{option} must be a folder, but {out} is a file")
+    """Refuse a file where a folder is to be made, or where one above it is."""
+    for path in () if out is None else (out, *out.parents):
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{option} must be a folder, but {path} is a file")
 
 
 def check_file(out: Path | None, option: str = "--out") -> None:

@@ -48,7 +48,7 @@ def data_status(root: DataFolder = None) -> None:
     missing = [entry.name for entry in SETS.values() if entry.forms and entry.name not in there]
     _show(table)
     if not folder.is_dir():
-        print(f"There is no folder {folder}")
+        print(f"{folder} is a file, and no folder" if folder.exists() else f"There is no folder {folder}")
     if missing:
         print(f"Not there: {', '.join(missing)}")
 

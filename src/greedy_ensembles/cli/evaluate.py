@@ -51,8 +51,8 @@ Ood = Annotated[
 JudgedOn = Annotated[
     str | None,
     typer.Option(
-        help="Labelled in-domain data that was not trained on, as `train` takes it. Default: what the run held out, or "
-        "the test split of a published set."
+        help="The path of labelled in-domain data that was not trained on. Default: what the run held out, or the test "
+        "split of a published set."
     ),
 ]
 
@@ -151,6 +151,8 @@ def report(
     from greedy_ensembles.runs import load_run
 
     check_file(out)
+    if ood and not evaluate:
+        raise ValueError("--ood names sets to evaluate on; leave it or --no-evaluate out")
     how: dict[str, Any] = {"make_model": imported(model), "device": as_device(device)}
     if len(set(runs)) < len(runs):
         raise ValueError(f"{next(path for path in runs if runs.count(path) > 1)} is named twice")

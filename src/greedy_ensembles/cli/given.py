@@ -119,7 +119,7 @@ def _parts(text: str, shape: Shape | None, target: str | None, leave_out: Sequen
     """Return what there is to train on, and to validate and to test where that is there, under the path as a name."""
     path = Path(text).expanduser()
     if not path.exists():
-        nearest = difflib.get_close_matches(text.lower(), SETS, n=1)
+        nearest = difflib.get_close_matches(text.lower(), [*SETS, *map(str, path.parent.glob("*"))], n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else " (`greedy-ensembles data list` has their names)"
         raise ValueError(f"there is no file or folder {text}, and no published set of that name{hint}")
     if path.suffix.lower() not in TABLES:
@@ -199,7 +199,7 @@ def read_on(text: str, run: Path) -> LabelledSet:
     data, inputs = (found if isinstance(found := information.get(key), dict) else {} for key in ("data", "inputs"))
     shape, classes = inputs.get("shape"), names_in(data, "classes")
     if not (path := Path(text).expanduser()).exists():
-        raise FileNotFoundError(f"--on {text} does not exist")
+        raise FileNotFoundError(f"--on must be a path to labelled data, and there is no file or folder {text}")
     seen = Path(str(data.get("source"))).name == path.name  # as far as names tell
     noted = {"note": "the run was trained on this file, or a part of it"} if seen else {}
     if path.suffix.lower() in TABLES:

@@ -99,6 +99,8 @@ def calibrate(
     saved = open_saved(run, imported(model), device)
     saved.ensemble.calibration = None  # an earlier one does not count
     values = None
+    if shape is not None and not on:
+        raise ValueError("--shape is for inputs that --on names; leave it out")
     if on:
         _, values, unreadable = read_inputs(on, form_of(saved, root, shape), saved.columns)
         if unreadable:

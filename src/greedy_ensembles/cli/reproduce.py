@@ -263,9 +263,11 @@ def two_moons(
     quiet: Quiet = False,
 ) -> None:
     """Train Deep Ensembles and the method on two moons, and draw the paper's Figure 2."""
+    from greedy_ensembles.checks import check_count
     from greedy_ensembles.paper import two_moons as study  # brings matplotlib, which --help can do without
 
     check_folder(out)
+    check_count("--seed", seed, least=0)
     study.run(out, seed, progress=not quiet)
     _show(out / "two-moons.md")
 
@@ -276,9 +278,11 @@ def illustrate(
     seed: Annotated[int, typer.Option(help="The first of the 20 seeds.")] = 0,
 ) -> None:
     """Approximate a density on the line in three ways, and draw the paper's Figure 1."""
+    from greedy_ensembles.checks import check_count
     from greedy_ensembles.paper import illustrate as study
 
     check_folder(out)
+    check_count("--seed", seed, least=0)
     study.run(out, seed)
     _show(out / "illustrate.md")
 
@@ -299,9 +303,11 @@ def guarantee_study(
     quiet: Quiet = False,
 ) -> None:
     """Measure how close greedy comes to the optimum on problems small enough to solve, for every f-divergence."""
+    from greedy_ensembles.checks import check_count
     from greedy_ensembles.paper import guarantee as study
 
     check_folder(out)
+    check_count("--seed", seed, least=0)
     results = study.run(out, instances, seed, progress=not quiet)
     count = sum(len(measured["best"]) for measured in results.values())
     print(f"{count:,} instances in {len(results)} cells")

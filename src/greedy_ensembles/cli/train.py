@@ -111,6 +111,7 @@ def train(
     from greedy_ensembles.data import SETS, ImageSet
     from greedy_ensembles.method import as_coupling
     from greedy_ensembles.paper.images import named_weighting
+    from greedy_ensembles.runs import load_run
     from greedy_ensembles.training import fit
 
     check_folder(out)
@@ -151,7 +152,10 @@ def train(
         raise ValueError(str(error)) from error
     if own and leads():
         task.keep_held_out(out, seed)
-    print(f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''} in {out}")
+    members = load_run(out).members
+    found = sorted(right for member in members if (right := member.get("validation_accuracy")) is not None)
+    alone = f", each right on {found[0]:.0%} to {found[-1]:.0%} of validation examples" if found else ""
+    print(f"{len(ensemble)} member{'s' if len(ensemble) > 1 else ''} in {out}{alone}")
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:
@@ -172,11 +176,14 @@ def _published(
     images: int | None,
 ) -> "Task":
     from greedy_ensembles.cli.given import VALIDATION_SHARE, Task, network
-    from greedy_ensembles.data import load
+    from greedy_ensembles.data import SETS, load
     from greedy_ensembles.paper.images import cut
     from greedy_ensembles.paper.published import PUBLISHED
     from greedy_ensembles.training import Recipe
 
+    if "train" not in SETS[dataset].counts:
+        trained = ", ".join(name for name, entry in SETS.items() if "train" in entry.counts)
+        raise ValueError(f"{dataset} is a set of OOD images and has nothing to train on; these have: {trained}")
     if model is None:
         raise ValueError(
             f"--model must name a network for {dataset}, such as PreResNet8 (the paper's for MNIST), PreResNet20 or "

@@ -10,6 +10,7 @@ import bz2
 import glob
 import gzip
 import lzma
+import os
 import shutil
 import tarfile
 import tempfile
@@ -31,9 +32,17 @@ _LINK = 0o120000
 
 
 def file_names(path: Path) -> list[str]:
-    """Return the names of the files in a folder (relative, with /) or an archive, in no particular order."""
+    """Return the names of the files in a folder (relative, with /) or an archive, in no particular order.
+
+    A folder in it that cannot be read is an error: it may be a class of its own.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise PermissionError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
+
     if path.is_dir():
-        return [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+        files = (Path(place, name) for place, _, names in os.walk(path, onerror=refuse) for name in names)
+        return [file.relative_to(path).as_posix() for file in files if file.is_file()]
     with _opened(path) as archive, naming(path, "is damaged"):
         return [name for name, _, _ in _files(archive)]
 

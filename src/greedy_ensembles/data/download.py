@@ -240,7 +240,11 @@ def fetch(
     if path.exists() and (digest is None or file_digest(path, digest) == digest):
         print(f"{path} is there already" + ("" if digest else ", unverified: no public hash is known"))
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        where = "name another data folder with root=FOLDER or GREEDY_ENSEMBLES_DATA"
+        raise OSError(f"the folder {path.parent} cannot be made: {error.strerror}; {where}") from error
     failures = []
     for url in source.urls:
         for attempt in range(attempts):

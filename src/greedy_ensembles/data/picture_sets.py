@@ -254,7 +254,7 @@ def by_part(path: Path) -> dict[str, dict[str, str]]:
         folders = folders[1:] if part else folders
         if not folders:
             raise ValueError(
-                f"{path / name} lies in no folder of a class; training needs a folder for each class, such as "
+                f"{path / name} lies in no folder of a class; labels are the names of folders, such as "
                 f"{path / part / 'CLASS' / PurePosixPath(name).name}"
             )
         parts.setdefault(part, {})[name] = folders[0]

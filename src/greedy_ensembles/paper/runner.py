@@ -31,7 +31,7 @@ from greedy_ensembles.paper.published import PUBLISHED
 from greedy_ensembles.paper.records import DIVERGED, DONE, Record, Records, epoch_seconds
 from greedy_ensembles.paper.study import VALIDATION, Case, Job, Study, members_to_train
 from greedy_ensembles.runs import Run, load_run
-from greedy_ensembles.sweeps.executor import Executor, Here, at_once
+from greedy_ensembles.sweeps.executor import Executor, Here
 from greedy_ensembles.training import Epoch, fit
 from greedy_ensembles.training.events import Callback, ProgressBars
 
@@ -83,9 +83,13 @@ class Runner:
                 elif bars is not None:
                     bars.hear(run, event)
 
+            def stop(run: str, error: Exception) -> None:
+                tell(f"{run} failed")  # whose error it is, which bars would not leave on the screen
+                raise error
+
             while waiting:
                 work = {run: partial(there.make, study, own, 0 if here else -1) for run, own in waiting.items()}
-                mine = executor.run(work, hear, at_once if here else failures.__setitem__)
+                mine = executor.run(work, hear, stop if here else failures.__setitem__)
                 busy = {run: own for run, own in waiting.items() if mine.get(run) is False}
                 if len(busy) == len(waiting):
                     if not told:

@@ -124,7 +124,9 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
         members = read_members(folder)
         return Run(folder, read_run(folder), members, read_histories(folder, members), make_model, device)
     if not (file := folder / "ensemble.json").exists():
-        raise FolderError(f"{folder} holds no run (there is no run.json in it)")
+        runs = sorted(str(path.parent) for path in folder.glob("*/run.json"))[:3]
+        hint = f"; there are runs in it: {', '.join(runs)}" if runs else ""
+        raise FolderError(f"{folder} holds no run (there is no run.json in it){hint}")
     content = read_description(file)
     if content.run is None:
         raise FolderError(f"{folder} is a saved ensemble that came from no run; read it with ge.Ensemble.load")

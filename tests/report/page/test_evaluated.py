@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import io
 
 import numpy as np
@@ -45,31 +46,52 @@ def test_the_tables_are_those_of_the_other_formats_with_the_papers_figures(compa
     assert not any("paper" in note for note in evaluated(alone, {}).notes)
 
 
-def test_the_finding_has_means_over_all_sets_and_accuracies_the_best_detector_first(comparison):
-    deep, greedy = (
-        [np.mean([each.auc for each in one.ood]) for one in method.evaluations] for method in comparison.methods
-    )
-    error = np.std(deep, ddof=1) / np.sqrt(2)
+def test_the_finding_keeps_natural_and_synthetic_sets_apart(comparison):
+    def means(method, kind):
+        return [np.mean([each.auc for each in one.ood if each.kind == kind]) for one in method.evaluations]
+
+    deep, greedy = comparison.methods
     table = finding(comparison)
-    assert f" by greedy, lambda_M = 0.1: mean AUC {greedy[0]:.3f} over 3 sets by mutual information" in table.title
-    assert [column.title for column in table.shown] == ["method", "seeds", "AUC ↑", "FPR95 ↓", "accuracy (%) ↑"]
-    assert table.cells() == [
-        ["greedy, lambda_M = 0.1", "1", f"{greedy[0]:.3f}", "0.500", "92.00"],
-        ["Deep Ensembles", "2", f"{np.mean(deep):.3f}±{error:.3f}", "0.500±0.000", "90.50±0.00"],
+    for kind, count in (("Natural", "1 set"), ("Synthetic", "2 sets")):
+        area = f"{means(greedy, kind.lower())[0]:.3f}"
+        lead = f"{kind} OOD inputs are detected best by greedy, lambda_M = 0.1: mean AUC "
+        assert f"{lead}{area} over {count}" in table.title
+    headings = ["method", "seeds", "AUC, natural ↑", "FPR95, natural ↓", "AUC, synthetic ↑", "FPR95, synthetic ↓"]
+    assert [column.title for column in table.shown] == [*headings, "accuracy (%) ↑"]
+    apart = [
+        f"{np.mean(two):.3f}±{np.std(two, ddof=1) / np.sqrt(2):.3f}"
+        for two in (means(deep, "natural"), means(deep, "synthetic"))
     ]
-    assert [table.best(column) for column in table.shown] == [set(), set(), {0}, set(), {0}]
-    assert table.notes == ["With one seed, a difference may be chance."]
+    alone = [f"{means(greedy, kind)[0]:.3f}" for kind in ("natural", "synthetic")]
+    assert table.cells() == [
+        ["greedy, lambda_M = 0.1", "1", alone[0], "0.500", alone[1], "0.500", "92.00"],
+        ["Deep Ensembles", "2", apart[0], "0.500±0.000", apart[1], "0.500±0.000", "90.50±0.00"],
+    ]
+    assert [table.best(column) for column in table.shown] == [set(), set(), {0}, set(), {0}, set(), {0}]
+    assert table.notes[1:] == ["With one seed, a difference may be chance."]
     assert finding(Comparison(comparison.methods[::-1])) == table
+
+
+def test_noise_that_is_detected_better_does_not_hide_natural_inputs_that_are_detected_worse():
+    def method(name, natural, noise):
+        one = evaluation(0.0, 0, ("uniform", "gaussian", "dtd"))
+        ood = [dataclasses.replace(each, auc=natural if each.kind == "natural" else noise) for each in one.ood]
+        return Method(name, (dataclasses.replace(one, ood=tuple(ood)),))
+
+    table = finding(Comparison((method("pushed apart", 0.4, 1.0), method("plain", 0.6, 0.5))))
+    assert "Natural OOD inputs are detected best by plain: mean AUC 0.600 over 1 set" in table.title
+    assert "Synthetic OOD inputs are detected best by pushed apart: mean AUC 1.000 over 2 sets" in table.title
+    assert [cells[0] for cells in table.cells()] == ["plain", "pushed apart"]
 
 
 def test_a_finding_of_one_method_or_on_one_set(comparison):
     alone = finding(Comparison(comparison.methods[1:]))
-    assert (len(alone.rows), alone.notes) == (1, [])
-    assert alone.title.startswith("greedy, lambda_M = 0.1: mean AUC ")
+    assert (len(alone.rows), len(alone.notes)) == (1, 1)
+    assert " are detected by greedy, lambda_M = 0.1: mean AUC " in alone.title
     one = evaluation(0.1, 0, ("dtd",))
     table = finding(Comparison((Method("a", (one,)), Method("b", (one,)))))
     area = f"{one.ood[0].auc:.3f}"
-    assert f" by a and b: mean AUC {area} and {area} over 1 set " in table.title
+    assert table.title.endswith(f" by a and b: mean AUC {area} and {area} over 1 set")
     assert table.cells()[0][:3] == ["a", "1", f"{one.ood[0].auc:.3f}"]
 
 
@@ -78,8 +100,12 @@ def test_methods_within_standard_errors_are_equally_good():
         return Method(name, tuple(evaluation(shift, seed, ("dtd",)) for seed, shift in enumerate(shifts)))
 
     near, far, wide = method("near", 0.50, 0.52), method("far", 2.0, 2.02), method("wide", 0.2, 0.8)
-    assert " by near and wide: " in finding(Comparison((near, wide))).title.replace("wide and near", "near and wide")
-    assert " best by far: " in finding(Comparison((near, far, wide))).title
+    equal = finding(Comparison((near, wide)))
+    assert " by near and wide: " in equal.title.replace("wide and near", "near and wide")
+    assert len(equal.notes) == 2
+    best = finding(Comparison((near, far, wide)))
+    assert " best by far: " in best.title
+    assert len(best.notes) == 1
 
 
 def test_a_finding_without_ood_sets_is_of_accuracy():

@@ -9,7 +9,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -118,45 +118,55 @@ def _loadable(labelled: Sequence[tuple[str, Run]]) -> tuple[list[tuple[str, Run]
 
 
 def finding(comparison: Comparison) -> Table:
-    """Return the means over all OOD sets, and the accuracy, of every method, the best detector first.
+    """Return the means over natural and over synthetic OOD sets, and the accuracy, of every method.
 
-    The title says which that is. Methods are equally good whose means are printed alike, or within standard errors.
+    Noise is easy, and most sets may be noise, so one mean over both kinds would speak of noise. The title says who is
+    best at each. Methods are equally good whose means are printed alike, or within standard errors.
     """
-    first = comparison.first
-    shown = (OOD[0], OOD[2], IN_DOMAIN[0]) if first.ood else (IN_DOMAIN[0],)
+    first, accuracy = comparison.first, IN_DOMAIN[0]
     found: dict[str, dict[str, Entry]] = {
         method.label: {"method": Entry(method.label), "seeds": Entry(len(method.evaluations))}
         for method in comparison.methods
     }
-    for row in comparison.rows:  # the mean over all sets comes last; of a single set there is none
-        if row.method:
-            found[row.method] |= {key: Entry(figure.ours) for key, figure in row.figures.items()}
-    rows = sorted(found.values(), key=lambda row: float(row[shown[0].key].sort_key), reverse=True)
-    single = len(rows) > 1 and any(row["seeds"].value == 1 for row in rows)
-    figures = [one for row in rows if isinstance(one := row[shown[0].key].value, Estimate)]
-    means = [shown[0].spelled(each.mean, None) for each in figures]
-    low = figures[0].mean - (figures[0].standard_error or 0)
-    equal = [
-        position
-        for position, (each, mean) in enumerate(zip(figures, means, strict=True))
-        if mean == means[0] or (each.standard_error is not None and each.mean + each.standard_error >= low)
-    ]
-    names = " and ".join(str(rows[position]["method"].value) for position in equal)
-    areas = " and ".join(means[position] for position in equal)
-    lead = "OOD inputs are detected best by " if len(rows) > 1 else ""
-    if len(equal) > 1:
-        lead = "OOD inputs are detected equally well by "
-    remarks = ["With one seed, a difference may be chance."] if single else []
-    if len(equal) > 1 and not single:
-        remarks = ["Equally well: within standard errors."]
-    over = f"mean AUC {areas} over {plural(len(first.ood), 'set')} by {first.score.replace('_', ' ')}"
-    return Table(
-        f"{lead}{names}: {over}" if first.ood else first.in_domain.name,
-        [Column("method"), Column("seeds"), *shown],
-        rows,
-        remarks,
-        "method",
-    )
+    for row in comparison.in_domain_rows:
+        found[row.method] |= {key: Entry(figure.ours) for key, figure in row.figures.items() if key == accuracy.key}
+    columns: list[Column] = []
+    sentences: list[str] = []
+    remarks: list[str] = []
+    for kind in ("natural", "synthetic") if first.ood else ():
+        if not (sets := first.of_kind(kind)):
+            continue
+        for column in (OOD[0], OOD[2]):
+            columns.append(replace(column, key=f"{column.key}_{kind}", heading=f"{column.heading}, {kind}"))
+            for method in comparison.methods:
+                each_seed = [[getattr(each, column.key) for each in one.of_kind(kind)] for one in method.evaluations]
+                found[method.label][columns[-1].key] = Entry(estimate([float(np.mean(own)) for own in each_seed]))
+        areas = {label: cells[columns[-2].key].value for label, cells in found.items()}
+        sentence, tied = _best({label: each for label, each in areas.items() if isinstance(each, Estimate)})
+        sentences.append(f"{kind.capitalize()} OOD inputs are detected {sentence} over {plural(len(sets), 'set')}")
+        remarks += ["Equally well: within standard errors."] if tied and not remarks else []
+    columns.append(accuracy)
+    rows = sorted(found.values(), key=lambda row: float(row[columns[0].key].sort_key), reverse=True)
+    if len(rows) > 1 and any(row["seeds"].value == 1 for row in rows):
+        remarks = ["With one seed, a difference may be chance."]
+    if sentences:
+        remarks.insert(0, f"OOD score: {first.score.replace('_', ' ')}. Synthetic is noise, natural all else.")
+    title = ". ".join(sentences) or first.in_domain.name
+    return Table(title, [Column("method"), Column("seeds"), *columns], rows, remarks, "method")
+
+
+def _best(areas: Mapping[str, Estimate]) -> tuple[str, bool]:
+    """Return by which methods OOD inputs are detected best, with their mean AUCs, and whether these are several."""
+    (_, best), *_ = ranked = sorted(areas.items(), key=lambda each: each[1].mean, reverse=True)
+    printed, low = OOD[0].spelled(best.mean, None), best.mean - (best.standard_error or 0)
+    equal = {
+        label: spelled_mean
+        for label, each in ranked
+        if (spelled_mean := OOD[0].spelled(each.mean, None)) == printed
+        or (each.standard_error is not None and each.mean + each.standard_error >= low)
+    }
+    lead = "equally well by" if len(equal) > 1 else "best by" if len(areas) > 1 else "by"
+    return f"{lead} {' and '.join(equal)}: mean AUC {' and '.join(equal.values())}", len(equal) > 1
 
 
 def _validated(labelled: _Labelled) -> Table:
