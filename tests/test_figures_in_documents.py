@@ -7,18 +7,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SCRAMBLED = "[CIFAR-10](results/p-star-batch/p-star-batch.md), VGG16BN, M = 5, 30 epochs, p\\* of scrambled images, lambda_M = 1"
 HEADLINES = {
     "[MNIST](results/mnist/mnist.md), PreResNet8, M = 5, lambda_M = 0.1": "mnist/records/m-5",
     "[SVHN](results/svhn/svhn.md), VGG16BN, M = 5, lambda_M = 1": "svhn/records/vgg16bn-m-5",
     "[CIFAR-10](results/cifar10/cifar10.md), VGG16BN, M = 11, lambda_M = 5": "cifar10/records/vgg16bn-m-11",
-    "[CIFAR-10](results/capacity/capacity.md), PreResNet20, M = 11, lambda_M = 1": "capacity/records/cifar-10",
+    SCRAMBLED: "p-star-batch/records/cifar-10-vgg16bn-m-5-30-epochs-p-batch-32",
 }
 
 
 def headline(setting):
     """Return the seeds and figures of a row of the README, Deep Ensembles' and the method's, from its record."""
     content = json.loads((ROOT / "results" / f"{HEADLINES[setting]}.json").read_text())
-    greedy = f"greedy, {setting.split(', ')[-1]}"
+    greedy = f"greedy, {setting.split(', ')[-1]}" + ", p* = scramble" * (setting == SCRAMBLED)
 
     def figure(rows, method, metric, factor=1, digits=3, kind=""):
         (found,) = (row["figures"][metric] for row in rows if row["method"] == method and row["set"].endswith(kind))
