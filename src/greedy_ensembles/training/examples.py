@@ -150,7 +150,7 @@ class DatasetExamples(Examples):
     def __init__(self, dataset: Any, name: str, targets: str) -> None:
         if len(dataset) == 0:
             raise ValueError(f"{name} is an empty Dataset; training needs examples")
-        self.dataset = dataset
+        self.dataset, self._name, self._targets = dataset, name, targets
         labels, digest = [], hashlib.sha256()
         for position, item in enumerate(self._items()):
             x, label = self._split_item(item, position)
@@ -183,7 +183,20 @@ class DatasetExamples(Examples):
 
     def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices, read anew."""
-        return stacked(self._split_item(self.dataset[position], position)[0] for position in indices.tolist())
+        return self._stacked((self.dataset[position] for position in indices.tolist()), indices)
+
+    def _stacked(self, items: Iterable[Any], indices: Tensor) -> Inputs:
+        """Return the inputs of items as a batch, or refuse items whose labels are others than at the start."""
+        pairs = [self._split_item(item, at) for item, at in zip(items, indices.tolist(), strict=True)]
+        labels = as_labels([label for _, label in pairs], self._name, self._targets)
+        if not torch.equal(labels, self.labels[indices]):
+            odd = next(k for k, at in enumerate(indices.tolist()) if not torch.equal(labels[k], self.labels[at]))
+            raise ValueError(
+                f"item {int(indices[odd])} of {self._name} has another label than when it was first read, "
+                f"{labels[odd].tolist()} and not {self.labels[indices[odd]].tolist()}; a Dataset must keep an item's "
+                "label. Give examples that are drawn anew in a DataLoader"
+            )
+        return stacked(x for x, _ in pairs)
 
     def digest(self) -> str:
         """Return a hash of all inputs and labels, as they were in the pass at the start."""
