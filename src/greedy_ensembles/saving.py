@@ -21,7 +21,7 @@ from greedy_ensembles import storage
 from greedy_ensembles.data import ImageSet, LabelledSet, TableSet
 from greedy_ensembles.forms import Form, from_json, to_json
 from greedy_ensembles.heads import Headed
-from greedy_ensembles.inputs import Normalize, as_normalize
+from greedy_ensembles.inputs import Inputs, Normalize, as_normalize, each, logits_of
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.machine import __version__
 from greedy_ensembles.method import METHODS
@@ -96,6 +96,34 @@ def check_format(path: Path, content: Mapping[str, Any]) -> None:
     found = content.get("format")
     if type(found) is not int or not 1 <= found <= storage.FORMAT:  # true and 1.0 would pass for 1
         raise FolderError(f"{path} has format {found!r}; this version reads formats 1 to {storage.FORMAT}")
+
+
+def check_rebuilt(make_model: Callable[[], nn.Module], x: Inputs, device: torch.device) -> None:
+    """Refuse a factory whose models could not be read back, since files hold their `state_dict` and nothing else.
+
+    Args:
+        make_model: the factory; it is called twice.
+        x: a few inputs as models take them.
+        device: where they are.
+    """
+    said: list[Tensor] = []
+    one, other = (make_model().to(device).eval() for _ in range(2))
+    try:
+        other.load_state_dict(one.state_dict())
+    except RuntimeError as error:
+        raise ValueError(
+            "make_model returns models of several shapes, which run_dir could not read back; let it return one, or "
+            "leave run_dir out"
+        ) from error
+    with torch.no_grad():
+        for model in (one, other):
+            torch.manual_seed(0)
+            said.append(logits_of(model, each(Tensor.clone, x)))
+    if not torch.allclose(said[0], said[1], rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            "make_model returns models that differ in more than their state_dict, such as in numbers drawn at random, "
+            "so that run_dir could not read them back; use register_buffer for these, or leave run_dir out"
+        )
 
 
 def write_members(folder: Path, members: Sequence[nn.Module]) -> list[str]:
