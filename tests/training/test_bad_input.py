@@ -244,3 +244,25 @@ def test_a_run_dir_that_is_a_file_is_refused(tmp_path):
 
 def test_a_class_with_one_example_trains_without_validation(quick):
     assert len(ge.fit(model, (X, (torch.arange(40) == 7).long()), size=1, method="deep", validation=0, **quick)) == 1
+
+
+class LastStep(nn.Module):
+    """A recurrent classifier of (n, steps, 3), whose layer takes n for steps where it has its own default."""
+
+    def __init__(self, layer, **changes):
+        super().__init__()
+        self.layer, self.head = layer(3, **changes), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_a_model_that_mixes_the_inputs_of_a_batch_is_told_of(kind):
+    x, y = torch.randn(40, 5, 3, generator=torch.Generator().manual_seed(2)), torch.arange(40) % 2
+    options = {"size": 1, "recipe": ge.Recipe(epochs=1), "progress": False, "device": "cpu"}
+    with pytest.warns(UserWarning, match="depends on the others in its batch"):
+        mixing = ge.fit(lambda: LastStep(kind, hidden_size=6), (x, y), **options)
+    assert not torch.allclose(mixing.predict_proba(x), mixing.predict_proba(x, batch_size=1), atol=1e-4)
+    apart = ge.fit(lambda: LastStep(kind, hidden_size=6, batch_first=True), (x, y), **options)
+    assert torch.allclose(apart.predict_proba(x), apart.predict_proba(x, batch_size=1), atol=1e-6)

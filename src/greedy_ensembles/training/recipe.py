@@ -61,7 +61,7 @@ class Recipe:
         augment: "flip_crop" (flip, reflect-pad 4, crop back), "flip_crop_paper" (as the paper's code does it: pad
             2, and shifts of -2 to +1), or a callable on a batch of inputs as the model gets them; applied to training
             examples alone. A callable of two arguments is given labels, too, and returns (inputs, targets), such as
-            mixup's shares of classes (n, classes).
+            mixup's shares of classes (n, classes). Of examples with weights it is given (n, classes): these, at labels.
         accumulate: batches whose gradients are averaged for one update. Above 1, engines take plain steps.
         normalize: (mean, std), numbers or one number a channel, taken out of the inputs of training, p* and prediction
             alike, after uint8 inputs were scaled to [0, 1].

@@ -7,6 +7,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -37,7 +38,7 @@ from greedy_ensembles.inputs import (
     take,
     to_model,
 )
-from greedy_ensembles.method import filled_buffer, rows_stay_rows
+from greedy_ensembles.method import check_statistics, filled_buffer, rows_stay_rows
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.metrics import (
     adaptive_calibration_error,
@@ -95,12 +96,21 @@ def try_model(
     model = make_model()
     parts = check_model(model, [])
     make_optimizer(recipe, model)
-    _check_statistics(model.train(), weighting is not None)
+    check_statistics(model.train(), weighting is not None)
     model = model.to(execution.device).eval()
     x = take(next(examples.chunks(_FEW)), slice(_FEW))  # a DataLoader's are batches, of any size
     x, labels = move(x, execution.device), examples.labels[: length(x)].to(execution.device)
     outputs = _run(model, x, "x", normalize)
     classes = _check_outputs(outputs, x, labels, int(examples.labels.max()), recipe)
+    if length(x) == _FEW and torch.equal(_run(model, x, "x", normalize), outputs):
+        apart = (_run(model, take(x, slice(1, None)), "x", normalize) - outputs[1:]).abs().max()
+        if apart > 10 * torch.finfo(outputs.dtype).eps ** 0.5 * outputs.abs().max():
+            warnings.warn(
+                "what the model says of an input depends on the others in its batch, in eval mode, too, so that "
+                "predictions change with batch_size. Recurrent and attention layers need batch_first=True; BatchNorm "
+                "needs track_running_stats=True",
+                stacklevel=4,
+            )
     one_a_label = outputs.shape[1:].numel() == 1 or labels.ndim == 2  # one logit, or one for each label
     if one_a_label and _ends_in_sigmoid(model, x, normalize, outputs):
         raise ValueError("the model ends in a sigmoid where a logit is expected; leave it out")
@@ -111,7 +121,11 @@ def try_model(
         samples = move(as_stored(weighting.sample(2, generator(0)), form), execution.device)
         _run(model, samples, "samples of weighting", normalize)
     if recipe.augment is not None:
-        _check_augment(x, labels, model, recipe, normalize)
+        targets = labels if labels.ndim == 1 else labels.to(outputs.dtype)
+        if examples.weights is not None:
+            rows = torch.arange(length(x))
+            targets = replace(data, classes=classes, dtype=outputs.dtype).look_up(rows)[1].to(execution.device)
+        _check_augment(x, targets, model, recipe, normalize)
     if weighting is not None and any(
         layer._buffers for layer in model.modules() if not isinstance(layer, _BatchNorm | _InstanceNorm)
     ):
@@ -160,33 +174,6 @@ def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "lis
             "change; give each its own with copy.deepcopy"
         )
     return [weakref.ref(part) for part in (*learning, *norms)]
-
-
-def _check_statistics(model: nn.Module, samples: bool) -> None:
-    """Warn of frozen BatchNorm whose statistics move in training; refuse InstanceNorm that counts samples of p*."""
-    frozen = {
-        part
-        for module in model.modules()
-        if list(module.parameters()) and not any(p.requires_grad for p in module.parameters())
-        for part in module.modules()
-    }
-    moving = [
-        name
-        for name, layer in model.named_modules()
-        if isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats and layer.momentum != 0
-        if layer in frozen
-    ]
-    if moving:
-        warnings.warn(
-            f"{len(moving)} BatchNorm layers are frozen (the first is {moving[0]!r}), and their running statistics "
-            "are not: training moves them. To keep them, use ge.models.heads, override train(mode) of the model so "
-            "that it leaves the frozen part in eval mode, or set momentum=0 in these layers",
-            stacklevel=5,
-        )
-    if samples and any(isinstance(layer, _InstanceNorm) and layer.track_running_stats for layer in model.modules()):
-        raise ValueError(
-            "the model has InstanceNorm with track_running_stats=True, which would count samples of p*; leave that out"
-        )
 
 
 def _run(model: nn.Module, batch: Inputs, what: str, normalize: Normalize | None, who: str = "the model") -> Any:
@@ -285,7 +272,7 @@ def _check_earlier(
                 raise ValueError(f"earlier member {number} {SOFTMAX}")
 
 
-def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe, normalize: Normalize | None) -> None:
+def _check_augment(x: Inputs, targets: Tensor, model: nn.Module, recipe: Recipe, normalize: Normalize | None) -> None:
     augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
     assert augment is not None
     inputs = to_model(x, normalize, dtype_of(model))
@@ -297,11 +284,12 @@ def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe, 
             if (count := len(logits_of(model, changed))) != length(x):
                 raise ValueError(f"it returned {count} inputs of {length(x)}")
             return
-        mixed, targets = augment(inputs, labels)
-        (recipe.loss or cross_entropy)(as_logits(logits_of(model, mixed)), targets)
+        mixed, mixed_targets = augment(inputs, targets)
+        (recipe.loss or cross_entropy)(as_logits(logits_of(model, mixed)), mixed_targets)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(
-            f"augment must return what the model takes, and did not for {describe_inputs(x)}: {error}"
+            f"augment must return what the model takes, and did not for {describe_inputs(x)}"
+            f"{f', targets {tuple(targets.shape)} of {targets.dtype}' if takes_targets(augment) else ''}: {error}"
         ) from error
 
 
