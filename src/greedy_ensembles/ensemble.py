@@ -213,6 +213,8 @@ class Ensemble:
         if y is not None and self.targets == "labels":
             raise ValueError("y must be left out: temperature and sets are for one class an input, not for labels")
         flags.check_score(score, len(self))
+        if y is not None:
+            flags.check_order(x)
 
         def both(probs: Tensor) -> tuple[Tensor, Tensor]:
             double = probs.double().cpu()

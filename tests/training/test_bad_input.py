@@ -266,3 +266,9 @@ def test_a_model_that_mixes_the_inputs_of_a_batch_is_told_of(kind):
     assert not torch.allclose(mixing.predict_proba(x), mixing.predict_proba(x, batch_size=1), atol=1e-4)
     apart = ge.fit(lambda: LastStep(kind, hidden_size=6, batch_first=True), (x, y), **options)
     assert torch.allclose(apart.predict_proba(x), apart.predict_proba(x, batch_size=1), atol=1e-6)
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused():
+    x, y = torch.randn(40, 2), torch.arange(40) % 2
+    with pytest.raises(ValueError, match="LBFGS needs a closure"):
+        ge.fit(model, (x, y), size=1, recipe=ge.Recipe(epochs=1, optimizer=torch.optim.LBFGS), progress=False)

@@ -5,6 +5,7 @@ A Dataset is asked for its items anew in every epoch, so that random transforms 
 
 import hashlib
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -220,6 +221,13 @@ def from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", targ
     if len(labels) == 0:
         raise ValueError("x and y are empty; training needs examples")
     x = each(lambda one: one.detach(), x)
+    bits = [place for place, one in entries(x) if one.dtype == torch.uint8 and one.numel() and one.max() == 1]
+    if bits:
+        warnings.warn(
+            f"{bits[0]} of {name} holds bytes of 0 and 1 alone, and bytes reach the model divided by 255, as 0 and "
+            "0.004; give floats for bits, or pixels of 0 to 255",
+            stacklevel=6,
+        )
     off_device = None if isinstance(x, Tensor) else "inputs are a dict or tuple; give them as one tensor"
     if weights is not None:
         weights = as_tensor(weights).detach().cpu().float()

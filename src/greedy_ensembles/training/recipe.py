@@ -304,6 +304,11 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
         optimizer = recipe.optimizer(model if of_model else parameters)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"the recipe's optimizer must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        if needed := _required(type(optimizer).step)[1:]:  # beside itself; schedulers of the user's may wrap its own
+            raise ValueError(
+                f"the recipe's optimizer must take steps without arguments, and {type(optimizer).__name__} needs a "
+                f"{needed[0].name}"
+            )
         ours = {id(p) for p in model.parameters()}
         if not all(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
             raise ValueError("the recipe's optimizer must move parameters that it is given; it has others")
