@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greedy_ensembles.forms import Form, are_alike, describe_inputs, form_of, joined
+from greedy_ensembles.forms import Form, InputForm, are_alike, columns_of, describe_inputs, form_of, joined
 from greedy_ensembles.generators import SHUFFLE, generator, seed_own_generators
 from greedy_ensembles.inputs import (
     Inputs,
@@ -204,8 +204,17 @@ class DatasetExamples(Examples):
         return self._digest
 
 
-def from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", targets: str = "classes") -> ArrayExamples:
+def from_arrays(
+    x: Any,
+    y: Any,
+    weights: Any = None,
+    *,
+    name: str = "data",
+    targets: str = "classes",
+    columns: tuple[str, ...] | None = None,
+) -> ArrayExamples:
     """Return arrays of inputs and labels, and perhaps of weights, as examples, or refuse them."""
+    columns = columns_of(x) if columns is None and not isinstance(x, Tensor) else columns
     on_disk = any(isinstance(one, np.memmap) for _, one in entries(x))
     x = as_entries(x) if are_several(x) else as_tensor(x)
     labels = as_labels(y, name, targets)
@@ -236,7 +245,9 @@ def from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", targ
             raise ValueError(f"weights must have shape ({len(labels)},), one number an example; got shape {shape}")
         if not bool(((weights >= 0) & weights.isfinite()).all()) or not bool(weights.any()):
             raise ValueError("weights must be finite, at least 0, and above 0 for some examples")
-    return ArrayExamples(x, labels, each(form_of, x), off_device, weights, not on_disk)
+    form: Form = each(form_of, x)
+    form = form._replace(columns=columns) if isinstance(form, InputForm) else form
+    return ArrayExamples(x, labels, form, off_device, weights, not on_disk)
 
 
 @dataclass(frozen=True)
