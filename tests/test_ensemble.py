@@ -368,3 +368,10 @@ def test_named_columns_have_to_be_those_of_training_in_that_order(tmp_path):
             ge.compare({"mine": trained}, *sets)
     unnamed = ge.fit(lambda: nn.Linear(2, 2), (x, y), **options)
     assert torch.equal(unnamed.predict_proba(swapped), unnamed.predict_proba(swapped.to_numpy()))
+
+
+def test_a_member_in_train_mode_is_told_of(ensemble):
+    x = torch.randn(8, 3)
+    ensemble[1].train()
+    with pytest.warns(UserWarning, match="member 2 is in train mode"):
+        ensemble.predict_proba(x)

@@ -336,3 +336,12 @@ def test_models_of_several_shapes_have_no_run_dir(fit, tmp_path):
     with pytest.raises(ValueError, match="several shapes"):
         fit(make_model=lambda: ge.models.MLP(2, (next(widths),)))
     assert not (tmp_path / "run").exists()
+
+
+def test_loading_tells_of_models_that_differ_in_what_no_file_holds(blobs, quick, tmp_path):
+    for how in ("attribute", "unsaved buffer", "buffer"):
+        ge.fit(partial(Fixed, how), blobs, size=2, **quick).save(tmp_path / how)
+    for how in ("attribute", "unsaved buffer"):
+        with pytest.warns(UserWarning, match="differ in 'features'"):
+            ge.Ensemble.load(tmp_path / how, partial(Fixed, how))
+    assert len(ge.Ensemble.load(tmp_path / "buffer", partial(Fixed, "buffer"))) == 2  # without a warning

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from greedy_ensembles import storage
 from greedy_ensembles.benchmark.presets import load_preset
@@ -73,6 +73,9 @@ class InputSet:
             return cls(name or data.name, data.inputs, data.labels, data.note, data.unit, argument, columns_of(data))
         with _naming(argument):
             if not labelled:
+                read = data.dataset if isinstance(data, DataLoader) else data
+                if isinstance(read, IterableDataset) and not hasattr(read, "__len__"):
+                    raise TypeError("a stream has no length; give an array, or a Dataset that has one")
                 return cls(name, as_inputs(data), argument=argument, columns=columns_of(data))
             examples = as_examples(data)
             x = examples.x if isinstance(examples, ArrayExamples) else as_inputs(data)

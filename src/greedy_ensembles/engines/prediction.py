@@ -158,6 +158,8 @@ def of_all(
         normalize: mean and standard deviation that are taken out of them.
         target: the device of the result.
     """
+    if odd := next((number for number, (member, *_) in enumerate(placed, start=1) if member.training), 0):
+        warnings.warn(f"member {odd} is in train mode, and predicts so; call its eval() first", stacklevel=5)
     inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
     with once(getattr(say, "recordable", True)):  # members on one backbone run it once
         every = [say(member, to_model(inputs[device], normalize, dtype)) for member, device, dtype in placed]
