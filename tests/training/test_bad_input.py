@@ -272,3 +272,16 @@ def test_an_optimizer_that_needs_a_closure_is_refused():
     x, y = torch.randn(40, 2), torch.arange(40) % 2
     with pytest.raises(ValueError, match="LBFGS needs a closure"):
         ge.fit(model, (x, y), size=1, recipe=ge.Recipe(epochs=1, optimizer=torch.optim.LBFGS), progress=False)
+
+
+@pytest.mark.parametrize("loss", [nn.NLLLoss(), nn.functional.nll_loss], ids=["module", "function"])
+def test_a_loss_of_log_probabilities_wants_these(loss):
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(3))
+    y = (x[:, 0] > 0).long()
+    options = {"size": 1, "progress": False, "device": "cpu"}
+    with pytest.raises(ValueError, match="loss takes log-probabilities, and the model returns logits"):
+        ge.fit(model, (x, y), recipe=ge.Recipe(epochs=1, loss=loss), **options)
+    recipe = ge.Recipe(epochs=3, loss=loss)
+    logs = ge.fit(lambda: nn.Sequential(model(), nn.LogSoftmax(1)), (x, y), recipe=recipe, **options)
+    same = ge.fit(model, (x, y), recipe=ge.Recipe(epochs=3), **options)
+    torch.testing.assert_close(logs.predict_proba(x), same.predict_proba(x))

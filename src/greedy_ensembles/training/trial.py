@@ -207,6 +207,12 @@ def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe:
     if bool(logits.min() >= 0) and are_probabilities(logits):
         raise ValueError(f"the model {SOFTMAX}")
     classes: int = logits.shape[1]
+    takes_logs = isinstance(recipe.loss, nn.NLLLoss) or recipe.loss is nll_loss
+    if takes_logs and bool((logits.logsumexp(dim=1).abs() > 1e-3).any()):
+        raise ValueError(
+            "loss takes log-probabilities, and the model returns logits, of which it would have no lower bound; leave "
+            "loss out, or use nn.CrossEntropyLoss"
+        )
     if labels.ndim == 2:
         labels = labels.to(logits.dtype)
     elif largest >= classes:
