@@ -40,21 +40,10 @@ from greedy_ensembles.inputs import (
 )
 from greedy_ensembles.method import check_statistics, filled_buffer, rows_stay_rows
 from greedy_ensembles.method.weighting import Weighting
-from greedy_ensembles.metrics import (
-    adaptive_calibration_error,
-    brier_score,
-    expected_calibration_error,
-    negative_log_likelihood,
-)
 from greedy_ensembles.training.examples import Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
 
 _FEW = 3  # examples that a model is tried on
-#: Smaller where predictions are better.
-_ERRORS: tuple[object, ...] = (
-    *(adaptive_calibration_error, brier_score, expected_calibration_error, negative_log_likelihood),
-    *(cross_entropy, nll_loss),
-)
 
 
 class Trial(NamedTuple):
@@ -315,15 +304,10 @@ def check_recipe(recipe: Recipe, data: Data, classes: int) -> None:
         raise ValueError(f"{what} needs held-out examples, and there are none; give validation, such as 0.1")
     if len(data.validation) == 0 or not callable(recipe.select_by):
         return
-    if recipe.select_by in _ERRORS:
-        name = recipe.select_by.__name__
-        raise ValueError(
-            f"select_by must be larger where predictions are better, and {name} is smaller; give "
-            f"lambda probs, labels: -{name}(probs, labels), or 'nll' for the negative log-likelihood"
-        )
     labels = data.held_out.labels[data.validation] if data.held_out.indexed else data.held_out.labels
     shape = (len(labels), classes) if labels.ndim == 1 else (*labels.shape, 2)  # independent labels are 0 or 1
     probs = torch.rand(shape, generator=generator(0)).add_(0.1)
+    right = torch.full(shape, 0.2 / shape[-1]).scatter_(-1, labels.cpu().unsqueeze(-1), 0.8 + 0.2 / shape[-1])
     found: Any = None
     try:
         found = recipe.select_by(probs / probs.sum(dim=-1, keepdim=True), labels.cpu())
@@ -335,3 +319,14 @@ def check_recipe(recipe: Recipe, data: Data, classes: int) -> None:
             f"select_by must return a number for probabilities {shape} and labels {tuple(labels.shape)}; it ended in "
             f"{type(error).__name__}: {error}"
         ) from error
+    try:
+        of_right, of_wrong = (float(recipe.select_by(one, labels.cpu())) for one in (right, right.roll(1, dims=-1)))
+    except Exception:  # as above
+        return
+    if of_wrong - of_right > 1e-3 * max(abs(of_wrong), abs(of_right)):
+        name = getattr(recipe.select_by, "__name__", "score")
+        raise ValueError(
+            f"select_by must be larger where predictions are better, and {name} is {of_right:.3g} for right ones and "
+            f"{of_wrong:.3g} for wrong ones; give lambda probs, labels: -{name.replace('<lambda>', 'score')}(probs, "
+            "labels), or 'nll' for the negative log-likelihood"
+        )
