@@ -342,3 +342,36 @@ def test_a_model_in_double_precision_predicts_in_it(x):
     double = ge.Ensemble.from_members([network().double()])
     assert double.predict_proba(x).dtype == torch.float64
     np.testing.assert_allclose(double.predict_proba(x).sum(dim=2), 1)
+
+
+def test_named_columns_have_to_be_those_of_training_in_that_order(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    y, frame = (x[:, 0] > 0).astype(int), pandas.DataFrame(x, columns=["age", "height"])
+    options = {"size": 2, "recipe": ge.Recipe(epochs=2), "progress": False, "device": "cpu"}
+    trained = ge.fit(lambda: nn.Linear(2, 2), (frame, y), **options)
+    trained.save(tmp_path / "saved")
+    expected, swapped = trained.predict_proba(x), frame[["height", "age"]]
+    table = ge.data.TableSet(x[:, ::-1].copy(), y, "swapped", ("no", "yes"), columns=("height", "age"))
+    for ensemble in (trained, trained[:1], ge.Ensemble.load(tmp_path / "saved", lambda: nn.Linear(2, 2))):
+        for good in (frame, (frame, y), pandas.DataFrame(x), table.rows[:, ::-1].copy()):
+            assert torch.equal(ensemble.predict_proba(good), expected[: len(ensemble)])
+        for bad in (swapped, (swapped, y), table):
+            with pytest.raises(ValueError, match=r"columns of x .* in another order; give \['age', 'height'\]"):
+                ensemble.predict_proba(bad)
+        with pytest.raises(ValueError, match="'age' is missing"):
+            ensemble.predict_proba(frame.rename(columns={"age": "weight"}))
+    with pytest.raises(ValueError, match="columns of validation"):
+        ge.fit(lambda: nn.Linear(2, 2), (frame, y), **options, validation=(swapped, y))
+    for sets in (((swapped, y), {"far": frame}), ((frame, y), {"far": swapped})):
+        with pytest.raises(ValueError, match="in another order"):
+            ge.compare({"mine": trained}, *sets)
+    unnamed = ge.fit(lambda: nn.Linear(2, 2), (x, y), **options)
+    assert torch.equal(unnamed.predict_proba(swapped), unnamed.predict_proba(swapped.to_numpy()))
+
+
+def test_a_member_in_train_mode_is_told_of(ensemble):
+    x = torch.randn(8, 3)
+    ensemble[1].train()
+    with pytest.warns(UserWarning, match="member 2 is in train mode"):
+        ensemble.predict_proba(x)

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SCRAMBLED = "[CIFAR-10](results/p-star-batch/p-star-batch.md), VGG16BN, M = 5, 30 epochs, p\\* of scrambled images, lambda_M = 1"
+SCRAMBLED = (
+    "[CIFAR-10](results/p-star-batch/p-star-batch.md), VGG16BN, M = 5, 30 epochs, "
+    r"p\* of scrambled images, lambda_M = 1"
+)
 HEADLINES = {
     "[MNIST](results/mnist/mnist.md), PreResNet8, M = 5, lambda_M = 0.1": "mnist/records/m-5",
     "[SVHN](results/svhn/svhn.md), VGG16BN, M = 5, lambda_M = 1": "svhn/records/vgg16bn-m-5",

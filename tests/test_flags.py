@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import greedy_ensembles as ge
 from greedy_ensembles.cli.predict import judge_inputs, to_csv
@@ -294,3 +295,14 @@ def test_what_cannot_be_calibrated_or_used_is_refused():
     for alpha, message in ((0.01, r"alpha = 0\.01 needs 99 in-domain inputs"), (1.0, "alpha must be below 1")):
         with pytest.raises(ValueError, match=message):
             ensemble.predict_set(x, alpha)
+
+
+def test_labels_beside_a_loader_that_shuffles_are_refused():
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(6))
+    y = (x[:, 0] > 0).long()
+    ensemble = ge.Ensemble.from_members([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+    shuffled, in_order = (DataLoader(TensorDataset(x, y), batch_size=7, shuffle=shuffle) for shuffle in (True, False))
+    with pytest.raises(ValueError, match="RandomSampler, in whose order y does not come"):
+        ensemble.calibrate(shuffled, y)
+    assert ensemble.calibrate(in_order, y) == ensemble.calibrate(x, y)
+    assert ensemble.calibrate(shuffled).threshold == pytest.approx(ensemble.calibrate(x).threshold)

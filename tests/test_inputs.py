@@ -199,8 +199,9 @@ def test_an_array_on_disk_is_shared_and_not_copied(tmp_path):
         TABLE,
         {"input_ids": InputForm((None,), torch.int64), "pixels": PIXELS},
         (FLOATS, InputForm((3, None), torch.bool)),
+        InputForm((2,), torch.float64, (0.0, 1.0), ("age", "height")),
     ],
-    ids=["tensor", "dict", "tuple"],
+    ids=["tensor", "dict", "tuple", "named"],
 )
 def test_the_form_of_entries_is_read_back(form):
     assert from_json(json.loads(json.dumps(to_json(form)))) == form
@@ -216,6 +217,9 @@ def test_the_form_of_entries_is_read_back(form):
         {"entries": {"input_ids": {"entries": {}}}},
         [{"shape": [2], "type": "object"}],
         {"shape": ["None"], "type": "int64"},
+        {"shape": [2], "type": "float64", "columns": ["age"]},
+        {"shape": [2], "type": "float64", "columns": ["age", 1]},
+        {"shape": [1, 2], "type": "float64", "columns": ["age", "height"]},
     ],
 )
 def test_entries_that_are_none_are_refused(value):

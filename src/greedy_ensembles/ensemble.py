@@ -15,7 +15,7 @@ from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.engines import prediction
 from greedy_ensembles.engines.execution import as_device
 from greedy_ensembles.engines.prediction import CapturedPrediction, Statement
-from greedy_ensembles.forms import Form, admit, check_form, example_of
+from greedy_ensembles.forms import Form, admit, check_columns, check_form, example_of
 from greedy_ensembles.inputs import Inputs, Normalize, as_inputs, as_normalize, batches_of, device_of, dtype_of, entries
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.metrics.uncertainty import Uncertainty
@@ -151,6 +151,7 @@ class Ensemble:
         check_count("batch_size", batch_size, least=1)
         several = type(self.inputs) is tuple
         known = None if self.inputs is None else several
+        check_columns(x, self.inputs)
         x = as_inputs(x.inputs if isinstance(x, LabelledSet) else x, known, self.targets == "labels")
         place = entries(x)[0][1]
         target = place.device if isinstance(place, Tensor) else torch.device("cpu")
@@ -213,6 +214,8 @@ class Ensemble:
         if y is not None and self.targets == "labels":
             raise ValueError("y must be left out: temperature and sets are for one class an input, not for labels")
         flags.check_score(score, len(self))
+        if y is not None:
+            flags.check_order(x)
 
         def both(probs: Tensor) -> tuple[Tensor, Tensor]:
             double = probs.double().cpu()

@@ -192,7 +192,8 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         width = members.predict_log_proba(scaler.transform(X[:1])).shape[2]
         if width != len(self.classes_):
             raise ValueError(f"make_model returns {width} logits, and y has {len(self.classes_)} classes")
-        form = InputForm((X.shape[1],), torch.float64)
+        names = getattr(self, "feature_names_in_", None)
+        form = InputForm((X.shape[1],), torch.float64, columns=None if names is None else tuple(map(str, names)))
         of_columns = (scaler.mean_, scaler.scale_)
         return Ensemble(members, of_columns, inputs=form, notes=members.notes, targets=members.targets)
 

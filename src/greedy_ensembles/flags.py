@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from greedy_ensembles import metrics, storage
 from greedy_ensembles.checks import check_choice, check_limit, check_number, limit
@@ -148,6 +149,16 @@ def check_rate(rate: float, name: str = "fpr") -> None:
     check_number(name, rate, above=0)
     if rate >= 1:
         raise ValueError(f"{name} must be below 1, a share of in-domain inputs; got {rate}")
+
+
+def check_order(x: Any) -> None:
+    """Refuse inputs that come in another order at every reading, which no labels beside them can have."""
+    sampler = getattr(x, "sampler", None)
+    if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+        raise ValueError(
+            f"x is a DataLoader with a {type(sampler).__name__}, in whose order y does not come; give one with "
+            "shuffle=False, or arrays"
+        )
 
 
 def check_score(score: str, members: int) -> None:

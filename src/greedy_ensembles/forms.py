@@ -33,6 +33,7 @@ class InputForm(NamedTuple):
     shape: tuple[int | None, ...]  #: None: a side that differs from batch to batch
     dtype: torch.dtype
     range: tuple[float, float] | None = None  #: smallest and largest value of floating-point data, if they are known
+    columns: tuple[str, ...] | None = None  #: names of a data frame's columns, or of a table set's
 
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}"
@@ -117,7 +118,7 @@ class InputForm(NamedTuple):
         >>> InputForm((3, 32, 32), torch.uint8).to_json()
         {'shape': [3, 32, 32], 'type': 'uint8'}
         """
-        known = {} if self.range is None else {"range": list(self.range)}
+        known = {name: list(one) for name in ("range", "columns") if (one := getattr(self, name)) is not None}
         return {"shape": list(self.shape), "type": str(self.dtype).removeprefix("torch."), **known}
 
     def is_nameable(self) -> bool:
@@ -135,7 +136,12 @@ class InputForm(NamedTuple):
         if limits is not None and not (proper and -math.inf < limits[0] <= limits[1] < math.inf):
             raise ValueError("the 'range' of its 'inputs' is not that of numbers")
         limits = None if limits is None else (limits[0], limits[1])
-        found = cls(tuple(shape), _TYPES[kind], limits) if isinstance(kind, str) and kind in _TYPES else None
+        columns = value.get("columns")  # which only tables with names have
+        if columns is not None:
+            if not isinstance(columns, list) or [len(columns)] != shape or not all(type(one) is str for one in columns):
+                raise ValueError("the 'columns' of its 'inputs' are no names, one a column")
+            columns = tuple(columns)
+        found = cls(tuple(shape), _TYPES[kind], limits, columns) if isinstance(kind, str) and kind in _TYPES else None
         if found is None or not found.is_nameable():
             raise ValueError("its 'inputs' are of no shape and type that inputs have")
         return found
@@ -178,6 +184,24 @@ def from_json(value: Any) -> Form:
     if not isinstance(several, dict | list) or not several:
         raise ValueError("its 'inputs' have no 'entries' by name")
     return each(InputForm.from_json, tuple(several) if isinstance(several, list) else several)  # type: ignore[no-any-return]
+
+
+def columns_of(x: Any) -> tuple[str, ...] | None:
+    """Return the names of a data frame's columns, or a table set's, alone or beside labels; None without names."""
+    pair = isinstance(x, list | tuple) and len(x) in (2, 3) and not hasattr(x, "columns")
+    named = getattr(x[0] if pair else x, "columns", None)
+    names = () if named is None or callable(named) else tuple(named)
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def check_columns(x: Any, form: Form | None, name: str = "x") -> None:
+    """Refuse named columns that are others than those of training, or in another order; messages call them `name`."""
+    found, known = columns_of(x), getattr(form, "columns", None)
+    if found is not None and known is not None and found != known:
+        odd = next((one for one in (*known, *found) if (one in known) != (one in found)), None)
+        why = "in another order" if odd is None else f"others: {odd!r} is {'missing' if odd in known else 'new'}"
+        asked = str(list(known)) if len(known) <= 8 else f"those of training, from {known[0]!r} to {known[-1]!r}"
+        raise _refusal(f"columns of {name} are not those of training, but {why}; give {asked}, in that order")
 
 
 def are_alike(one: Form, other: Form) -> bool:

@@ -8,8 +8,10 @@ import copy
 import dataclasses
 import html
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +23,7 @@ from greedy_ensembles import storage
 from greedy_ensembles.data import ImageSet, LabelledSet, TableSet
 from greedy_ensembles.forms import Form, from_json, to_json
 from greedy_ensembles.heads import Headed
-from greedy_ensembles.inputs import Normalize, as_normalize
+from greedy_ensembles.inputs import Inputs, Normalize, as_normalize, each, logits_of
 from greedy_ensembles.labels import TARGETS
 from greedy_ensembles.machine import __version__
 from greedy_ensembles.method import METHODS
@@ -98,6 +100,32 @@ def check_format(path: Path, content: Mapping[str, Any]) -> None:
         raise FolderError(f"{path} has format {found!r}; this version reads formats 1 to {storage.FORMAT}")
 
 
+def check_rebuilt(make_model: Callable[[], nn.Module], x: Inputs, device: torch.device) -> None:
+    """Refuse a factory whose models could not be read back, since files hold their `state_dict` and nothing else.
+
+    Args:
+        make_model: the factory; it is called twice.
+        x: a few inputs as models take them.
+        device: where they are.
+    """
+    one, other = (make_model().to(device).eval() for _ in range(2))
+    said: list[Tensor] = []
+    try:
+        other.load_state_dict(one.state_dict())
+    except RuntimeError as error:
+        why = "make_model returns models of several shapes, which run_dir could not read back; leave it out"
+        raise ValueError(why) from error
+    with torch.no_grad():
+        for model in (one, other):
+            torch.manual_seed(0)
+            said.append(logits_of(model, each(Tensor.clone, x)))
+    if not torch.allclose(said[0], said[1], rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            "make_model returns models that differ in more than their state_dict, such as in numbers drawn at random, "
+            "so that run_dir could not read them back; use register_buffer for these, or leave run_dir out"
+        )
+
+
 def write_members(folder: Path, members: Sequence[nn.Module]) -> list[str]:
     """Write the members' weights, and return their checksums."""
     checksums: list[str] = []
@@ -154,7 +182,25 @@ def load_members(
     for number, checksum in enumerate(checksums[start:], start=start + 1):
         first = members[0] if members and not start else None
         members.append(_load_member(weights_file(folder, number), checksum, make_model, device, first))
+    for one, other in pairwise(map(_unsaved, members)):
+        both = [name for name in one if name in other and one[name].shape == other[name].shape]
+        if odd := [name for name in both if not torch.equal(one[name], other[name])]:
+            warnings.warn(
+                f"make_model returns models that differ in {odd[0]!r}, which their state_dict does not hold. If it was "
+                "drawn at random, loaded members are not what was saved: use register_buffer for it",
+                stacklevel=4,
+            )
+            break
     return members
+
+
+def _unsaved(model: nn.Module) -> dict[str, Tensor]:
+    """Return tensors that a model keeps outside of its state_dict, but for those that hooks compute at every call."""
+    found: dict[str, Any] = {}
+    for name, layer in model.named_modules():
+        kept = {} if layer._forward_pre_hooks else vars(layer) | layer._buffers
+        found |= {f"{name}.{key}".lstrip("."): value for key, value in kept.items() if isinstance(value, Tensor)}
+    return {name: value for name, value in found.items() if name not in model.state_dict()}
 
 
 def _load_member(

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 import greedy_ensembles as ge
 
@@ -212,7 +213,7 @@ def test_repetitions_have_one_score():
 def test_repetitions_share_no_member():
     whole = ensemble(0, members=3)
     copies = ge.Ensemble(copy.deepcopy(list(whole)[1:]))
-    for repetitions in ([whole, whole], [whole, whole[:1]], [ensemble(5), whole, copies], [norm()] * 2):
+    for repetitions in ([whole, whole], [whole, whole[:1]], [ensemble(5), whole, copies], [norm(), norm()]):
         with pytest.raises(ValueError, match=r"methods\['a'\] has repetitions that share members"):
             ge.compare({"a": repetitions}, (X, Y), OOD)
 
@@ -244,3 +245,13 @@ def test_a_frame_has_all_figures_each_beside_its_error():
         assert key in columns
         if key != "auc_norm":  # of one repetition
             assert columns[columns.index(key) + 1] == f"{key}_standard_error"
+
+
+def test_a_stream_is_refused_as_an_ood_set():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(X)
+
+    for stream in (Stream(), DataLoader(Stream(), batch_size=9)):
+        with pytest.raises(TypeError, match=r"ood\['far'\]: a stream has no length"):
+            ge.compare({"a": SILENT}, (X, Y), {"far": stream})

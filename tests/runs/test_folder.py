@@ -301,3 +301,47 @@ def test_a_model_of_ones_own_must_be_passed_to_load_run(fit, tmp_path):
         ge.load_run(tmp_path)
     with pytest.raises(FolderError, match=r"holds a run: read it with ge\.load_run"):
         ge.Ensemble.load(tmp_path / "run", lambda: ge.models.MLP(2, (8,)))
+
+
+class Fixed(torch.nn.Module):
+    """A linear classifier of features that are drawn once and do not learn, kept in one of three ways."""
+
+    def __init__(self, how):
+        super().__init__()
+        features = torch.randn(2, 16)
+        if how == "attribute":
+            self.features = features
+        else:
+            self.register_buffer("features", features, persistent=how == "buffer")
+        self.head = torch.nn.Linear(16, 2)
+
+    def forward(self, x):
+        return self.head((x @ self.features).cos())
+
+
+@pytest.mark.parametrize("how", ["attribute", "unsaved buffer"])
+def test_models_that_their_state_dict_does_not_hold_whole_have_no_run_dir(fit, how, tmp_path):
+    with pytest.raises(ValueError, match="differ in more than their state_dict"):
+        fit(make_model=partial(Fixed, how))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_buffer_that_is_drawn_at_random_is_read_back(fit, blobs):
+    on_disk, in_memory = (fit(make_model=partial(Fixed, "buffer"), **options) for options in ({}, {"run_dir": None}))
+    assert torch.equal(on_disk.predict_proba(blobs[0]), in_memory.predict_proba(blobs[0]))
+
+
+def test_models_of_several_shapes_have_no_run_dir(fit, tmp_path):
+    widths = iter(range(4, 40))
+    with pytest.raises(ValueError, match="several shapes"):
+        fit(make_model=lambda: ge.models.MLP(2, (next(widths),)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_loading_tells_of_models_that_differ_in_what_no_file_holds(blobs, quick, tmp_path):
+    for how in ("attribute", "unsaved buffer", "buffer"):
+        ge.fit(partial(Fixed, how), blobs, size=2, **quick).save(tmp_path / how)
+    for how in ("attribute", "unsaved buffer"):
+        with pytest.warns(UserWarning, match="differ in 'features'"):
+            ge.Ensemble.load(tmp_path / how, partial(Fixed, how))
+    assert len(ge.Ensemble.load(tmp_path / "buffer", partial(Fixed, "buffer"))) == 2  # without a warning

@@ -244,3 +244,44 @@ def test_a_run_dir_that_is_a_file_is_refused(tmp_path):
 
 def test_a_class_with_one_example_trains_without_validation(quick):
     assert len(ge.fit(model, (X, (torch.arange(40) == 7).long()), size=1, method="deep", validation=0, **quick)) == 1
+
+
+class LastStep(nn.Module):
+    """A recurrent classifier of (n, steps, 3), whose layer takes n for steps where it has its own default."""
+
+    def __init__(self, layer, **changes):
+        super().__init__()
+        self.layer, self.head = layer(3, **changes), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_a_model_that_mixes_the_inputs_of_a_batch_is_told_of(kind):
+    x, y = torch.randn(40, 5, 3, generator=torch.Generator().manual_seed(2)), torch.arange(40) % 2
+    options = {"size": 1, "recipe": ge.Recipe(epochs=1), "progress": False, "device": "cpu"}
+    with pytest.warns(UserWarning, match="depends on the others in its batch"):
+        mixing = ge.fit(lambda: LastStep(kind, hidden_size=6), (x, y), **options)
+    assert not torch.allclose(mixing.predict_proba(x), mixing.predict_proba(x, batch_size=1), atol=1e-4)
+    apart = ge.fit(lambda: LastStep(kind, hidden_size=6, batch_first=True), (x, y), **options)
+    assert torch.allclose(apart.predict_proba(x), apart.predict_proba(x, batch_size=1), atol=1e-6)
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused():
+    x, y = torch.randn(40, 2), torch.arange(40) % 2
+    with pytest.raises(ValueError, match="LBFGS needs a closure"):
+        ge.fit(model, (x, y), size=1, recipe=ge.Recipe(epochs=1, optimizer=torch.optim.LBFGS), progress=False)
+
+
+@pytest.mark.parametrize("loss", [nn.NLLLoss(), nn.functional.nll_loss], ids=["module", "function"])
+def test_a_loss_of_log_probabilities_wants_these(loss):
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(3))
+    y = (x[:, 0] > 0).long()
+    options = {"size": 1, "progress": False, "device": "cpu"}
+    with pytest.raises(ValueError, match="loss takes log-probabilities, and the model returns logits"):
+        ge.fit(model, (x, y), recipe=ge.Recipe(epochs=1, loss=loss), **options)
+    recipe = ge.Recipe(epochs=3, loss=loss)
+    logs = ge.fit(lambda: nn.Sequential(model(), nn.LogSoftmax(1)), (x, y), recipe=recipe, **options)
+    same = ge.fit(model, (x, y), recipe=ge.Recipe(epochs=3), **options)
+    torch.testing.assert_close(logs.predict_proba(x), same.predict_proba(x))

@@ -135,3 +135,17 @@ def test_what_will_not_do_is_named(blobs):
     elsewhere = network()
     with pytest.raises(ValueError, match="optimizer"):
         fit(x, y, recipe=ge.Recipe(optimizer=lambda model: torch.optim.SGD(elsewhere.parameters(), lr=0.1)))
+
+
+def test_an_augmentation_is_tried_on_the_targets_that_it_will_get(blobs):
+    x, y = blobs
+    given = []
+
+    def keep(x, y):  # as code for labels (n,) has it; examples with weights have targets (n, classes)
+        given.append(y.shape)
+        return x, one_hot(y, 2).double()
+
+    options = {"size": 2, "recipe": ge.Recipe(**STEPS, augment=keep), "progress": False, "device": "cpu"}
+    with pytest.raises(ValueError, match=r"augment must .* targets \(3, 2\) of torch.float64"):
+        ge.fit(network, (x, y, torch.ones(len(x))), **options)
+    assert len(given) == 1

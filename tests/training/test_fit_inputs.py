@@ -246,3 +246,13 @@ def test_examples_with_weights_can_be_predicted_as_they_were_trained_on(blobs, m
     data = (x, y, torch.ones(len(y)))
     ensemble = ge.fit(make_model, data, size=2, **quick)
     assert torch.equal(ensemble.predict_proba(data), ensemble.predict_proba(x))
+
+
+def test_bits_in_bytes_are_told_of_since_models_would_see_hardly_anything():
+    bits = (torch.rand(120, 8, generator=torch.Generator().manual_seed(4)) > 0.5).byte()
+    y = bits[:, 0].long()
+    options = {"size": 1, "recipe": ge.Recipe(epochs=10, batch_size=16), "progress": False, "device": "cpu"}
+    with pytest.warns(UserWarning, match="bytes of 0 and 1 alone"):
+        ge.fit(lambda: ge.models.MLP(8, (8,)), (bits, y), **options)
+    right = ge.fit(lambda: ge.models.MLP(8, (8,)), (bits.float(), y), **options)
+    assert ge.metrics.accuracy(right.predict_proba(bits.float())[0], y) > 0.9

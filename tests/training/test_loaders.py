@@ -357,3 +357,27 @@ def test_a_lone_last_example_of_a_stream_of_known_length_is_left_out():
         for items in (Known(), TensorDataset(X[:32], Y[:32]))
     )
     assert torch.equal(streamed.predict_proba(X), whole.predict_proba(X))
+
+
+class Drawn(Dataset):
+    """A new example at every reading, with the label that belongs to it."""
+
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, i):
+        x = torch.randn(2)
+        return x, int(x[0] > 0)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_item_whose_label_changes_from_reading_to_reading_is_refused(workers):
+    with pytest.raises(ValueError, match="has another label than when it was first read"):
+        fit(Drawn(), validation=0, recipe={"num_workers": workers})
+
+
+def test_examples_that_are_drawn_anew_train_from_a_loader():
+    ensemble = fit(DataLoader(Drawn(), batch_size=10), validation=0, recipe={"epochs": 20})
+    x = torch.randn(400, 2, generator=torch.Generator().manual_seed(1))
+    for probs in ensemble.predict_proba(x):
+        assert ge.metrics.accuracy(probs, (x[:, 0] > 0).long()) > 0.9

@@ -231,6 +231,8 @@ def test_a_method_may_change_them_for_a_member():
         (lambda probs, labels: "best", r"number for probabilities \(12, 2\) and labels \(12,\).*'best'"),
         (lambda probs, labels: probs, "number"),
         (lambda probs: 0.0, "2 were given"),
+        (lambda probs, labels: ge.metrics.brier_score(probs, labels), "-score.probs"),
+        (lambda probs, labels: -probs.gather(1, labels[:, None]).log().mean(), "-score.probs"),
     ],
 )
 def test_a_score_that_is_none_is_refused_before_training(score, told):
@@ -243,11 +245,11 @@ def test_a_score_that_is_none_is_refused_before_training(score, told):
 def test_a_score_may_be_none_of_some_probabilities():
     """As the precision of those that are sure, of which there may be none; it is no better than any number."""
     record = Recorder()
-    given = iter([math.nan, 0.5, math.nan, 0.4, math.nan])  # the first is asked before training
+    given = iter([math.nan] * 3 + [0.5, math.nan, 0.4, math.nan])  # the first three are asked before training
     ensemble = train(record, size=1, epochs=4, select_by=lambda probs, labels: next(given))
     assert [math.isnan(event.validation_score) for event in record.events] == [False, True, False, True]
     assert same(ensemble[0], record.models[0])
-    given = iter([0.0, math.nan, math.nan, 0.1])
+    given = iter([0.0, 0.0, 0.0, math.nan, math.nan, 0.1])
     record = Recorder()
     assert same(train(record, size=1, epochs=3, select_by=lambda probs, labels: next(given))[0], record.models[2])
 
@@ -271,7 +273,7 @@ def test_a_score_is_tried_on_as_many_classes_as_the_model_has():
     data, held_out = (torch.randn(40, 2), y), (torch.randn(20, 2), torch.arange(20) % 2)
     recipe, asked = ge.Recipe(epochs=1, select_by=lambda probs, labels: asked.append(probs.shape[1]) or 0.0), []
     ge.fit(lambda: nn.Linear(2, 3), data, size=1, recipe=recipe, validation=held_out, progress=False)
-    assert asked == [3, 3]
+    assert asked == [3] * 4
 
 
 @pytest.mark.parametrize("fields", [{"patience": 3}, {"select_by": "nll"}, {"patience": 3, "select_by": "nll"}])

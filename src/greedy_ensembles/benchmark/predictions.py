@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from greedy_ensembles import storage
 from greedy_ensembles.benchmark.presets import load_preset
@@ -29,7 +29,7 @@ from greedy_ensembles.data.image_set import Labels, as_labels
 from greedy_ensembles.engines.execution import Execution
 from greedy_ensembles.engines.prediction import FeatureFunction, LogitsWithFeatures, Statement, can_capture, logits
 from greedy_ensembles.ensemble import Ensemble
-from greedy_ensembles.forms import admit
+from greedy_ensembles.forms import admit, check_columns, columns_of
 from greedy_ensembles.inputs import Normalize, as_inputs, as_tensor, batches_of, device_of, dtype_of, entries
 from greedy_ensembles.storage import FolderError, digest_of_tensor
 from greedy_ensembles.training.examples import ArrayExamples
@@ -51,6 +51,7 @@ class InputSet:
     note: str = ""  #: what a reader of any figure on this set must know, else empty
     unit: str = "examples"  #: what is counted
     argument: str = "x"  #: what messages call it
+    columns: tuple[str, ...] | None = None  #: names of a table's columns, if it has them
 
     @classmethod
     def of(cls, argument: str, data: Any, name: str = "", labelled: bool = False) -> "InputSet":
@@ -63,13 +64,16 @@ class InputSet:
         if isinstance(data, LabelledSet):
             if labelled and data.labels is None:
                 raise ValueError(f"{data.name} has no labels; accuracy and calibration in the domain need them")
-            return cls(name or data.name, data.inputs, data.labels, data.note, data.unit, argument)
+            return cls(name or data.name, data.inputs, data.labels, data.note, data.unit, argument, columns_of(data))
         with _naming(argument):
             if not labelled:
-                return cls(name, as_inputs(data), argument=argument)
+                read = data.dataset if isinstance(data, DataLoader) else data
+                if isinstance(read, IterableDataset) and not hasattr(read, "__len__"):
+                    raise TypeError("a stream has no length; give an array, or a Dataset that has one")
+                return cls(name, as_inputs(data), argument=argument, columns=columns_of(data))
             examples = as_examples(data)
             x = examples.x if isinstance(examples, ArrayExamples) else as_inputs(data)
-            return cls(name, x, examples.labels.cpu().numpy(), argument=argument)
+            return cls(name, x, examples.labels.cpu().numpy(), argument=argument, columns=columns_of(data))
 
     def check(self, ensemble: Ensemble) -> None:
         """Refuse inputs that members cannot take; those of a Dataset or DataLoader are seen as they are predicted."""
@@ -77,6 +81,7 @@ class InputSet:
             return
         given = batches_of(self.x, 1024, type(ensemble.inputs) is tuple)
         with _naming(self.argument):
+            check_columns(self, ensemble.inputs)
             deque(admit(given, ensemble.inputs, ensemble.normalize, dtype_of(ensemble[0])), maxlen=0)
 
     @property

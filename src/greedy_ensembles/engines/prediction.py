@@ -150,6 +150,8 @@ def of_all(
     target: torch.device,
 ) -> Tensor:
     """Return every member's outputs on a batch, one after another, (members, n, ...), on the device `target`."""
+    if odd := next((number for number, (member, *_) in enumerate(placed, start=1) if member.training), 0):
+        warnings.warn(f"member {odd} is in train mode, and predicts so; call its eval() first", stacklevel=5)
     inputs = {device: move(batch, device) for device in {device for _, device, _ in placed}}
     with once(getattr(say, "recordable", True)):  # members on one backbone run it once
         every = [say(member, to_model(inputs[device], normalize, dtype)) for member, device, dtype in placed]

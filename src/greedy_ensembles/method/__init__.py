@@ -11,6 +11,7 @@ from greedy_ensembles.method.batch import Batch
 from greedy_ensembles.method.batchnorm import (
     Statistics,
     TwoPasses,
+    check_statistics,
     filled_buffer,
     frozen_batchnorm,
     rows_stay_rows,
@@ -114,6 +115,7 @@ __all__ = [
     "Statistics",
     "TwoPasses",
     "as_coupling",
+    "check_statistics",
     "check_together",
     "diversity_term",
     "draw_samples",

@@ -10,6 +10,7 @@ takes out of the examples is taken out of them, too.
 
 import copy
 import functools
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, get_args
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from greedy_ensembles.checks import check_choice, check_count, check_kind
 from greedy_ensembles.inputs import Inputs, concatenate, each, length, logits_of, take
@@ -253,6 +255,33 @@ def _momentum(layer: _BatchNorm) -> float:
     if layer.momentum is not None:
         return layer.momentum
     return 0.0 if layer.num_batches_tracked is None else 1.0 / float(layer.num_batches_tracked)
+
+
+def check_statistics(model: nn.Module, samples: bool) -> None:
+    """Warn of frozen BatchNorm whose statistics move in training; refuse InstanceNorm that counts samples of p*."""
+    frozen = {
+        part
+        for module in model.modules()
+        if list(module.parameters()) and not any(p.requires_grad for p in module.parameters())
+        for part in module.modules()
+    }
+    moving = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats and layer.momentum != 0
+        if layer in frozen
+    ]
+    if moving:
+        warnings.warn(
+            f"{len(moving)} BatchNorm layers are frozen (the first is {moving[0]!r}), and their running statistics "
+            "are not: training moves them. To keep them, use ge.models.heads, override train(mode) of the model so "
+            "that it leaves the frozen part in eval mode, or set momentum=0 in these layers",
+            stacklevel=5,
+        )
+    if samples and any(isinstance(layer, _InstanceNorm) and layer.track_running_stats for layer in model.modules()):
+        raise ValueError(
+            "the model has InstanceNorm with track_running_stats=True, which would count samples of p*; leave that out"
+        )
 
 
 def filled_buffer(model: nn.Module, first: Inputs, others: Inputs) -> str | None:

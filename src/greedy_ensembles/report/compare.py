@@ -134,7 +134,10 @@ def _checked(
 def _check_repetitions(name: str, repetitions: Sequence[Ensemble | Evaluation]) -> None:
     known: set[Any] = set()
     for one in repetitions if len(repetitions) > 1 else ():
-        parts = {digest_of_member(each, one.normalize) for each in one} if isinstance(one, Ensemble) else {id(one)}
+        if isinstance(one, Ensemble):
+            parts: set[Any] = {digest_of_member(each, one.normalize) for each in one}
+        else:
+            parts = {(one.score, *(scores.tobytes() for scores in one.in_domain.every_score.values()))}
         if not known.isdisjoint(parts):
             raise ValueError(
                 f"methods[{name!r}] has repetitions that share members, and their standard error would be too small; "

@@ -5,6 +5,7 @@ A Dataset is asked for its items anew in every epoch, so that random transforms 
 
 import hashlib
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greedy_ensembles.forms import Form, are_alike, describe_inputs, form_of, joined
+from greedy_ensembles.forms import Form, InputForm, are_alike, columns_of, describe_inputs, form_of, joined
 from greedy_ensembles.generators import SHUFFLE, generator, seed_own_generators
 from greedy_ensembles.inputs import (
     Inputs,
@@ -149,7 +150,7 @@ class DatasetExamples(Examples):
     def __init__(self, dataset: Any, name: str, targets: str) -> None:
         if len(dataset) == 0:
             raise ValueError(f"{name} is an empty Dataset; training needs examples")
-        self.dataset = dataset
+        self.dataset, self._name, self._targets = dataset, name, targets
         labels, digest = [], hashlib.sha256()
         for position, item in enumerate(self._items()):
             x, label = self._split_item(item, position)
@@ -181,15 +182,37 @@ class DatasetExamples(Examples):
 
     def inputs(self, indices: Tensor) -> Inputs:
         """Return the inputs at these indices, read anew."""
-        return stacked(self._split_item(self.dataset[position], position)[0] for position in indices.tolist())
+        return self._stacked((self.dataset[position] for position in indices.tolist()), indices)
+
+    def _stacked(self, items: Iterable[Any], indices: Tensor) -> Inputs:
+        """Return the inputs of items as a batch, or refuse items whose labels are others than at the start."""
+        pairs = [self._split_item(item, at) for item, at in zip(items, indices.tolist(), strict=True)]
+        labels = as_labels([label for _, label in pairs], self._name, self._targets)
+        if not torch.equal(labels, self.labels[indices]):
+            odd = next(k for k, at in enumerate(indices.tolist()) if not torch.equal(labels[k], self.labels[at]))
+            raise ValueError(
+                f"item {int(indices[odd])} of {self._name} has another label than when it was first read, "
+                f"{labels[odd].tolist()} and not {self.labels[indices[odd]].tolist()}; a Dataset must keep an item's "
+                "label. Give examples that are drawn anew in a DataLoader"
+            )
+        return stacked(x for x, _ in pairs)
 
     def digest(self) -> str:
         """Return a hash of all inputs and labels, as they were in the pass at the start."""
         return self._digest
 
 
-def from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", targets: str = "classes") -> ArrayExamples:
+def from_arrays(
+    x: Any,
+    y: Any,
+    weights: Any = None,
+    *,
+    name: str = "data",
+    targets: str = "classes",
+    columns: tuple[str, ...] | None = None,
+) -> ArrayExamples:
     """Return arrays of inputs and labels, and perhaps of weights, as examples, or refuse them."""
+    columns = columns_of(x) if columns is None and not isinstance(x, Tensor) else columns
     on_disk = any(isinstance(one, np.memmap) for _, one in entries(x))
     x = as_entries(x) if are_several(x) else as_tensor(x)
     labels = as_labels(y, name, targets)
@@ -205,6 +228,13 @@ def from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", targ
     if len(labels) == 0:
         raise ValueError("x and y are empty; training needs examples")
     x = each(lambda one: one.detach(), x)
+    bits = [place for place, one in entries(x) if one.dtype == torch.uint8 and one.numel() and one.max() == 1]
+    if bits:
+        warnings.warn(
+            f"{bits[0]} of {name} holds bytes of 0 and 1 alone, and bytes reach the model divided by 255, as 0 and "
+            "0.004; give floats for bits, or pixels of 0 to 255",
+            stacklevel=6,
+        )
     off_device = None if isinstance(x, Tensor) else "inputs are a dict or tuple; give them as one tensor"
     if weights is not None:
         weights = as_tensor(weights).detach().cpu().float()
@@ -213,7 +243,9 @@ def from_arrays(x: Any, y: Any, weights: Any = None, *, name: str = "data", targ
             raise ValueError(f"weights must have shape ({len(labels)},), one number an example; got shape {shape}")
         if not bool(((weights >= 0) & weights.isfinite()).all()) or not bool(weights.any()):
             raise ValueError("weights must be finite, at least 0, and above 0 for some examples")
-    return ArrayExamples(x, labels, each(form_of, x), off_device, weights, not on_disk)
+    form: Form = each(form_of, x)
+    form = form._replace(columns=columns) if isinstance(form, InputForm) else form
+    return ArrayExamples(x, labels, form, off_device, weights, not on_disk)
 
 
 @dataclass(frozen=True)

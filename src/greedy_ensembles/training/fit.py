@@ -19,12 +19,14 @@ from greedy_ensembles.flags import fingerprint, read_calibration
 from greedy_ensembles.forms import as_named, to_json
 from greedy_ensembles.generators import preserved_generators, seed_generators
 from greedy_ensembles.heads import Heads
+from greedy_ensembles.inputs import move, take, to_model
 from greedy_ensembles.labels import DISTANCES, label_loss
 from greedy_ensembles.method import Coupling
 from greedy_ensembles.method.weighting import Weighting
 from greedy_ensembles.runs.configuration import describe, describe_data, describe_method, describe_weighting, provenance
 from greedy_ensembles.runs.folder import RunFolder, open_run_folder
 from greedy_ensembles.runs.notes import WeakMemberWarning, exploded_members, idle_members, training_notes, weak_members
+from greedy_ensembles.saving import check_rebuilt
 from greedy_ensembles.training.algorithm import Algorithm, Method
 from greedy_ensembles.training.events import Callback, Epoch, ProgressBars
 from greedy_ensembles.training.examples import Data
@@ -197,6 +199,9 @@ def _open_folder(algorithm: Algorithm, path: Path) -> AbstractContextManager[Run
     for name, examples in (("data", data.examples), ("validation", data.held_out)):
         if isinstance(examples, LoaderExamples) and (why := examples.why_not_resumable()):
             raise ValueError(f"{name} cannot be trained on in a run_dir, where training may be resumed: {why}")
+    with preserved_generators(device):
+        few = move(take(next(data.examples.chunks(2)), slice(2)), device)
+        check_rebuilt(algorithm.make_model, to_model(few, data.normalize, data.dtype), device)
     form = as_named(data.examples.form)
     information = {
         "inputs": None if form is None else to_json(form),

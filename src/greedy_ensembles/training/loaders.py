@@ -41,7 +41,6 @@ from greedy_ensembles.training.examples import (
     DatasetExamples,
     Examples,
     digest_of_inputs,
-    stacked,
 )
 
 _SAMPLE, _BYTES = 4096, 1 << 26  # examples, and their size, that stand for data that is not read whole
@@ -281,8 +280,7 @@ class WorkedExamples(DatasetExamples):
     ) -> Iterator[tuple[Inputs, Tensor]]:
         loader = self._loader([batch.tolist() for batch in batches], self._workers if workers is None else workers)
         for indices, items in zip(batches, Iteration(loader, seed, epoch), strict=True):
-            parts = (self._split_item(item, int(at))[0] for item, at in zip(items, indices, strict=True))
-            yield stacked(parts), self.labels[indices]
+            yield self._stacked(items, indices), self.labels[indices]
 
     def epoch(self, train: Tensor, seeds: Sequence[int], number: int, size: int) -> list[Any]:
         """Return every member's iterator of batches, once a step."""

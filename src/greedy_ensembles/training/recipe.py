@@ -61,7 +61,7 @@ class Recipe:
         augment: "flip_crop" (flip, reflect-pad 4, crop back), "flip_crop_paper" (as the paper's code does it: pad
             2, and shifts of -2 to +1), or a callable on a batch of inputs as the model gets them; applied to training
             examples alone. A callable of two arguments is given labels, too, and returns (inputs, targets), such as
-            mixup's shares of classes (n, classes).
+            mixup's shares of classes (n, classes). Of examples with weights it is given (n, classes): these, at labels.
         accumulate: batches whose gradients are averaged for one update. Above 1, engines take plain steps.
         normalize: (mean, std), numbers or one number a channel, taken out of the inputs of training, p* and prediction
             alike, after uint8 inputs were scaled to [0, 1].
@@ -303,6 +303,11 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
         optimizer = recipe.optimizer(model if of_model else parameters)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"the recipe's optimizer must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        if needed := _required(type(optimizer).step)[1:]:  # beside itself; schedulers of the user's may wrap its own
+            raise ValueError(
+                f"the recipe's optimizer must take steps without arguments, and {type(optimizer).__name__} needs a "
+                f"{needed[0].name}"
+            )
         ours = {id(p) for p in model.parameters()}
         if not all(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
             raise ValueError("the recipe's optimizer must move parameters that it is given; it has others")

@@ -7,6 +7,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -38,23 +39,12 @@ from greedy_ensembles.inputs import (
     take,
     to_model,
 )
-from greedy_ensembles.method import filled_buffer, rows_stay_rows
+from greedy_ensembles.method import check_statistics, filled_buffer, rows_stay_rows
 from greedy_ensembles.method.weighting import Weighting
-from greedy_ensembles.metrics import (
-    adaptive_calibration_error,
-    brier_score,
-    expected_calibration_error,
-    negative_log_likelihood,
-)
 from greedy_ensembles.training.examples import Data
 from greedy_ensembles.training.recipe import AUGMENTATIONS, Recipe, make_optimizer, takes_targets
 
 _FEW = 3  # examples that a model is tried on
-#: Smaller where predictions are better.
-_ERRORS: tuple[object, ...] = (
-    *(adaptive_calibration_error, brier_score, expected_calibration_error, negative_log_likelihood),
-    *(cross_entropy, nll_loss),
-)
 
 
 class Trial(NamedTuple):
@@ -90,12 +80,21 @@ def try_model(
     model = make_model()
     parts = check_model(model, [])
     make_optimizer(recipe, model)
-    _check_statistics(model.train(), weighting is not None)
+    check_statistics(model.train(), weighting is not None)
     model = model.to(execution.device).eval()
     x = take(next(examples.chunks(_FEW)), slice(_FEW))  # a DataLoader's are batches, of any size
     x, labels = move(x, execution.device), examples.labels[: length(x)].to(execution.device)
     outputs = _run(model, x, "x", normalize)
     classes = _check_outputs(outputs, x, labels, int(examples.labels.max()), recipe)
+    if length(x) == _FEW and torch.equal(_run(model, x, "x", normalize), outputs):
+        apart = (_run(model, take(x, slice(1, None)), "x", normalize) - outputs[1:]).abs().max()
+        if apart > max(0.01, 10 * torch.finfo(outputs.dtype).eps ** 0.5) * outputs.abs().max():
+            warnings.warn(
+                "what the model says of an input depends on the others in its batch, in eval mode, too, so that "
+                "predictions change with batch_size. Recurrent and attention layers need batch_first=True; BatchNorm "
+                "needs track_running_stats=True",
+                stacklevel=4,
+            )
     one_a_label = outputs.shape[1:].numel() == 1 or labels.ndim == 2  # one logit, or one for each label
     if one_a_label and _ends_in_sigmoid(model, x, normalize, outputs):
         raise ValueError("the model ends in a sigmoid where a logit is expected; leave it out")
@@ -106,7 +105,11 @@ def try_model(
         samples = move(as_stored(weighting.sample(2, generator(0)), form), execution.device)
         _run(model, samples, "samples of weighting", normalize)
     if recipe.augment is not None:
-        _check_augment(x, labels, model, recipe, normalize)
+        targets = labels if labels.ndim == 1 else labels.to(outputs.dtype)
+        if examples.weights is not None:
+            rows = torch.arange(length(x))
+            targets = replace(data, classes=classes, dtype=outputs.dtype).look_up(rows)[1].to(execution.device)
+        _check_augment(x, targets, model, recipe, normalize)
     if weighting is not None and any(
         layer._buffers for layer in model.modules() if not isinstance(layer, _BatchNorm | _InstanceNorm)
     ):
@@ -157,33 +160,6 @@ def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "lis
     return [weakref.ref(part) for part in (*learning, *norms)]
 
 
-def _check_statistics(model: nn.Module, samples: bool) -> None:
-    """Warn of frozen BatchNorm whose statistics move in training; refuse InstanceNorm that counts samples of p*."""
-    frozen = {
-        part
-        for module in model.modules()
-        if list(module.parameters()) and not any(p.requires_grad for p in module.parameters())
-        for part in module.modules()
-    }
-    moving = [
-        name
-        for name, layer in model.named_modules()
-        if isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats and layer.momentum != 0
-        if layer in frozen
-    ]
-    if moving:
-        warnings.warn(
-            f"{len(moving)} BatchNorm layers are frozen (the first is {moving[0]!r}), and their running statistics "
-            "are not: training moves them. To keep them, use ge.models.heads, override train(mode) of the model so "
-            "that it leaves the frozen part in eval mode, or set momentum=0 in these layers",
-            stacklevel=5,
-        )
-    if samples and any(isinstance(layer, _InstanceNorm) and layer.track_running_stats for layer in model.modules()):
-        raise ValueError(
-            "the model has InstanceNorm with track_running_stats=True, which would count samples of p*; leave that out"
-        )
-
-
 def _run(model: nn.Module, batch: Inputs, what: str, normalize: Normalize | None, who: str = "the model") -> Any:
     inputs = to_model(batch, normalize, dtype_of(model))
     try:
@@ -211,6 +187,12 @@ def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe:
     if bool(logits.min() >= 0) and are_probabilities(logits):
         raise ValueError(f"the model {SOFTMAX}")
     classes: int = logits.shape[1]
+    takes_logs = isinstance(recipe.loss, nn.NLLLoss) or recipe.loss is nll_loss
+    if takes_logs and bool((logits.logsumexp(dim=1).abs() > 1e-3).any()):
+        raise ValueError(
+            "loss takes log-probabilities, and the model returns logits, of which it would have no lower bound; leave "
+            "loss out, or use nn.CrossEntropyLoss"
+        )
     if labels.ndim == 2:
         labels = labels.to(logits.dtype)
     elif largest >= classes:
@@ -275,7 +257,7 @@ def _check_earlier(
                 raise ValueError(f"earlier member {number} {SOFTMAX}")
 
 
-def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe, normalize: Normalize | None) -> None:
+def _check_augment(x: Inputs, targets: Tensor, model: nn.Module, recipe: Recipe, normalize: Normalize | None) -> None:
     augment = AUGMENTATIONS[recipe.augment] if isinstance(recipe.augment, str) else recipe.augment
     assert augment is not None
     inputs = to_model(x, normalize, dtype_of(model))
@@ -287,11 +269,12 @@ def _check_augment(x: Inputs, labels: Tensor, model: nn.Module, recipe: Recipe, 
             if (count := len(logits_of(model, changed))) != length(x):
                 raise ValueError(f"it returned {count} inputs of {length(x)}")
             return
-        mixed, targets = augment(inputs, labels)
-        (recipe.loss or cross_entropy)(as_logits(logits_of(model, mixed)), targets)
+        mixed, mixed_targets = augment(inputs, targets)
+        (recipe.loss or cross_entropy)(as_logits(logits_of(model, mixed)), mixed_targets)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(
-            f"augment must return what the model takes, and did not for {describe_inputs(x)}: {error}"
+            f"augment must return what the model takes, and did not for {describe_inputs(x)}"
+            f"{f', targets {tuple(targets.shape)} of {targets.dtype}' if takes_targets(augment) else ''}: {error}"
         ) from error
 
 
@@ -311,15 +294,10 @@ def check_recipe(recipe: Recipe, data: Data, classes: int) -> None:
         raise ValueError(f"{what} needs held-out examples, and there are none; give validation, such as 0.1")
     if len(data.validation) == 0 or not callable(recipe.select_by):
         return
-    if recipe.select_by in _ERRORS:
-        name = recipe.select_by.__name__
-        raise ValueError(
-            f"select_by must be larger where predictions are better, and {name} is smaller; give "
-            f"lambda probs, labels: -{name}(probs, labels), or 'nll' for the negative log-likelihood"
-        )
     labels = data.held_out.labels[data.validation] if data.held_out.indexed else data.held_out.labels
     shape = (len(labels), classes) if labels.ndim == 1 else (*labels.shape, 2)  # independent labels are 0 or 1
     probs = torch.rand(shape, generator=generator(0)).add_(0.1)
+    right = torch.full(shape, 0.2 / shape[-1]).scatter_(-1, labels.cpu().unsqueeze(-1), 0.8 + 0.2 / shape[-1])
     found: Any = None
     try:
         found = recipe.select_by(probs / probs.sum(dim=-1, keepdim=True), labels.cpu())
@@ -331,3 +309,14 @@ def check_recipe(recipe: Recipe, data: Data, classes: int) -> None:
             f"select_by must return a number for probabilities {shape} and labels {tuple(labels.shape)}; it ended in "
             f"{type(error).__name__}: {error}"
         ) from error
+    try:
+        of_right, of_wrong = (float(recipe.select_by(one, labels.cpu())) for one in (right, right.roll(1, dims=-1)))
+    except Exception:  # as above
+        return
+    if of_wrong - of_right > 1e-3 * max(abs(of_wrong), abs(of_right)):
+        name = getattr(recipe.select_by, "__name__", "score")
+        raise ValueError(
+            f"select_by must be larger where predictions are better, and {name} is {of_right:.3g} for right ones and "
+            f"{of_wrong:.3g} for wrong ones; give lambda probs, labels: -{name.replace('<lambda>', 'score')}(probs, "
+            "labels), or 'nll' for the negative log-likelihood"
+        )

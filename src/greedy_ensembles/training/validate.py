@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from greedy_ensembles.checks import check_choice, check_count, check_factory, check_flag
 from greedy_ensembles.data import LabelledSet
 from greedy_ensembles.ensemble import Ensemble, ModelFactory
-from greedy_ensembles.forms import InputForm, are_alike, describe_inputs
+from greedy_ensembles.forms import InputForm, are_alike, check_columns, columns_of, describe_inputs
 from greedy_ensembles.generators import generator, own_generators
 from greedy_ensembles.inputs import entries
 from greedy_ensembles.labels import DISTANCES, TARGETS, label_loss
@@ -138,7 +138,7 @@ def as_examples(data: Any, name: str = "data", targets: str = "classes", recipe:
             raise ValueError(f"num_workers is {workers}, and a DataLoader has its own; leave it out of the recipe")
         loaded = LoaderExamples(data, name, steps, targets)
         return loaded.whole() if recipe is None else loaded
-    kind = type(data).__name__
+    kind, columns = type(data).__name__, None
     if steps is not None:
         raise ValueError(f"steps_per_epoch is {steps}, and is for a DataLoader or a stream; got {kind}")
     read_by_item = isinstance(data, Dataset) and type(data) is not TensorDataset
@@ -147,12 +147,12 @@ def as_examples(data: Any, name: str = "data", targets: str = "classes", recipe:
     if isinstance(data, LabelledSet):
         if data.labels is None:
             raise ValueError(f"{data.name} has no labels; training needs one for every input")
-        data = (data.inputs, data.labels)
+        columns, data = columns_of(data), (data.inputs, data.labels)
     if type(data) is TensorDataset and len(data.tensors) == 2:  # a subclass may transform its items
         data = data.tensors
     if isinstance(data, list | tuple) and len(data) in (2, 3):
         try:
-            return from_arrays(*data, name=name, targets=targets)
+            return from_arrays(*data, name=name, targets=targets, columns=columns)
         except ValueError as error:
             if name == "data" or name in str(error):
                 raise
@@ -193,6 +193,7 @@ def split_off(examples: Examples, validation: Any, seed: int) -> tuple[Tensor, E
             f"validation holds {describe_inputs(validation.form)}, and data {describe_inputs(examples.form)}: give "
             "both the same type and shape"
         )
+    check_columns(validation.form, examples.form, "validation")
     for name, own in entries(examples.form):
         one = dict(entries(validation.form))[name]
         if one.range is not None and (remedy := own.other_scale(*one.range)):
