@@ -93,7 +93,7 @@ def test_the_pages_on_reports_and_evaluation(a_readers_folder):
     # The first also takes the runs of `make demo`, whose training is cut short here.
     short = dataclasses.replace(two_moons.RECIPE, epochs=2)
     for strength in two_moons.STRENGTHS:
-        folder = Path("demo", "runs", two_moons._name(strength))
+        folder = Path("demo", "runs", "deep" if strength is None else f"greedy-{strength:g}")
         two_moons._train(strength, *two_moons._moons(0), folder, 0, 2, short, lambda _: None)
     for name in ("report.md", "evaluation.md"):
         for line in lines(ROOT / "docs" / name):

@@ -1,5 +1,6 @@
 """`ge.Coupler` in a loop of one's own against `ge.fit`, which trains the same members on the same samples."""
 
+import gc
 from functools import partial
 
 import pytest
@@ -108,9 +109,10 @@ def ranks_part(rank, folder, x, y, tell):
     # BatchNorm: a second pass through the wrapper, which sends buffers around, would fail in backward.
     own_loop(plain, x.float(), y, ge.Coupler(gaussian(x), 2), 2, DistributedDataParallel)
     torch.save([member.module.state_dict() for member in members], f"{folder}/rank{rank}.pt")
-    # The group ends with the last wrapper, and then waits for a thread that may still be letting go of tensors, for
-    # which it needs Python's lock: PyTorch's own deadlock. After a barrier the thread has let go of all before it.
-    dist.barrier()
+    # A group that ends with the last wrapper waits for its thread, which may need Python's lock to let go of tensors:
+    # PyTorch's own deadlock. Ended by name, after the wrappers, it waits without that lock.
+    del members
+    gc.collect()
     dist.destroy_process_group()
 
 

@@ -257,7 +257,7 @@ def test_a_score_may_be_none_of_some_probabilities():
 @pytest.mark.parametrize("scores", [[0.1, 0.2, 0.3, 0.2, math.nan], [math.nan, math.nan, 0.1, 0.05, 0.0]])
 def test_patience_counts_from_the_best_epoch(scores):
     """The third here; a score that is none is no improvement."""
-    record, given = Recorder(), iter([0.0, *scores])  # the first is asked before training
+    record, given = Recorder(), iter([0.0, 0.0, 0.0, *scores])  # three are asked before training
     ensemble = train(record, size=1, patience=2, select_by=lambda probs, labels: next(given))
     assert [event.epoch for event in record.events] == [1, 2, 3, 4, 5]
     assert same(ensemble[0], record.models[2])
