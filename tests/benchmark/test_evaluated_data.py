@@ -54,6 +54,28 @@ def test_labels_of_a_loader_stay_with_their_inputs_though_it_shuffles():
         assert found.ood[0].by_score[score] == pytest.approx(figures, rel=1e-4), score
 
 
+class Drawn(torch.utils.data.Dataset):
+    """Another input of every item at each reading, of another class or of the same."""
+
+    def __init__(self, classes):
+        self.classes = classes
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, position):
+        label = int(torch.randint(3, ())) if self.classes == "drawn" else position % 3
+        return torch.randn(2) + label, label
+
+
+def test_a_dataset_that_draws_other_labels_at_each_reading_is_refused():
+    """Its inputs would be held against the labels of other ones."""
+    ensemble = ge.Ensemble([linear(), linear(seed=1)])
+    assert evaluate(ensemble, Drawn("kept"), {}).in_domain.images == 20
+    with pytest.raises(ValueError, match=r"^in_domain: item \d+ .*another label"):
+        evaluate(ensemble, Drawn("drawn"), {})
+
+
 def ragged(batch):
     """Pad inputs to a length that differs from batch to batch."""
     return torch.ones(len(batch), 1 + int(batch[0][1])), torch.tensor([label for _, label in batch])

@@ -32,7 +32,7 @@ from greedy_ensembles.ensemble import Ensemble
 from greedy_ensembles.forms import admit, check_columns, columns_of
 from greedy_ensembles.inputs import Normalize, as_inputs, as_tensor, batches_of, device_of, dtype_of, entries
 from greedy_ensembles.storage import FolderError, digest_of_tensor
-from greedy_ensembles.training.examples import ArrayExamples
+from greedy_ensembles.training.examples import ArrayExamples, DatasetExamples, Reread
 from greedy_ensembles.training.validate import as_examples
 
 #: What tables call in-domain data that have no name.
@@ -73,6 +73,7 @@ class InputSet:
                 return cls(name, as_inputs(data), argument=argument, columns=columns_of(data))
             examples = as_examples(data)
             x = examples.x if isinstance(examples, ArrayExamples) else as_inputs(data)
+            x = Reread(examples) if isinstance(examples, DatasetExamples) else x
             return cls(name, x, examples.labels.cpu().numpy(), argument=argument, columns=columns_of(data))
 
     def check(self, ensemble: Ensemble) -> None:

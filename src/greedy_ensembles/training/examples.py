@@ -202,6 +202,19 @@ class DatasetExamples(Examples):
         return self._digest
 
 
+class Reread(torch.utils.data.Dataset[tuple[Inputs, Tensor]]):
+    """The items of a Dataset, read anew, and refused where their labels are not those of the first reading."""
+
+    def __init__(self, examples: DatasetExamples) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples.labels)
+
+    def __getitem__(self, position: int) -> tuple[Inputs, Tensor]:
+        return take(self.examples.inputs(torch.tensor([position])), 0), self.examples.labels[position]
+
+
 def from_arrays(
     x: Any,
     y: Any,
