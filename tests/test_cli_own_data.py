@@ -234,6 +234,67 @@ def test_runs_that_held_out_other_inputs_are_not_compared_and_those_without_need
     assert invoke("evaluate", runs / "none", "--on", "arrays.npz", "--device", "cpu").exit_code == 0
 
 
+def test_runs_that_know_other_classes_or_columns_are_not_judged_by_the_labels_of_one(home, invoke, tmp_path):
+    for start, kinds in {"first": KINDS[1:], "second": KINDS}.items():  # of the second, "light" is another number
+        for part, numbers in {"train": range(10), "test": range(10, 14)}.items():
+            for kind in kinds if part == "train" else KINDS[1:]:
+                folder = tmp_path / start / "pets" / part / kind
+                folder.mkdir(parents=True)
+                for number in numbers:
+                    picture(kind, number).save(folder / f"{number}.png")
+        assert train(invoke, tmp_path / start, "pets", "--shape", "3x8x8").exit_code == 0
+    runs = [tmp_path / start / "runs" / "pets" for start in ("first", "second")]
+    assert np.array_equal(*(read_held_out(run).images for run in runs))
+    done = invoke("evaluate", *runs, "--device", "cpu")
+    assert done.exit_code == 1
+    assert "did not hold out the same examples" in done.output
+    on = tmp_path / "first" / "pets" / "test"
+    done = invoke("evaluate", *runs, "--on", on, "--device", "cpu")
+    assert done.exit_code == 1
+    assert "the same classes" in done.output
+    assert invoke("evaluate", runs[1], "--on", on, "--device", "cpu").exit_code == 0
+    rows = [line.split(",") for line in (home / "table.csv").read_text().splitlines()]
+    (tmp_path / "turned.csv").write_text("\n".join(",".join((row[2], row[1], row[0], row[3])) for row in rows))
+    assert train(invoke, tmp_path, "turned.csv", "--target", "kind", "--leave-out", "id").exit_code == 0
+    tables = [home / "runs" / "table.csv", tmp_path / "runs" / "turned.csv"]
+    done = invoke("evaluate", *tables, "--on", home / "table.csv", "--device", "cpu")
+    assert done.exit_code == 1
+    assert "the same columns" in done.output
+
+
+def test_an_ood_set_that_is_named_twice_or_holds_what_is_judged_on_is_told_of(photos, invoke, monkeypatch):
+    done = invoke("evaluate", photos, "--ood", "other", "--ood", "./other", "--device", "cpu")
+    assert done.exit_code == 1
+    assert "twice" in done.output
+    monkeypatch.setenv("COLUMNS", "200")
+    done = invoke("evaluate", photos, "--ood", "photos", "--device", "cpu")
+    assert "12 of these 60 images are in photos, held out, too" in done.output
+
+
+def test_a_constant_column_does_not_decide_where_new_rows_have_another_number(invoke, tmp_path):
+    size = np.random.default_rng(0).normal(size=90) + np.arange(90) % 2 * 6
+    rows = [f"{each},{{}},{'-1' if number % 2 else '+'}" for number, each in enumerate(size)]
+    for name, constant in {"table": 0.1, "same": 0.1, "other": 0.2}.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(["size,constant,kind", *rows]).format(*[constant] * 90))
+    assert train(invoke, tmp_path, "table.csv", "--target", "kind").exit_code == 0
+    run = tmp_path / "runs" / "table.csv"
+    assert ge.load_run(run).configuration["recipe"]["normalize"][1][1] == 1
+    one, other = (
+        [row["class"] for row in table(invoke("predict", run, tmp_path / f"{name}.csv", "--device", "cpu").stdout)]
+        for name in ("same", "other")
+    )
+    assert set(one) == {"-1", "+"}  # as they are called in the table, without a quote before
+    assert np.mean(np.array(one) == np.array(other)) > 0.9
+
+
+def test_arrays_that_are_no_squares_are_judged_as_they_are(invoke, tmp_path):
+    images = np.repeat(np.arange(60, dtype=np.uint8) % 2 * 200, 48).reshape(60, 8, 6)
+    np.savez(tmp_path / "wide.npz", x=images, y=np.arange(60) % 2)
+    assert train(invoke, tmp_path, "wide.npz").exit_code == 0
+    done = invoke("evaluate", tmp_path / "runs" / "wide.npz", "--on", tmp_path / "wide.npz", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+
+
 def test_repetitions_are_judged_on_the_same_inputs(at_home, invoke):
     assert train(invoke, at_home, "arrays.npz", "--seed", "2", out="again").exit_code == 0
     done = invoke("evaluate", at_home / "runs" / "arrays.npz", at_home / "runs" / "again", "--device", "cpu")

@@ -100,14 +100,19 @@ def load_preset(
 def load_named(names: Iterable[str], in_domain: LabelledSet, root: str | Path | None = None) -> dict[str, LabelledSet]:
     """Return sets that were asked for: names of data sets, or paths of folders, archives and arrays of one's own."""
     sets: dict[str, LabelledSet] = {}
+    places: set[str | Path] = set()  # a path may be spelled in several ways
     for name in names:
-        if name in sets:
+        place = name if name in SETS else Path(name).expanduser().resolve()
+        if place in places:
             raise ValueError(f"{name} is asked for twice as an OOD set")
+        places.add(place)
         if name == in_domain.name:
             raise ValueError(f"{name} is the in-domain set; it cannot be out of its own distribution")
-        sets[name] = (
-            _load_table(name, in_domain) if isinstance(in_domain, TableSet) else load_ood(name, in_domain, root)
-        )
+        found = _load_table(name, in_domain) if isinstance(in_domain, TableSet) else load_ood(name, in_domain, root)
+        known = {one.tobytes() for one in in_domain.inputs}
+        if both := sum(one.tobytes() in known for one in found.inputs):
+            found = found.with_note(f"{both:,} of these {len(found):,} {found.unit} are in {in_domain.name}, too")
+        sets[name] = found
     return sets
 
 

@@ -4,7 +4,7 @@ Image sets are read once for all runs; an ensemble is in memory only while it pr
 follows from the labels, the share and the seed; that the data are the same, from their hash in run.json.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -90,6 +90,7 @@ def open_runs(
     shape = _shape(list(facts.values()))
     bench = None
     if own is not None:
+        _check_same_names([facts[path] for path in paths if path not in packed])
         bench = lay_out_own(own, ood, root)
     elif len(packed) < len(paths):
         dataset, source = next(iter(datasets.items()))
@@ -110,7 +111,8 @@ def _held_out(folders: Sequence[Path]) -> LabelledSet | None:
     """Return what runs on data of one's own held out, which must be the same for all; None where none has anything."""
     found = {folder: read_held_out(folder) for folder in folders}
     by_content = {
-        "" if own is None else digest_of_tensor(as_tensor(own.inputs)): folder for folder, own in found.items()
+        "" if own is None else "".join(digest_of_tensor(as_tensor(each)) for each in (own.inputs, own.labels)): folder
+        for folder, own in found.items()
     }
     if len(by_content) > 1:
         one, other = sorted(by_content.values())[:2]
@@ -119,6 +121,22 @@ def _held_out(folders: Sequence[Path]) -> LabelledSet | None:
             "data that neither was trained on with --on"
         )
     return next(iter(found.values()), None)
+
+
+def _check_same_names(runs: Sequence[RunFacts]) -> None:
+    """Refuse runs whose classes or columns differ: a label, or a number of a row, would mean another thing to each."""
+    for key in ("classes", "columns"):
+        known: dict[tuple[str, ...], str] = {}
+        for run in runs:
+            data = run.information["data"]  # of whoever wrote it
+            if isinstance(data, Mapping) and isinstance(names := data.get(key), list):
+                known.setdefault(tuple(map(str, names)), run.source)
+        if len(known) > 1:
+            listed = " and ".join(f"{', '.join(names)} in {source}" for names, source in list(known.items())[:2])
+            raise ValueError(
+                f"runs must have the same {key}, in the same order, to be judged on the same data; they are {listed}. "
+                "Name such runs one at a time"
+            )
 
 
 def from_folder(

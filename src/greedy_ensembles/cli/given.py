@@ -183,7 +183,9 @@ def _recipe(train: LabelledSet, augment: str | None, changes: Mapping[str, Any])
     if isinstance(train, TableSet):
         from greedy_ensembles.estimator import TABLE_RECIPE  # which brings scikit-learn
 
-        mean, scale = train.rows.mean(axis=0).tolist(), [each or 1.0 for each in train.rows.std(axis=0).tolist()]
+        # Of a constant column the deviation is rounding, as 1e-17, and no scale for what new rows have in it.
+        spread = np.where(np.ptp(train.rows, axis=0) > 0, train.rows.std(axis=0), 0.0).tolist()
+        mean, scale = train.rows.mean(axis=0).tolist(), [each or 1.0 for each in spread]
         return dataclasses.replace(TABLE_RECIPE, **{"normalize": (mean, scale), **changes})
     photos = Recipe(epochs=40, batch_size=32, optimizer="adamw", lr=3e-3, weight_decay=1e-2, warmup_epochs=1)
     return dataclasses.replace(photos, **{"augment": augment, **changes})
@@ -209,7 +211,7 @@ def read_on(text: str, run: Path) -> LabelledSet:
         return read_table(path, str(data.get("target")), columns=columns, classes=classes).replace(name=text, **noted)
     if not isinstance(shape, list) or len(shape) != 3:
         raise ValueError(f"--on {text} must be a table (.csv) with the columns that {run} was trained on")
-    parts = _images(path, (shape[0], shape[1], shape[2]))
+    parts = _images(path, (shape[0], shape[1], shape[2]) if shape[1] == shape[2] else None)  # arrays need be no squares
     found = parts["test"] if "test" in parts else parts["train"].replace(**noted)
     if path.suffix.lower() in ARRAYS or classes is None or found.labels is None or found.classes is None:
         return found.replace(name=text)

@@ -268,10 +268,13 @@ def _flat(entry: Entry) -> dict[str, Any]:
 def csv_cell(value: Any) -> Any:
     """Return a fact as a spreadsheet may have it: a text that it would take for a formula gets a quote before it.
 
-    >>> csv_cell("=1+1"), csv_cell("plain"), csv_cell(-1.5)
-    ("'=1+1", 'plain', -1.5)
+    A sign, or a number with one, is no formula: classes are called so.
+
+    >>> csv_cell("=1+1"), csv_cell("plain"), csv_cell(-1.5), csv_cell("-1"), csv_cell("+")
+    ("'=1+1", 'plain', -1.5, '-1', '+')
     """
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if formula and not re.fullmatch(r"[+-](\d+(\.\d+)?)?", value, re.ASCII) else value
 
 
 def to_csv(tables: Sequence[Table]) -> str:
