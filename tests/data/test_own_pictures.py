@@ -45,6 +45,27 @@ def test_a_class_that_may_not_be_read_is_not_left_out_in_silence(photos):
     (photos / "emu").chmod(0o755)
 
 
+def test_links_are_followed_and_broken_ones_are_named(photos, tmp_path):
+    write(tmp_path, "elsewhere/1.png")
+    (photos / "emu").symlink_to(tmp_path / "elsewhere")
+    (photos / "cat" / "9.png").symlink_to(tmp_path / "gone.png")
+    unreadable = []
+    parts = ge.data.read_parts(photos, size=8, unreadable=unreadable)
+    assert np.bincount(parts["train"].labels).tolist() == [4, 4, 1]
+    assert parts["train"].classes == ("cat", "dog", "emu")
+    assert len(unreadable) == 1
+    assert "1 of 10" in parts["train"].note
+    with pytest.raises((ValueError, OSError), match=r"9\.png"):
+        ge.data.read_parts(photos, size=8)
+
+
+@pytest.mark.parametrize("target", ["cat", "."])
+def test_a_folder_that_is_there_twice_by_a_link_is_refused(photos, target):
+    (photos / "again").symlink_to(photos / target)
+    with pytest.raises(ValueError, match="are one folder, by a link"):
+        ge.data.read_parts(photos, size=8)
+
+
 @pytest.mark.parametrize("first", ["", "train/"])
 def test_parts_share_their_classes_also_where_one_lacks_some(tmp_path, first):
     for name in ("cat/1.png", "dog/1.png", "dog/2.png"):

@@ -45,6 +45,7 @@ def test_a_cell_may_hold_what_ends_a_line_elsewhere(tmp_path):
         ("x,x,y\n1,2,a\n", "two columns"),
         ("x,z\n1,2\n", "did you mean"),
         ("y\na\n", "headings"),
+        (",x,y\n0,1,a\n1,2,b\n", "column 1 .* has no heading"),
         ("x,y\n" + "".join(f"1,{value / 7}\n" for value in range(9)), "no classes"),
     ],
 )

@@ -34,15 +34,21 @@ _LINK = 0o120000
 def file_names(path: Path) -> list[str]:
     """Return the names of the files in a folder (relative, with /) or an archive, in no particular order.
 
-    A folder in it that cannot be read is an error: it may be a class of its own.
+    Links in a folder are followed, and broken ones are files that cannot be read. A folder in it that cannot be read
+    is an error: it may be a class of its own. So is one that is there twice, by a link.
     """
+    places: dict[str, str] = {}
 
     def refuse(error: OSError) -> None:
         raise PermissionError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
 
     if path.is_dir():
-        files = (Path(place, name) for place, _, names in os.walk(path, onerror=refuse) for name in names)
-        return [file.relative_to(path).as_posix() for file in files if file.is_file()]
+        files: list[Path] = []
+        for place, _, names in os.walk(path, onerror=refuse, followlinks=True):
+            if (other := places.setdefault(os.path.realpath(place), place)) != place:
+                raise ValueError(f"{place} and {other} are one folder, by a link; leave one of them")
+            files += (Path(place, name) for name in names)
+        return [file.relative_to(path).as_posix() for file in files if file.is_file() or not file.exists()]
     with _opened(path) as archive, naming(path, "is damaged"):
         return [name for name, _, _ in _files(archive)]
 
@@ -54,7 +60,8 @@ def contents(path: Path, wanted: Iterable[str], unreadable: list[str] | None = N
     """
     chosen = set(wanted)
     if path.is_dir():
-        files = ((name, (path / name).stat().st_size, (path / name).read_bytes) for name in sorted(chosen))
+        there = ((name, path / name) for name in sorted(chosen))
+        files = ((name, file.stat().st_size if file.exists() else 0, file.read_bytes) for name, file in there)
         yield from _read(path, files, unreadable)
     else:
         with _opened(path) as archive, naming(path, "is damaged"):

@@ -180,8 +180,8 @@ def fill(pictures: Iterable[tuple[int, Bytes]], count: int, source: Path) -> tup
     images, seen = np.empty((count, 0), np.uint8), set[int]()
     for index, picture in pictures:
         if not seen:
-            files = [source] if source.is_file() else [file for file in source.rglob("*") if file.is_file()]
-            check_room(source, count * picture.nbytes, sum(file.stat().st_size for file in files))
+            files = [source] if source.is_file() else [source / name for name in file_names(source)]
+            check_room(source, count * picture.nbytes, sum(file.stat().st_size for file in files if file.exists()))
             images = np.empty((count, *picture.shape), np.uint8)
         if picture.shape != images.shape[1:]:
             raise ValueError(f"{source} holds pictures of several sizes: give the size to which they are to be resized")

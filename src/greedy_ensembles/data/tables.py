@@ -76,6 +76,11 @@ def read_table(
         listed = ", ".join(map(repr, headings))
         raise ValueError(f"{path} has no column {lacking[0]!r}, which is needed; its columns are {listed}")
     used = list(columns) if columns is not None else [n for n in headings if n != target and n not in leave_out]
+    if columns is None and "" in used:
+        raise ValueError(
+            f"column {headings.index('') + 1} of {path} has no heading, as the numbers of rows that pandas writes, "
+            "from which a class may be read off; give it a name, or leave out the column ''"
+        )
     if not used:
         raise ValueError(f"{path} has no columns beside {target}; there is nothing to learn from")
     at = [headings.index(name) for name in used]
@@ -125,7 +130,7 @@ def _classes(
     words = [line[at].strip() for _, line in lines]
     if (empty := next((row for row, line in lines if not line[at].strip()), None)) is not None:
         raise ValueError(f"row {empty} of {path} has no class in column {target!r}; drop the row, or fill it in")
-    found = sorted(set(words), key=lambda word: (0, float(word), "") if word.isdecimal() else (1, 0.0, word))
+    found = sorted(set(words), key=lambda word: (0, float(word), word) if word.isdecimal() else (1, 0.0, word))
     names = tuple(found if known is None else known)
     if strange := next((word for word in found if word not in names), None):
         raise ValueError(f"{path} has the class {strange!r} in column {target!r}; the classes are {', '.join(names)}")
