@@ -3,6 +3,7 @@
 import csv
 import io
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -260,6 +261,31 @@ def test_runs_that_know_other_classes_or_columns_are_not_judged_by_the_labels_of
     done = invoke("evaluate", *tables, "--on", home / "table.csv", "--device", "cpu")
     assert done.exit_code == 1
     assert "the same columns" in done.output
+
+
+def test_a_run_that_knows_numbers_of_classes_alone_is_judged_by_folders_that_are_numbers(home, invoke, tmp_path):
+    whole = ge.data.read_parts(home / "photos", 8, unreadable=[])["train"]
+    make_model = partial(ge.models.PreResNet, 8, classes=3)
+    recipe = ge.Recipe(epochs=3, batch_size=16, optimizer="adamw", lr=3e-3)
+    run = tmp_path / "run"
+    trained = ge.fit(make_model, (whole.images, whole.labels), size=2, recipe=recipe, run_dir=run, progress=False)
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named" / "red").symlink_to(home / "photos" / "red")
+    done = invoke("evaluate", run, "--on", tmp_path / "named", "--device", "cpu")
+    assert done.exit_code == 1
+    assert "'red'" in done.output
+    done = invoke("evaluate", home / "runs" / "photos", run, "--on", tmp_path / "named", "--device", "cpu")
+    assert done.exit_code == 1
+    assert "without names" in done.output
+    (tmp_path / "named").rename(tmp_path / "numbered")
+    (tmp_path / "numbered" / "red").rename(tmp_path / "numbered" / "2")
+    options = ["--on", tmp_path / "numbered", "--device", "cpu", "--out", tmp_path / "tables"]
+    done = invoke("evaluate", run, *options)
+    assert done.exit_code == 0, done.output
+    found = table((tmp_path / "tables" / "evaluation.csv").read_text())
+    accuracy = next(float(row["mean"]) for row in found if row["metric"] == "accuracy")
+    right = trained.predict_proba(whole.images[whole.labels == 2]).mean(0).argmax(1) == 2
+    assert accuracy == pytest.approx(float(right.float().mean()))
 
 
 def test_an_ood_set_that_is_named_twice_or_holds_what_is_judged_on_is_told_of(photos, invoke, monkeypatch):

@@ -129,10 +129,12 @@ def _check_same_names(runs: Sequence[RunFacts]) -> None:
         known: dict[tuple[str, ...], str] = {}
         for run in runs:
             data = run.information["data"]  # of whoever wrote it
-            if isinstance(data, Mapping) and isinstance(names := data.get(key), list):
-                known.setdefault(tuple(map(str, names)), run.source)
+            names = data.get(key) if isinstance(data, Mapping) else None
+            known.setdefault(tuple(map(str, names)) if isinstance(names, list) else (), run.source)
         if len(known) > 1:
-            listed = " and ".join(f"{', '.join(names)} in {source}" for names, source in list(known.items())[:2])
+            listed = " and ".join(
+                f"{', '.join(names) or 'without names'} in {source}" for names, source in list(known.items())[:2]
+            )
             raise ValueError(
                 f"runs must have the same {key}, in the same order, to be judged on the same data; they are {listed}. "
                 "Name such runs one at a time"

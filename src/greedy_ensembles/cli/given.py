@@ -213,11 +213,14 @@ def read_on(text: str, run: Path) -> LabelledSet:
         raise ValueError(f"--on {text} must be a table (.csv) with the columns that {run} was trained on")
     parts = _images(path, (shape[0], shape[1], shape[2]) if shape[1] == shape[2] else None)  # arrays need be no squares
     found = parts["test"] if "test" in parts else parts["train"].replace(**noted)
-    if path.suffix.lower() in ARRAYS or classes is None or found.labels is None or found.classes is None:
+    if path.suffix.lower() in ARRAYS or found.labels is None or found.classes is None:
         return found.replace(name=text)
-    if strange := sorted(set(found.classes) - set(classes)):
-        raise ValueError(f"--on {text} has the class {strange[0]!r}; {run} knows {', '.join(classes)}")
-    number = np.array([classes.index(name) for name in found.classes])
+    # Where it knows numbers alone, folders in their order would have other ones as soon as one is missing.
+    known = tuple(map(str, range(10_000))) if classes is None else classes
+    if strange := sorted(set(found.classes) - set(known)):
+        told = "numbers alone: call the folders 0, 1, ..., or give an .npz" if classes is None else ", ".join(known)
+        raise ValueError(f"--on {text} has the class {strange[0]!r}; {run} knows {told}")
+    number = np.array([known.index(name) for name in found.classes])
     return found.replace(name=text, labels=number[found.labels], classes=classes)
 
 
