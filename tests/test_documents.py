@@ -248,13 +248,39 @@ def test_examples_are_short():
     assert not [path.name for path in EXAMPLES if len(path.read_text().splitlines()) > 30]
 
 
+def anchors(page):
+    """Return what links may name behind a #: headings, as GitHub writes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    plain = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower() for heading in re.findall(r"^#+ (.*)$", text, re.M)]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def broken_links(document, folder):
+    """Return the links of a document, read as lying in a folder, to files or headings that are not there."""
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        name, _, anchor = target.partition("#")
+        page = folder / name if name else document
+        if not target.startswith("https://") and (not page.exists() or anchor and anchor not in anchors(page)):
+            broken.append(target)
+    return broken
+
+
 def test_links_in_the_documents_lead_somewhere():
     documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("results/**/*.md")]
     assert len(documents) > 5
     for document in documents:
         folder = document.parents[document.parent.name == "records"]  # what a person wrote is read on the page
-        for target in re.findall(r"\]\(([^)#\s]+)\)", document.read_text()):
-            assert target.startswith("https://") or (folder / target).exists(), (document, target)
+        assert not broken_links(document, folder), document
+
+
+def test_links_to_a_heading_or_a_file_that_is_not_there_are_found(tmp_path):
+    (tmp_path / "other.md").write_text("# Of p\\* and `size` ([M](x.md))\n```\n# code\n```\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Own\n[a](other.md#of-p-and-size-m) [b](#own) [c](https://x.org/y#z) [d](other.md#code) [e](no.md#own)"
+    )
+    assert broken_links(page, tmp_path) == ["other.md#code", "no.md#own"]
 
 
 def test_the_citation_names_this_version():
