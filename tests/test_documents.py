@@ -112,6 +112,24 @@ def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
     assert found == expected
 
 
+def test_the_page_on_machines_says_what_all_studies_take():
+    from greedy_ensembles.paper.catalogue import STUDIES
+    from greedy_ensembles.paper.cost import H200, makespan, price, spelled
+    from greedy_ensembles.paper.study import Protocol, filter_study, jobs
+
+    every = {}
+    for study in STUDIES.values():
+        wanted = jobs(study, Protocol()) if study.sections else []
+        if study.grid:
+            wanted += jobs(filter_study(study, strengths=study.grid), Protocol())
+        every |= {job: price(job, H200) for job in wanted}
+    whole = f"All of these together, {len({job.run for job in every})} runs with all lambda_M that the paper tried: "
+    whole += f"{spelled(makespan(every))} of one device"
+    page = (ROOT / "docs/scale.md").read_text()
+    for end in (".", *(f", {spelled(makespan(every, gpus))} on {gpus}." for gpus in (8, 64))):
+        assert f"\n{whole}{end}\n" in page
+
+
 def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
