@@ -112,6 +112,24 @@ def test_the_page_on_reproduction_lists_the_studies_with_their_runs_and_costs():
     assert found == expected
 
 
+def test_the_page_on_machines_says_what_all_studies_take():
+    from greedy_ensembles.paper.catalogue import STUDIES
+    from greedy_ensembles.paper.cost import H200, makespan, price, spelled
+    from greedy_ensembles.paper.study import Protocol, filter_study, jobs
+
+    every = {}
+    for study in STUDIES.values():
+        wanted = jobs(study, Protocol()) if study.sections else []
+        if study.grid:
+            wanted += jobs(filter_study(study, strengths=study.grid), Protocol())
+        every |= {job: price(job, H200) for job in wanted}
+    whole = f"All of these together, {len({job.run for job in every})} runs with all lambda_M that the paper tried: "
+    whole += f"{spelled(makespan(every))} of one device"
+    page = (ROOT / "docs/scale.md").read_text()
+    for end in (".", *(f", {spelled(makespan(every, gpus))} on {gpus}." for gpus in (8, 64))):
+        assert f"\n{whole}{end}\n" in page
+
+
 def test_the_page_on_formats_runs_and_says_the_truth(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -221,6 +239,9 @@ def test_every_example_runs(example, capsys, monkeypatch, tmp_path):
     if example.name == "fine_tuning.py":
         near, far = map(float, re.findall(r"(\S+) nats", out))
         assert far > 3 * near
+    if example.name == "own_photos.py":
+        noise, lines = map(int, re.findall(r"(\d+)%", out))
+        assert noise > 90 > 50 > lines
     if example.name == "own_loop.py":
         deep, greedy = re.findall(r"accuracy (\S+), mutual information far from the data (\S+)", out)
         assert float(greedy[0]) > float(deep[0]) - 0.03
@@ -248,13 +269,39 @@ def test_examples_are_short():
     assert not [path.name for path in EXAMPLES if len(path.read_text().splitlines()) > 30]
 
 
+def anchors(page):
+    """Return what links may name behind a #: headings, as GitHub writes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    plain = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower() for heading in re.findall(r"^#+ (.*)$", text, re.M)]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def broken_links(document, folder):
+    """Return the links of a document, read as lying in a folder, to files or headings that are not there."""
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        name, _, anchor = target.partition("#")
+        page = folder / name if name else document
+        if not target.startswith("https://") and (not page.exists() or (anchor and anchor not in anchors(page))):
+            broken.append(target)
+    return broken
+
+
 def test_links_in_the_documents_lead_somewhere():
     documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("results/**/*.md")]
     assert len(documents) > 5
     for document in documents:
         folder = document.parents[document.parent.name == "records"]  # what a person wrote is read on the page
-        for target in re.findall(r"\]\(([^)#\s]+)\)", document.read_text()):
-            assert target.startswith("https://") or (folder / target).exists(), (document, target)
+        assert not broken_links(document, folder), document
+
+
+def test_links_to_a_heading_or_a_file_that_is_not_there_are_found(tmp_path):
+    (tmp_path / "other.md").write_text("# Of p\\* and `size` ([M](x.md))\n```\n# code\n```\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Own\n[a](other.md#of-p-and-size-m) [b](#own) [c](https://x.org/y#z) [d](other.md#code) [e](no.md#own)"
+    )
+    assert broken_links(page, tmp_path) == ["other.md#code", "no.md#own"]
 
 
 def test_the_citation_names_this_version():
