@@ -342,6 +342,7 @@ class Ensemble:
     def _read(
         cls, folder: Path, told: saving.Description, make_model: ModelFactory, device: torch.device | str
     ) -> "Ensemble":
+        """Return the ensemble of a saved one's folder, or of a run's, of which this is known."""
         members = saving.load_members(folder, told.members, make_model, device)
         ensemble = cls(members, told.normalize, inputs=told.inputs, notes=told.notes, targets=told.targets)
         ensemble.calibration = flags.read_calibration(folder, flags.fingerprint(told.members))

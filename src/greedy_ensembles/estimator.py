@@ -206,6 +206,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return state
 
     def _weighted(self, X: Any, y: np.ndarray, given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return the rows that count, as an array, their labels, and weights above 0; None: none were given."""
         weights = None
         if given is not None or self.class_weight is not None:
             weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
@@ -242,6 +243,7 @@ class GreedyEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             raise ValueError(f"random_state must be a seed, a RandomState or None: {error}") from None
 
     def _validated(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Return what scikit-learn makes of a table and labels, or refuse them by name."""
         check_unmasked("X", X)
         try:
             return validate_data(self, X, *y, dtype=np.float64, accept_sparse="csr", **how)

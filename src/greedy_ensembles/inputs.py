@@ -234,6 +234,7 @@ def to_model(x: Any, normalize: Normalize | None, dtype: torch.dtype) -> Any:
 
 @functools.lru_cache(maxsize=64)  # made once: what a GPU records must not copy from the host
 def _constants(normalize: Normalize, ndim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation in a form that broadcasts over the channels of a batch."""
     channels = (-1, *[1] * (ndim - 2))
     mean, std = (torch.tensor(part, dtype=dtype, device=device).reshape(channels) for part in normalize)
     return mean, std

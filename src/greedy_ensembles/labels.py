@@ -67,6 +67,7 @@ def as_labels(y: Any, data: str = "data", targets: str = "classes") -> Tensor:
 
 
 def _as_independent(array: np.ndarray, name: str) -> Tensor:
+    """Return 0 and 1, whether each label applies, or refuse them."""
     if array.ndim != 2 or array.shape[1] < 2:
         raise ValueError(
             f"{name} must have shape (n, labels), two labels or more, for targets='labels'; got {array.shape}. One "

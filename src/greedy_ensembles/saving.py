@@ -152,6 +152,7 @@ def write_member(path: Path, model: nn.Module, there: Mapping[str, Tensor], chec
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are the same memory, read in the same way."""
     alike = one.shape == other.shape and one.stride() == other.stride() and one.dtype == other.dtype
     return alike and one.numel() > 0 and one.data_ptr() == other.data_ptr()
 
@@ -269,6 +270,7 @@ def _about(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _plain(value: Any) -> Any:
+    """Return a text, or a tuple of texts where there is a list; nothing else stands here."""
     if isinstance(value, list):
         return tuple(str(item) for item in value)
     if value is not None and not isinstance(value, str):

@@ -249,6 +249,7 @@ def _by_score(results: Sequence[Sequence[InDomain | OutOfDistribution]]) -> dict
 
 
 def _is_common(name: str, evaluations: Sequence[Evaluation]) -> bool:
+    """Say whether all saw the same images of a set, as far as counts and, where they are known, hashes tell."""
     results = [result for evaluation in evaluations for result in evaluation.ood if result.name == name]
     hashes = {result.content for result in results if result.content}
     return len(results) == len(evaluations) and len({result.images for result in results}) == 1 and len(hashes) < 2
@@ -261,6 +262,7 @@ def _told(evaluation: Evaluation, own_scores: bool) -> str:
 
 
 def _notes(comparison: Comparison, groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
+    """Return what a reader must know of how the methods were trained and predict, and of figures that say nothing."""
     first = {label: runs[0] for label, runs in groups.items()}
     compared = comparison.beside_published
     trained = {label: facts.training_note for label, facts in first.items()}

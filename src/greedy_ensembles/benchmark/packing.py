@@ -155,6 +155,7 @@ def _read_part(path: Path) -> tuple[dict[str, Any], npt.NDArray[np.int64], npt.N
 
 
 def _is_ours(header: Mapping[str, Any]) -> bool:
+    """Say whether the header of a first file says what `pack_predictions` lets it say."""
     sets, missing = header.get("sets"), header.get("missing")
     numbered = all(type(header.get(name)) is int and header[name] > 0 for name in ("part", "parts"))
     described = isinstance(sets, list) and bool(sets) and all(map(_is_set, sets))

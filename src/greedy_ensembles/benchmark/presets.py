@@ -117,6 +117,7 @@ def load_named(names: Iterable[str], in_domain: LabelledSet, root: str | Path | 
 
 
 def _load_table(name: str, in_domain: TableSet) -> TableSet:
+    """Return the rows of a CSV file that has the columns of an in-domain table."""
     if not Path(name).expanduser().is_file():
         raise FileNotFoundError(f"there is no table {name}; OOD rows for a table come from a CSV file")
     return read_table(name, columns=in_domain.columns).replace(name=name)

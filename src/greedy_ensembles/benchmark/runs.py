@@ -277,6 +277,7 @@ def other_differences(groups: Mapping[str, Sequence[RunFacts]]) -> list[str]:
 
 
 def _counted(run: RunFacts) -> dict[str, Any]:
+    """Return how large a network is, in the place of the shapes of all its parameters."""
     shapes = run.configuration.get("model")
     if not isinstance(shapes, Mapping):
         return {}

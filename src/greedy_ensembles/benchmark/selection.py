@@ -159,11 +159,13 @@ def choose(trials: Sequence[Trial], by: str = "accuracy") -> Selection:
 
 
 def _does_no_harm(trial: Trial, baseline: Trial, by: str) -> bool:
+    """Say whether a trial reaches Deep Ensembles, each given one standard error."""
     ours, reference, sign = getattr(trial, by), getattr(baseline, by), CRITERIA[by]
     return bool(sign * ours.mean + ours.error >= sign * reference.mean - reference.error)
 
 
 def _broken_member(trial: Trial, baseline: Trial) -> str:
+    """Return which member of a trial is clearly below the median member of Deep Ensembles, or nothing."""
     ours = [(accuracy, seed, k) for seed, own in enumerate(trial.members, 1) for k, accuracy in enumerate(own, 1)]
     theirs = [accuracy for own in baseline.members for accuracy in own]
     if not ours or not theirs:
@@ -175,6 +177,7 @@ def _broken_member(trial: Trial, baseline: Trial) -> str:
 
 
 def _failure(baseline: Trial) -> str:
+    """Return why Deep Ensembles are no measure, or nothing."""
     accuracy, chance = baseline.accuracy.mean, baseline.chance
     if not baseline.examples or accuracy - chance >= LEAST_LEARNT * (1 - chance):
         return ""

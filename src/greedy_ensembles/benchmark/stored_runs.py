@@ -183,6 +183,7 @@ def _shape(runs: Sequence[RunFacts]) -> tuple[int, int, int] | None:
 
 
 def _check_same_sets(runs: Sequence[StoredRun]) -> None:
+    """Raise ValueError where packed predictions are on other sets than the rest."""
     told = [
         ", ".join([*(f"{name} ({count:,})" for name, count in run.sets), *(f"no {name}" for name in run.missing)])
         for run in runs

@@ -174,6 +174,7 @@ def report(
 
 
 def _findings(dataset: str, runs: "list[Run]", predict: "Predict", how: dict[str, Any]) -> "Findings":
+    """Return the evaluation of runs on one data set, or a note that says why there is none."""
     from greedy_ensembles.benchmark import PRESETS, Comparison
     from greedy_ensembles.benchmark.stored_runs import evaluate_run, images_of, open_runs
     from greedy_ensembles.data import SETS

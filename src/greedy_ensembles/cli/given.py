@@ -180,6 +180,7 @@ def network(name: str, data: LabelledSet) -> Any:
 
 
 def _recipe(train: LabelledSet, augment: str | None, changes: Mapping[str, Any]) -> Recipe:
+    """Return how members are trained: as tables are, or as a few hundred to some thousand small images are."""
     if isinstance(train, TableSet):
         from greedy_ensembles.estimator import TABLE_RECIPE  # which brings scikit-learn
 

@@ -138,6 +138,7 @@ def calibrate_folder(
 
 
 def _held_out(saved: "SavedEnsemble", root: Path | None) -> "LabelledSet":
+    """Return what a run held out: of data of one's own the test part, of a published set the validation images."""
     from greedy_ensembles.benchmark.stored_runs import held_out, training_images
     from greedy_ensembles.saving import read_held_out
 

@@ -183,6 +183,7 @@ def _strengths(text: str | None, study: "Study") -> list[float]:
 
 
 def _work(runner: "Runner", study: "Study", jobs: list["Job"], where: dict[str, Any]) -> int:
+    """Do what is missing and can be done, here or elsewhere, and return how many runs failed, after saying why."""
     from greedy_ensembles.checks import reason
     from greedy_ensembles.data import data_root
     from greedy_ensembles.paper.images import CORRUPTED, missing

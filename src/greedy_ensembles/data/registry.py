@@ -98,6 +98,7 @@ def read_lsun(path: Path, look: Look) -> Read:
 
 
 def _subset_note(chosen: list[str], recorded: str) -> str:
+    """Return a note unless the chosen files are those that the rule chooses from the complete set."""
     return "" if names_digest(chosen) == recorded else "not the recorded choice of files"
 
 

@@ -90,6 +90,7 @@ def read_table(
 
 
 def _lines(path: Path) -> tuple[list[str], list[Numbered]]:
+    """Return the headings and the lines below them, each with the number that its row has in the file."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

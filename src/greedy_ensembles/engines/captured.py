@@ -83,6 +83,7 @@ class CapturedEngine(PlainEngine):
             return means(self._totals, plan, self._step)
 
     def _record(self, plan: Plan) -> "Recording":
+        """Return the recorded step, after holding its first replays against plain steps."""
         device, start = self._step.execution.device, [[v.clone() for v in kind] for kind in _state(self.members)]
         exchange = self._step.exchange
         trial = self._step if exchange is None else replace(self._step, exchange=replace(exchange, simulated=True))
@@ -281,6 +282,7 @@ def _failures_as_reasons() -> Iterator[None]:
 
 
 def _host_generators() -> tuple[object, ...]:
+    """Return the states of the generators that a graph cannot advance, in a form that can be compared."""
     states = Generators.current(torch.device("cpu"))
     return states.cpu.tolist(), states.numpy[1].tolist(), states.numpy[2:], states.python
 

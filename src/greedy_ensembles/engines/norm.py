@@ -154,6 +154,7 @@ class _NormReLU(torch.autograd.Function):
 
 
 def _flat(x: Tensor) -> Tensor:
+    """Return (rows, channels), a view of a batch that lies channels last."""
     return x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).view(-1, x.shape[1])
 
 

@@ -135,6 +135,7 @@ class StackedEngine(PlainEngine):
         return losses.detach(), terms.detach()
 
     def _clip_gradients(self) -> None:
+        """Cut every member's gradients down to a norm, as `torch.nn.utils.clip_grad_norm_` does."""
         if self._step.recipe.clip is None:
             return
         gradients = [leaf.grad for leaf in self._leaves if leaf.grad is not None]
@@ -144,6 +145,7 @@ class StackedEngine(PlainEngine):
             gradient.mul_(scales.view(-1, *(1,) * (gradient.ndim - 1)))
 
     def _share_states(self) -> None:
+        """Make the states of members' optimizers parts of those of the stack's."""
         for leaf, parameters in zip(self._leaves, self._parameters, strict=True):
             for name, value in self._optimizer.state.get(leaf, {}).items():
                 parts = value if value.shape == leaf.shape else [value] * len(parameters)

@@ -212,6 +212,7 @@ def run(out: Path, instances: int = 200, seed: int = 0, progress: bool = True) -
 
 
 def _compute(files: dict[Cell, Path], instances: int, seed: int, tell: Callable[[None], None]) -> None:
+    """Compute some cells, in a process of its own, and write each when it is whole."""
     set_threads(1)  # the processes keep the cores busy
     for cell, file in files.items():
         start = time.process_time()

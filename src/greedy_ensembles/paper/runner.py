@@ -225,6 +225,7 @@ def _trained(job: Job, run: Run) -> Record:
 
 
 def _machine_of(run: Run) -> dict[str, Any]:
+    """Return when, where and with what a run was started, without the paths of the machine."""
     given = run.information["command"][1:]
     command = ["greedy-ensembles", *(Path(word).name if Path(word).is_absolute() else word for word in given)]
     return {**{key: run.information.get(key) for key in _MACHINE}, "command": command}

@@ -88,6 +88,7 @@ def _pictures(
 
 
 def _draw_curve(section: Section, comparison: Comparison) -> Figure:
+    """Draw figures against lambda_M, and mark the one that the paper's rule would choose, where seeds allow it."""
     strengths = {section.label(case): case.strength for case in section.cases}
     trials = [
         Trial(strengths[row.method], *(row.figures[name].ours for name in CRITERIA))
@@ -250,6 +251,7 @@ def draw_radar(areas: Areas, sets: Sequence[OutOfDistribution], title: str) -> F
 
 
 def _prepare(axis: PolarAxes, centre: float, angles: np.ndarray, sets: Sequence[OutOfDistribution]) -> None:
+    """Lay out rings and named axes, clockwise from the top, with a shade behind synthetic sets."""
     axis.set_theta_zero_location("N")
     axis.set_theta_direction(-1)
     axis.set_ylim(centre, 1)

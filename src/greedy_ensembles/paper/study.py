@@ -207,6 +207,7 @@ class Job:
         return self.case.recipe(**changes)
 
     def _named(self, *size: str) -> str:
+        """Return what was asked for, where it is not the paper's own, and the seed."""
         case, protocol = self.case, self.protocol
         parts = [case.dataset, case.model, *size, case.method]
         if case.strength is not None:

@@ -132,6 +132,7 @@ def _checked(
 
 
 def _check_repetitions(name: str, repetitions: Sequence[Ensemble | Evaluation]) -> None:
+    """Refuse repetitions that share members, whose standard error would be too small."""
     known: set[Any] = set()
     for one in repetitions if len(repetitions) > 1 else ():
         if isinstance(one, Ensemble):

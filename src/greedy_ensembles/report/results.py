@@ -84,6 +84,7 @@ def _table(
 
 
 def _beside(comparison: Comparison) -> list[Column]:
+    """Return the columns of scores that were not chosen, where there are figures for them."""
     known = {key for row in comparison.ood_rows for key in row.figures}
     return [one for one in BESIDE_OOD if one.key in known and one.key != f"{_OF_SCORE}{comparison.first.score}"]
 
@@ -117,6 +118,7 @@ def marked(name: str, note: str, comparison: Comparison) -> str:
 
 
 def _marks(comparison: Comparison) -> dict[str, str]:
+    """Return a letter for every note on a set; sets with the same note share it."""
     found = dict.fromkeys(each.note for each in comparison.first.sets if each.note)
     return {note: string.ascii_lowercase[number] if number < 26 else f"{number}" for number, note in enumerate(found)}
 

@@ -137,6 +137,7 @@ def load_run(folder: str | Path, make_model: ModelFactory | None = None, device:
 
 
 def _known_model(description: Any) -> "partial[nn.Module] | None":
+    """Return the factory of one of our own models from its description in run.json, a name and plain values."""
     if not isinstance(description, dict) or "partial" not in description:
         return None
     for name in models.__all__:

@@ -168,6 +168,7 @@ def _greet(host: str, port: int) -> None:
 
 
 def _check_nodes(ray: Any, nodes: list[str], token: Path) -> None:
+    """Refuse a cluster with a node that does not see the storage, or has another version of this package."""
     look = ray.remote(_look)
     looks = [look.options(num_cpus=0, scheduling_strategy=_at(node)).remote(token) for node in nodes]
     answered = 0

@@ -218,6 +218,7 @@ def _interrupts_put_off() -> Iterator[None]:
 
 
 def _work(content: bytes, name: str, home: Connection, threads: int, environment: dict[str, str]) -> None:
+    """Do a job in a process of its own, sending home what it tells, and what came of it."""
     import torch
 
     os.environ.clear()  # it may be that of an earlier call

@@ -215,6 +215,7 @@ def _check(make_model: ModelFactory, data: Any, asked: Mapping[str, Any]) -> Non
 
 
 def _check_seeds(every: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ValueError where runs that differ in their seed alone would share members."""
     alike: dict[str, list[tuple[int, int]]] = {}
     for name, own in every.items():
         rest = {key: describe(value) for key, value in asked[name].items() if key not in ("seed", *_NAMELESS)}

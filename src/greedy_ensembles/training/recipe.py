@@ -284,6 +284,7 @@ def takes_targets(augment: Augmentation) -> bool:
 
 
 def _required(call: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the arguments without which something cannot be called; none where that is not known."""
     try:
         arguments = inspect.signature(call.forward if isinstance(call, nn.Module) else call).parameters.values()
     except (TypeError, ValueError):

@@ -166,6 +166,7 @@ class SharedAlgorithm(Algorithm):
             folder.save_checkpoint(lambda: {"members": states, "until": self.size}, last)
 
     def _received(self, sent: "_Sent") -> Finished:
+        """Return a member that another process may have trained."""
         if sent.number <= len(self.earlier or ()):
             assert self.earlier is not None
             return Finished(sent.number, self.earlier[sent.number - 1], sent.facts, sent.history, sent.row)

@@ -161,6 +161,7 @@ def check_model(model: nn.Module, previous: "list[weakref.ref[object]]") -> "lis
 
 
 def _run(model: nn.Module, batch: Inputs, what: str, normalize: Normalize | None, who: str = "the model") -> Any:
+    """Return what a model makes of a few inputs, or say that it cannot take them."""
     inputs = to_model(batch, normalize, dtype_of(model))
     try:
         return logits_of(model, inputs)
@@ -171,6 +172,7 @@ def _run(model: nn.Module, batch: Inputs, what: str, normalize: Normalize | None
 
 
 def _check_outputs(logits: Any, x: Inputs, labels: Tensor, largest: int, recipe: Recipe) -> int:
+    """Return the number of classes, after checking the model's outputs and the loss of them."""
     if not isinstance(logits, Tensor):
         raise TypeError(
             f"the model must return a tensor of logits (n, classes), or an object with them as .logits; "
@@ -243,6 +245,7 @@ def _check_scale(earlier: Ensemble, x: Inputs, form: Form) -> None:
 def _check_earlier(
     earlier: Iterable[nn.Module], batches: dict[str, Inputs | None], normalize: Normalize | None, classes: int
 ) -> None:
+    """Refuse earlier members that do not take the examples or samples of p*, or return no logits of these classes."""
     for number, member in enumerate(earlier, start=1):
         for what, batch in batches.items():
             if batch is None:
