@@ -331,6 +331,20 @@ def test_a_buffer_that_is_drawn_at_random_is_read_back(fit, blobs):
     assert torch.equal(on_disk.predict_proba(blobs[0]), in_memory.predict_proba(blobs[0]))
 
 
+def test_a_finished_folder_builds_models_to_try_and_to_load_alone(fit, make_model):
+    """Not those that show, at the start of a run, whether models can be read back."""
+    made = []
+
+    def counted():
+        made.append(make_model())
+        return made[-1]
+
+    fit(make_model=counted)
+    made.clear()
+    assert len(fit(make_model=counted)) == 3
+    assert len(made) == 1 + 3
+
+
 def test_models_of_several_shapes_have_no_run_dir(fit, tmp_path):
     widths = iter(range(4, 40))
     with pytest.raises(ValueError, match="several shapes"):

@@ -199,9 +199,10 @@ def _open_folder(algorithm: Algorithm, path: Path) -> AbstractContextManager[Run
     for name, examples in (("data", data.examples), ("validation", data.held_out)):
         if isinstance(examples, LoaderExamples) and (why := examples.why_not_resumable()):
             raise ValueError(f"{name} cannot be trained on in a run_dir, where training may be resumed: {why}")
-    with preserved_generators(device):
-        few = move(take(next(data.examples.chunks(2)), slice(2)), device)
-        check_rebuilt(algorithm.make_model, to_model(few, data.normalize, data.dtype), device)
+    if not (path / "run.json").exists():
+        with preserved_generators(device):
+            few = move(take(next(data.examples.chunks(2)), slice(2)), device)
+            check_rebuilt(algorithm.make_model, to_model(few, data.normalize, data.dtype), device)
     form = as_named(data.examples.form)
     information = {
         "inputs": None if form is None else to_json(form),
