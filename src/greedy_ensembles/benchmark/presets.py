@@ -3,7 +3,8 @@
 A set that is not in the data folder leaves a hole in the table instead of an error, unless it was asked for by name.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,10 +98,11 @@ def load_preset(
     return {entry: load_ood(entry, in_domain, root) for entry in there}, missing
 
 
-def load_named(names: Iterable[str], in_domain: LabelledSet, root: str | Path | None = None) -> dict[str, LabelledSet]:
+def load_named(names: Sequence[str], in_domain: LabelledSet, root: str | Path | None = None) -> dict[str, LabelledSet]:
     """Return sets that were asked for: names of data sets, or paths of folders, archives and arrays of one's own."""
     sets: dict[str, LabelledSet] = {}
     places: set[str | Path] = set()  # a path may be spelled in several ways
+    known = {hashlib.sha256(one.tobytes()).digest() for one in in_domain.inputs} if names else set()
     for name in names:
         place = name if name in SETS else Path(name).expanduser().resolve()
         if place in places:
@@ -109,8 +111,7 @@ def load_named(names: Iterable[str], in_domain: LabelledSet, root: str | Path | 
         if name == in_domain.name:
             raise ValueError(f"{name} is the in-domain set; it cannot be out of its own distribution")
         found = _load_table(name, in_domain) if isinstance(in_domain, TableSet) else load_ood(name, in_domain, root)
-        known = {one.tobytes() for one in in_domain.inputs}
-        if both := sum(one.tobytes() in known for one in found.inputs):
+        if both := sum(hashlib.sha256(one.tobytes()).digest() in known for one in found.inputs):
             found = found.with_note(f"{both:,} of these {len(found):,} {found.unit} are in {in_domain.name}, too")
         sets[name] = found
     return sets
