@@ -217,11 +217,12 @@ def read_on(text: str, run: Path) -> LabelledSet:
     if path.suffix.lower() in ARRAYS or found.labels is None or found.classes is None:
         return found.replace(name=text)
     # Where it knows numbers alone, folders in their order would have other ones as soon as one is missing.
-    known = tuple(map(str, range(10_000))) if classes is None else classes
+    numbered = {name: int(name) for name in found.classes if name.isdecimal() and str(int(name)) == name}
+    known = numbered if classes is None else {name: number for number, name in enumerate(classes)}
     if strange := sorted(set(found.classes) - set(known)):
-        told = "numbers alone: call the folders 0, 1, ..., or give an .npz" if classes is None else ", ".join(known)
+        told = "numbers alone: call the folders 0, 1, ..., or give an .npz" if classes is None else ", ".join(classes)
         raise ValueError(f"--on {text} has the class {strange[0]!r}; {run} knows {told}")
-    number = np.array([known.index(name) for name in found.classes])
+    number = np.array([known[name] for name in found.classes])
     return found.replace(name=text, labels=number[found.labels], classes=classes)
 
 
