@@ -39,7 +39,7 @@ Seeds = dict[str, list[Seed]]  # by candidate, in the order of what drawing them
 def measured(out: Path) -> Seeds:
     """Return for each candidate, and Deep Ensembles, one entry a seed, the mean over the study's sections that ran."""
     ran = [one for one in STUDIES[out.name].sections if (out / "records" / f"{one.stem}.json").exists()]
-    sections = [of_section(out, section) for section in ran]
+    sections = [whole(out, section) for section in ran]
     return {name: [mean(each) for each in zip(*(own[name] for own in sections), strict=True)] for name in sections[0]}
 
 
@@ -47,21 +47,24 @@ def of_section(out: Path, section: Section) -> Seeds:
     """Return the same of one section."""
     methods = json.loads((out / "records" / f"{section.stem}.json").read_text())["methods"]
     sources = {method["label"]: method["sources"] for method in methods}
-    seeds = {
+    return {
         case.weighting if case.strength else DEEP: [
             seed(storage.read_json(out / "records" / f"{name}.json")) for name in sources.get(section.label(case), ())
         ]
         for case in section.cases
     }
+
+
+def whole(out: Path, section: Section) -> Seeds:
+    """Return the same, or end with what is missing."""
+    seeds = of_section(out, section)
     there = {name: len(own) for name, own in seeds.items()}
     if len(set(there.values())) > 1:
-        raise SystemExit(f"The rule cannot choose yet: seeds of {section.title} are {there}. First {reproduce(out)}")
+        raise SystemExit(
+            f"The rule cannot choose yet: seeds of {section.title} are {there}. First `greedy-ensembles reproduce "
+            f"{out.name} --page {out}`, with the options that docs/reproduce.md gives it"
+        )
     return seeds
-
-
-def reproduce(out: Path) -> str:
-    """Return the command that makes what is missing."""
-    return f"`greedy-ensembles reproduce {out.name} --page {out}`, with the options that docs/reproduce.md gives it"
 
 
 def seed(record: dict[str, Any]) -> Seed:
@@ -170,7 +173,7 @@ if __name__ == "__main__":
     content: dict[str, Any] = facts(f"p_star.py --out results/{out.name}")
     if out.name == "p-star-batch":
         sections = zip(BATCHES, STUDIES[out.name].sections, strict=True)
-        content["seeds"] = {str(batch): of_section(out, section) for batch, section in sections}
+        content["seeds"] = {str(batch): whole(out, section) for batch, section in sections}
         publish(out, "choice", page_of_batches, content)
     else:
         content |= {"errors": 0 if out.name == "default-p-star" else 2, "seeds": measured(out)}

@@ -11,6 +11,7 @@ SCRAMBLED = (
     "[CIFAR-10](results/p-star-batch/p-star-batch.md), VGG16BN, M = 5, 30 epochs, "
     r"p\* of scrambled images, lambda_M = 1"
 )
+_SCORES = ("mutual_information", "predictive_entropy", "energy")
 HEADLINES = {
     "[MNIST](results/mnist/mnist.md), PreResNet8, M = 5, lambda_M = 0.1": "mnist/records/m-5",
     "[SVHN](results/svhn/svhn.md), VGG16BN, M = 5, lambda_M = 1": "svhn/records/vgg16bn-m-5",
@@ -100,6 +101,15 @@ def test_what_is_said_of_scores_on_cifar10_is_in_the_records():
         seen = [one for record in records for one in record["evaluation"]["ood"] if (one["name"] in noise) == of_noise]
         return sum(one["by_score"][score][0] for one in seen) / len(seen)
 
+    def of_noise(name):
+        """The least and the most that a seed has in the mean over noise other than blobs, by mutual information."""
+        files = (folder / f"cifar10-VGG16BN-M5-{name}-seed{seed}.json" for seed in (0, 100, 200))
+        every = (
+            [one for one in json.loads(f.read_text())["evaluation"]["ood"] if one["name"] in noise[:3]] for f in files
+        )
+        means = [sum(one["auc"] for one in each) / 3 for each in every]
+        return min(means), max(means)
+
     deep, greedy = "deep-30epochs-concurrent-bf16", "greedy-1-{}batch32-batch-statistics-30epochs-concurrent-bf16"
     scrambled, wrapped = greedy.format("scramble-"), greedy.format("")
     cells = (deep, "mutual_information"), (scrambled, "mutual_information"), (deep, "energy")
@@ -109,6 +119,17 @@ def test_what_is_said_of_scores_on_cifar10_is_in_the_records():
         assert f"{plain} → {gained}" in told, name
         assert name == "docs/method.md" or re.search(rf"energy,? (Deep Ensembles )?ha(s|ve) {energy}", told), name
     low, high = (f"{mean(one, 'energy', of_noise=True):.2f}".removeprefix("0") for one in (wrapped, deep))
+    reading = " ".join((folder / "reading.md").read_text().split())
+    by_score = (
+        ", ".join(f"{mean(name, score):.3f}".removeprefix("0") for score in _SCORES) for name in (deep, scrambled)
+    )
+    assert "Deep Ensembles {}; scrambled images with 32 samples {}.".format(*by_score) in reading
+    least, most = (f"{value:.3f}".removeprefix("0") for value in of_noise(scrambled))
+    assert (least, most) == (".993", "1.000")
+    assert f"p\\* of scrambled images alone: {least} to {most})" in " ".join(
+        (ROOT / "results/README.md").read_text().split()
+    )
+    assert f"({least} with scrambled images;" in (ROOT / "README.md").read_text()
     told = " ".join((ROOT / "docs" / "gotchas.md").read_text().split())
     assert f"an AUC of {low} on CIFAR-10, where Deep Ensembles' has {high}" in told
 
